@@ -298,9 +298,9 @@ def test_what_cannot_be_told(mounts: Mounts) -> None:
         f"umount {point} && mount --bind {mounts.wrong} {point} && mount --make-private {point} && "
         f"mount --bind {mounts.staging} {point}"
     )
-    mounts.refused("lies underneath a right one")
+    mounts.refused("is below a right one")
     node.sh(f"umount {point} && mkdir '{point}/a b' && mount -t tmpfs none '{point}/a b'")
-    mounts.refused(f"another mount lies on it, at {point + '/a b'!r}")
+    mounts.refused(f"another mount is on it, at {point + '/a b'!r}")
     node.sh(f"umount '{point}/a b' && mv {note} /root/note && ln -s /root/note {note}")
     mounts.refused("the kubelet's note of the volume cannot be used")
     node.sh(f"rm {note} && sed s/pv-a/pv-b/g /root/note > {note}")

@@ -27,7 +27,7 @@ def test_a_loop_device_on_a_file_of_the_staging_mount(node: Node) -> None:
     refused = node.ansible("csi_mount_repair", False)
     finding = refused.finding(point)
     assert (finding["verdict"], refused.outcomes) == ("refuse", [])
-    assert f"nothing is known of the driver {DRIVER}" in finding["reason"]
+    assert f"where the driver {DRIVER}" in finding["reason"]
     assert mounts(node) == before
     # A server that is gone cannot be asked; its mounts are another control's.
     die(node, server)
@@ -46,7 +46,7 @@ def test_a_bind_from_a_private_folder(node: Node) -> None:
     refused = node.ansible("csi_mount_repair", False)
     finding = refused.finding(point)
     assert (finding["verdict"], finding["severity"]) == ("refuse", "minor")
-    assert f"nothing is known of the driver {DRIVER}" in finding["reason"]
+    assert f"where the driver {DRIVER}" in finding["reason"]
     assert [layer["is"] for layer in finding["evidence"]["layers"]] == ["unknown"]
     assert (mounts(node), node.sh(f"cat {point}/data")) == (before, "mine")
     # Who knows the driver says so, and then it is what should be there, or what should not.

@@ -341,7 +341,7 @@ def _nfs(dice: random.Random, node: str, _number: int) -> dict[str, Any]:
         node,
         f"{address}:/vol/pvc cannot be mounted: TCP 2049 of {address} does not answer",
         "report",
-        "packets are dropped without a word: a firewall or security group on the way, a route that "
+        "packets are dropped: by a firewall or security group on the way, by a route that "
         "leads elsewhere, or the host is off",
         runbook="check_nfs",
         addresses=[address],

@@ -4,13 +4,14 @@
 
 # This module util is private to the collection, and may change at any time.
 
-"""Containers that still have a dead mount while the node has a new one (STOR-05), and how each is
+"""Containers that still have a dead FUSE mount after it was replaced on the node: which may be
 restarted. Pure: no I/O here.
-
-A container's mount namespace has copies of its own. What is remounted on the node comes to it
-only within a folder that takes part in that (HostToContainer); a volume that is mounted by itself
-is a copy that stays dead until the container is started again.
 """
+
+# A container's mount namespace has copies of the node's mounts. A new mount on the node reaches it
+# only inside a mount with mountPropagation HostToContainer or Bidirectional (mount_namespaces(7);
+# kubernetes.io, "Mount propagation"). A volume that is mounted by itself is a copy that stays dead
+# until the container is started again.
 
 from __future__ import annotations
 
@@ -34,20 +35,21 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes 
 )
 
 RUNBOOK = "storage_ops.runbooks.recover_fuse_mounts"
-# A kubelet starts a container again that ended without an error only then.
+# Only with this policy the kubelet restarts a container that ended without an error, as after
+# SIGTERM (kubernetes pkg/kubelet/container/helpers.go ShouldContainerBeRestarted).
 _ALWAYS = "Always"
-# kubernetes/api core/v1/types.go, DefaultTerminationGracePeriodSeconds.
+# kubernetes/api core/v1/types.go DefaultTerminationGracePeriodSeconds.
 GRACE_SECONDS = 30
-# What every container gets (kubernetes pkg/kubelet/kuberuntime/kuberuntime_manager.go,
+# Each container gets at least this (kubernetes pkg/kubelet/kuberuntime/kuberuntime_manager.go
 # minimumGracePeriodInSeconds).
 _LEAST_GRACE_SECONDS = 2
 
 
 @dataclass(frozen=True)
 class Known:
-    """What the cluster says of a mount in a container; what it does not say is empty.
+    """What the cluster says about a mount in a container; what it does not say is empty.
 
-    See the option containers of container_restart.
+    The option containers of container_restart describes the fields.
     """
 
     pod: str
@@ -58,18 +60,23 @@ class Known:
     pod_name: str = ""
     volume: str = ""
     claim: str = ""
+    # Of the node, as the cluster derives it from the pod's UID; the runtime's answer counts more.
     host_path: str = ""
+    # Whether the container's liveness probe reads or lists the mount, as the playbook found out.
     probe: bool = False
     restart_policy: str = ""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What the user asked for and allows; see the documentation of container_restart for units and
-    defaults.
+    """What the user asked for and allows. All times are in seconds.
+
+    The documentation of container_restart describes each option.
     """
 
     containers: tuple[Known, ...] = ()
+    # auto: wait for the kubelet where a probe covers the mount, else ask the runtime. probe, cri:
+    # only that.
     method: str = "auto"
     probe_timeout: float = 5.0
     liveness_timeout: float = 120.0
@@ -78,6 +85,7 @@ class Options:
     crictl: str = "crictl"
     runtime_endpoint: str = ""
     kubelet_root: str = "/var/lib/kubelet"
+    # In check mode: mounts of the node that another task would repair first.
     planned_paths: tuple[str, ...] = ()
     max_repairs: int = 10
     accept_majority: bool = False
@@ -86,17 +94,18 @@ class Options:
 
 @dataclass(frozen=True)
 class HostMount:
-    """What of the node a container has. ``problem``: why it is not known what that is, or why it is
-    none of the pod's own volumes.
+    """The node's side of a mount in a container.
 
-    ``path``: of the node; ``device``: of the FUSE superblock that is mounted there now, empty if
-    there is none.
+    ``path``: on the node. ``device``: that of the FUSE superblock that is mounted there now; empty
+    if there is none. ``answer``: what it answered. ``problem``: why it is not known, or is not one
+    of the pod's own volumes.
     """
 
     path: str = ""
     volume: str = ""
     device: str = ""
     answer: Answer | None = None
+    # A refusal: restarting would not help, or would hit another pod's volume.
     problem: str = ""
 
 
@@ -112,14 +121,13 @@ class Copy:
 
 @dataclass(frozen=True)
 class Container:
-    """A container with FUSE mounts. ``known``: what the cluster says of these mounts.
+    """A container with FUSE mounts.
 
-    ``elsewhere``: the mount paths that were given for it, where none of them is one of its FUSE
-    mounts.
-    ``pid``: one of its processes. ``name``: by the runtime, or by the cluster. ``serves``: it hands
-    its own mounts on to the node.
-    ``grace_period``: seconds that its pod gives it to end. ``problem``: why its mounts are not
-    known.
+    ``pod``: UID. ``pid``: one of its processes. ``copies``: its FUSE mounts. ``name``: from the
+    runtime, else from the cluster. ``serves``: its own mounts propagate to the node.
+    ``grace_period``: seconds that its pod gives it to end. ``known``: what the cluster says about
+    these mounts. ``elsewhere``: the mount paths that were given for it, if none of them is one of
+    its FUSE mounts. ``problem``: why its mounts could not be read.
     """
 
     id: str
@@ -130,25 +138,28 @@ class Container:
     name: str = ""
     namespace: str = ""
     pod_name: str = ""
+    # A CSI driver's own container has Bidirectional mounts; its restart ends the servers in it.
     serves: bool = False
     grace_period: int = GRACE_SECONDS
+    # Only entries about mounts that the container really has.
     known: tuple[Known, ...] = ()
     elsewhere: tuple[str, ...] = ()
     problem: str = ""
 
     @property
     def unasked(self) -> str:
-        """Why it may have a dead mount although none is known; empty if it has none."""
+        """Why it may have a dead mount although none was found; else empty."""
         silent = [
             copy.answer.text
             for copy in self.copies
+            # Not an error of the filesystem, but none of the answer, as when time ran out.
             if copy.answer.state == ERROR and not copy.answer.error
         ]
         return "" if self.dead or self.hung else self.problem or next(iter(silent), "")
 
     @property
     def dead(self) -> tuple[Copy, ...]:
-        """Its mounts whose server is gone."""
+        """Its mounts whose server has ended."""
         return tuple(copy for copy in self.copies if copy.answer.state == DEAD)
 
     @property
@@ -158,28 +169,32 @@ class Container:
 
     @property
     def title(self) -> str:
-        """Pod and container, by their names as far as they are known."""
+        """POD/CONTAINER, by their names as far as these are known."""
         return f"{self.pod_name or self.pod}/{self.name or self.id[:12]}"
 
     @property
     def restart_policy(self) -> str:
-        """Of the container; empty if it is not said, or not the same everywhere."""
+        """The container's restart policy; empty if the entries give none, or different ones."""
+        # A pod has one restart policy, but since Kubernetes 1.28 init containers may have their
+        # own.
         said = {entry.restart_policy for entry in self.known if entry.restart_policy}
         return said.pop() if len(said) == 1 else ""
 
     @property
     def probed(self) -> bool:
-        """Its liveness probe notices that one of its mounts is dead, and a restart is good for all
-        of them.
+        """Whether its liveness probe fails because of one of its dead mounts; the restart that
+        follows renews all of them.
         """
+        # A probe of a healthy mount would not fail.
         points = {copy.point for copy in self.dead}
         return any(entry.probe and entry.mount_path in points for entry in self.known)
 
 
 @dataclass(frozen=True)
 class Runtime:
-    """How the container runtime is asked: words that every command begins with; or why it cannot
-    be.
+    """How the container runtime is asked.
+
+    ``command``: the words with which every command begins. ``problem``: why it cannot be asked.
     """
 
     command: tuple[str, ...] = ()
@@ -188,7 +203,7 @@ class Runtime:
 
 @dataclass(frozen=True)
 class State:
-    """What was read."""
+    """What was gathered, from which the plan is made."""
 
     node: str
     containers: tuple[Container, ...]
@@ -196,53 +211,31 @@ class State:
 
 
 def plan(state: State, options: Options) -> Plan:
-    """Findings for each container with a dead or hung mount; a pure function."""
+    """A finding for each container that has, or may have, a dead or hung mount."""
     return Plan(_decide(state, options)[0])
 
 
 def pods_to_restart(state: State, options: Options) -> list[dict[str, Any]]:
-    """The pods of containers that cannot be restarted alone, by uid, namespace and name, with the
-    claims of the dead mounts and why.
+    """The pods of containers that cannot be restarted alone.
+
+    Each is a dict of ``uid``, ``namespace``, ``name``, ``claims`` (those of the dead mounts) and
+    ``reasons``.
     """
     return _decide(state, options)[1]
 
 
 def _decide(state: State, options: Options) -> tuple[list[Finding], list[dict[str, Any]]]:
+    """(findings, pods that have to be restarted)."""
     broken = in_turns(
         [container for container in state.containers if container.dead or container.hung],
         lambda container: container.namespace,
     )
     findings = [_judge(state, container, options) for container in broken]
-    moved: dict[str, list[tuple[Container, Finding]]] = {}
-    for container, finding in zip(broken, findings):
-        blockers, reasons = obstacles(state, container, options)
-        if container.dead and reasons and not blockers:
-            moved.setdefault(container.pod, []).append((container, finding))
-    outages = {} if options.accept_majority else _outages(state, broken)
-    for container, finding in zip(broken, findings):
-        outage = outages.get(container.namespace)
-        if outage and (finding.repair or container.pod in moved):
-            finding.refuse(*_said(finding), outage)
-    moved = {pod: group for pod, group in moved.items() if group[0][0].namespace not in outages}
-    planned = [finding for finding in findings if finding.repair]
-    for finding in planned[options.max_repairs :]:
-        finding.refuse(
-            Reason(
-                "too_many_repairs",
-                f"{len(planned)} containers would be restarted, and max_repairs is "
-                f"{options.max_repairs}: run again for the others",
-            )
-        )
-    room = max(0, options.max_repairs - len(planned))
-    for pod in list(moved)[room:]:
-        for _container, finding in moved.pop(pod):
-            finding.refuse(
-                *_said(finding),
-                Reason(
-                    "too_many_repairs",
-                    f"max_repairs is {options.max_repairs}: run again for it, or raise that",
-                ),
-            )
+    pairs = list(zip(broken, findings))
+    moved = _to_move(state, options, pairs)
+    if not options.accept_majority:
+        moved = _refuse_outages(pairs, moved, _outages(state, broken))
+    moved = _limit(findings, moved, options)
     findings += [
         _judge_unasked(state, container) for container in state.containers if container.unasked
     ]
@@ -252,17 +245,71 @@ def _decide(state: State, options: Options) -> tuple[list[Finding], list[dict[st
     ]
 
 
+# By pod, its containers that cannot be restarted alone, with their findings.
+Moved = dict[str, list[tuple[Container, Finding]]]
+
+
+def _to_move(state: State, options: Options, pairs: list[tuple[Container, Finding]]) -> Moved:
+    moved: Moved = {}
+    for container, finding in pairs:
+        blockers, reasons = obstacles(state, container, options)
+        # A pod is restarted only if nothing forbids the restart of its container.
+        if container.dead and reasons and not blockers:
+            moved.setdefault(container.pod, []).append((container, finding))
+    return moved
+
+
+def _refuse_outages(
+    pairs: list[tuple[Container, Finding]], moved: Moved, outages: dict[str, Reason]
+) -> Moved:
+    """Refuse the repairs in these namespaces, and return the pods of others."""
+    for container, finding in pairs:
+        outage = outages.get(container.namespace)
+        if outage and (finding.repair or container.pod in moved):
+            finding.refuse(*_said(finding), outage)
+    return {pod: group for pod, group in moved.items() if group[0][0].namespace not in outages}
+
+
+def _limit(findings: list[Finding], moved: Moved, options: Options) -> Moved:
+    """Refuse what is beyond max_repairs, and return the pods that are left to restart.
+
+    Restarts of containers come first: they interrupt less than those of pods.
+    """
+    planned = [finding for finding in findings if finding.repair]
+    for finding in planned[options.max_repairs :]:
+        finding.refuse(
+            Reason(
+                "too_many_repairs",
+                f"{len(planned)} containers would be restarted, and max_repairs is "
+                f"{options.max_repairs}: run again for the others",
+            )
+        )
+    # Both kinds of restart together stay within max_repairs.
+    room = max(0, options.max_repairs - len(planned))
+    for pod in list(moved)[room:]:
+        for _container, finding in moved[pod]:
+            finding.refuse(
+                *_said(finding),
+                Reason(
+                    "too_many_repairs",
+                    f"max_repairs is {options.max_repairs}: run again for it, or raise that",
+                ),
+            )
+    return {pod: moved[pod] for pod in list(moved)[:room]}
+
+
 def _said(finding: Finding) -> list[Reason]:
-    """Why it is refused already; nothing if it is not."""
+    """The reason for which a finding is already refused, if it is."""
     return [Reason(finding.code, finding.reason)] if finding.code else []
 
 
 def _outages(state: State, broken: list[Container]) -> dict[str, Reason]:
-    """Where most of the node's containers have a dead mount: the namespaces of which most have,
-    too.
+    """By namespace, the refusal if most of the node's containers have a dead mount, and most of the
+    namespace's, too.
 
-    So one tenant, whose containers are most of them, keeps no other from its repair.
+    A tenant with most of the containers so cannot keep others from their repair.
     """
+    # No majority of the node is broken, so no namespace is held back.
     if 2 * len(broken) <= len(state.containers):
         return {}
     totals = Counter(container.namespace for container in state.containers)
@@ -276,11 +323,13 @@ def _outages(state: State, broken: list[Container]) -> dict[str, Reason]:
 
 
 def _pod(state: State, containers: list[Container], options: Options) -> dict[str, Any]:
+    # All of a group are in one pod, so any of them can name it.
     first = containers[0]
     claims = {
         known.claim
         for container in containers
         for known in container.known
+        # The playbook moves only the volumes that are dead.
         if known.claim and known.mount_path in {copy.point for copy in container.dead}
     }
     reasons = [
@@ -296,6 +345,22 @@ def _pod(state: State, containers: list[Container], options: Options) -> dict[st
 
 
 def _judge(state: State, container: Container, options: Options) -> Finding:
+    """The finding about a container with a dead or hung mount, with its repair if allowed."""
+    finding = _container_finding(state, container, options)
+    blockers, reasons = obstacles(state, container, options)
+    if blockers:
+        finding.refuse(*blockers)
+    elif reasons:
+        finding.refuse(
+            *(reason.with_text(f"{reason}, so its pod must be restarted") for reason in reasons)
+        )
+    else:
+        finding.repair = [_action(state, container, options)]
+    return finding
+
+
+def _container_finding(state: State, container: Container, options: Options) -> Finding:
+    """The finding with its evidence, before it is judged."""
     copies = container.dead or container.hung
     what = "dead" if container.dead else "hung"
     points = ", ".join(shown(copy.point) for copy in copies)
@@ -320,26 +385,19 @@ def _judge(state: State, container: Container, options: Options) -> Finding:
             "runtime": state.runtime.problem or " ".join(state.runtime.command),
         },
     )
+    # In check mode the node's mount is still dead as well.
     if any(copy.host.path in options.planned_paths for copy in copies):
         finding.reason = (
             "what is planned for the node's mount comes first, and a container gets "
             "it when it is started again"
         )
-    blockers, reasons = obstacles(state, container, options)
-    if blockers:
-        finding.refuse(*blockers)
-    elif reasons:
-        finding.refuse(
-            *(reason.with_text(f"{reason}, so its pod must be restarted") for reason in reasons)
-        )
-    else:
-        finding.repair = [_action(state, container, options)]
     return finding
 
 
 def _judge_unasked(state: State, container: Container) -> Finding:
-    """Whoever is in it decides how its mounts look and how long they take: it is told, and ends
-    nothing.
+    """The finding about a container whose mounts could not all be read.
+
+    A tenant can make its mounts slow or unreadable, so this is reported and does not end the run.
     """
     return Finding(
         control="STOR-05",
@@ -351,7 +409,7 @@ def _judge_unasked(state: State, container: Container) -> Finding:
         summary="whether it still has a dead mount is not known",
         verdict="report",
         reason=f"{container.unasked}: run again, with a longer deadline "
-        "if there is too much to be asked",
+        "if there is too much to ask",
         runbook=RUNBOOK,
         evidence={
             "container": container.id,
@@ -377,7 +435,8 @@ def _evidence(copy: Copy) -> dict[str, Any]:
 def obstacles(
     state: State, container: Container, options: Options
 ) -> tuple[list[Reason], list[Reason]]:
-    """Why it is not restarted now, whatever the way; and why it cannot be restarted alone."""
+    """(why a container is not restarted now, in whatever way; why it cannot be restarted alone)."""
+    # Hung only: fuse_remount decides whether to abort the connection.
     if not container.dead:
         return [
             Reason(
@@ -392,15 +451,35 @@ def obstacles(
         blockers.append(
             Reason(
                 "evidence_unreadable",
-                f"which volume is dead is not known: by the paths that were given ({given}) its "
-                "mounts cannot be told, since these lead over a link in it, or since no runtime "
-                "says which container of its pod it is",
+                f"which volume is dead is not known: the given paths ({given}) do not identify its "
+                "mounts, since they lead over a link in it, or since no runtime says which "
+                "container of its pod it is",
             )
         )
+    blockers += _copy_obstacles(container, options)
+    # mountPropagation Bidirectional, as CSI drivers have it for the kubelet's folder.
+    if container.serves:
+        blockers.append(
+            Reason(
+                "serves_others",
+                "it mounts for others (a volume with Bidirectional "
+                "propagation), who would lose what it serves",
+            )
+        )
+    if container.elsewhere:
+        return blockers, []
+    more, reasons = _restart_obstacles(state, container, options)
+    return [*blockers, *more], reasons
+
+
+def _copy_obstacles(container: Container, options: Options) -> list[Reason]:
+    """Dead mounts of which a restarted container would not get a better one."""
+    blockers = []
     for copy in container.dead:
         host, point = copy.host, shown(copy.point)
         if host.problem:
             blockers.append(Reason("evidence_unreadable", f"{point}: {host.problem}"))
+        # In check mode the node's mount is still dead, and its repair is only planned.
         elif host.path in options.planned_paths:
             continue
         elif not host.device:
@@ -411,6 +490,7 @@ def obstacles(
                     "repair that first (fuse_remount)",
                 )
             )
+        # A restarted container would get a copy of a mount that fails just the same.
         elif host.answer is None or host.answer.state != OK:
             said = host.answer.state if host.answer else "not asked"
             blockers.append(
@@ -420,6 +500,7 @@ def obstacles(
                     f"({said}): repair it first (fuse_remount)",
                 )
             )
+        # Then the server is not gone, and the container's view of it must have another cause.
         elif host.device == copy.device:
             blockers.append(
                 Reason(
@@ -428,80 +509,81 @@ def obstacles(
                     "there: look at the container",
                 )
             )
-    if container.serves:
-        blockers.append(
-            Reason(
-                "serves_others",
-                "it mounts for others (a volume with Bidirectional "
-                "propagation), who would lose what it serves",
-            )
-        )
-    reasons: list[Reason] = []
-    if container.elsewhere:
-        return blockers, reasons
+    return blockers
+
+
+def _restart_obstacles(
+    state: State, container: Container, options: Options
+) -> tuple[list[Reason], list[Reason]]:
+    """(why it is not restarted now, why it cannot be restarted alone), by how it would be."""
+    # Without the cluster it is not known; the runtime does not tell.
     if not container.restart_policy:
-        blockers.append(
-            Reason(
-                "evidence_unreadable",
-                "its restart policy is not known (option containers): "
-                "the kubelet might not start it again",
-            )
+        said = (
+            "its restart policy is not known (option containers): "
+            "the kubelet might not start it again"
         )
-    elif container.restart_policy != _ALWAYS:
-        reasons.append(
-            Reason(
-                "pod_restart_needed",
-                f"its restart policy is {container.restart_policy}: "
-                "the kubelet would not start it again",
-            )
+        return [Reason("evidence_unreadable", said)], []
+    if container.restart_policy != _ALWAYS:
+        said = (
+            f"its restart policy is {container.restart_policy}: "
+            "the kubelet would not start it again"
         )
-    elif not _waits(container, options) and (options.method == "probe" or state.runtime.problem):
-        reasons.append(_no_way(state.runtime, container, options))
-    elif not _waits(container, options) and stop_seconds(container, options) >= options.deadline:
-        blockers.append(
-            Reason(
-                "deadline_passed",
-                f"it may take {stop_seconds(container, options)} s to end, and the deadline is "
-                f"{options.deadline:g} s: raise that, or set stop_timeout",
-            )
+        return [], [Reason("pod_restart_needed", said)]
+    if _waits(container, options):
+        return [], []
+    # Then only the whole pod can be restarted, by the playbook.
+    if options.method == "probe" or state.runtime.problem:
+        return [], [_no_way(state.runtime, container, options)]
+    # The restart could not be seen through to its end.
+    if stop_seconds(container, options) >= options.deadline:
+        said = (
+            f"it may take {stop_seconds(container, options)} s to end, and the deadline is "
+            f"{options.deadline:g} s: raise that, or set stop_timeout"
         )
-    return blockers, reasons
+        return [Reason("deadline_passed", said)], []
+    return [], []
 
 
 def _no_way(runtime: Runtime, container: Container, options: Options) -> Reason:
-    """Why neither the kubelet nor the runtime is to start it again: of each that may be used."""
+    """Why neither the kubelet nor the runtime can be used to restart it."""
     probe = "liveness_timeout is 0" if container.probed else "no liveness probe covers the mount"
     asked = f"the container runtime cannot be asked: {runtime.problem}"
+    # Of the ways that the method allows, each one's reason.
     ways = {"probe": [probe], "cri": [asked]}
     said = ", and ".join(ways.get(options.method, [probe, asked]))
     return Reason("runtime_unusable" if runtime.problem else "pod_restart_needed", said)
 
 
 def _waits(container: Container, options: Options) -> bool:
+    """Whether the kubelet restarts it by itself, because of its liveness probe."""
     return options.method != "cri" and container.probed and options.liveness_timeout > 0
 
 
 def _action(state: State, container: Container, options: Options) -> Action:
+    # Preferred, since the kubelet then does all by itself, with its own back-off.
     if _waits(container, options):
+        # Shown in the result; the kubelet itself ends the container after failureThreshold probes.
         wait = ["wait", f"{options.liveness_timeout:g}", "seconds", "for", "the", "kubelet"]
         return Action("await_liveness_probe", container.title, wait, container)
     return stop_action(state.runtime, container, options)
 
 
 def stop_action(runtime: Runtime, container: Container, options: Options) -> Action:
-    """What has the runtime end a container, which its kubelet then starts again."""
+    """Have the runtime end a container; the kubelet then starts it again."""
     seconds = str(stop_seconds(container, options))
+    # crictl stop sends SIGTERM, and SIGKILL after the time-out (CRI, StopContainer).
     command = [*runtime.command, "stop", "--timeout", seconds, container.id]
     return Action("stop_container", container.title, command, container)
 
 
 def stop_seconds(container: Container, options: Options) -> int:
-    """From SIGTERM to SIGKILL: as the user says, or as long as the kubelet would wait."""
+    """Seconds from SIGTERM to SIGKILL: the user's, or what the kubelet itself would wait."""
     if options.stop_timeout is not None:
         return options.stop_timeout
+    # As the kubelet, so that a container has the time that its pod promises.
     return max(_LEAST_GRACE_SECONDS, container.grace_period)
 
 
 def shown(path: str) -> str:
-    """A path as one word: whoever made it may have put anything into it."""
+    """A path as one word: a tenant may have put any character into it."""
     return path if path.isprintable() and " " not in path else repr(path)

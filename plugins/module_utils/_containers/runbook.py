@@ -112,8 +112,9 @@ OPTIONS_SPEC = ArgumentSpec(
         "accept_majority": {"type": "bool", "default": False},
     }
 )
-# Where crictl reads its endpoint from by itself.
+# crictl reads its endpoint from here by itself (kubernetes-sigs/cri-tools docs/crictl.md).
 _CRICTL_CONFIG = "/etc/crictl.yaml"
+# The defaults of containerd, CRI-O, cri-dockerd, k3s and k0s (kubernetes.io, "Container Runtimes").
 _SOCKETS = (
     "/run/containerd/containerd.sock",
     "/run/crio/crio.sock",
@@ -122,12 +123,13 @@ _SOCKETS = (
     "/run/k0s/containerd.sock",
 )
 _POLL_SECONDS = 1.0
+# kubernetes pkg/kubelet/kuberuntime/labels.go podTerminationGracePeriodLabel.
 _GRACE_ANNOTATION = "io.kubernetes.pod.terminationGracePeriod"
 
 
 @dataclass(frozen=True)
 class Inspected:
-    """What the runtime says of a container.
+    """What the runtime says about a container.
 
     ``mounts``: path in the container -> (path of the node, propagation). ``grace_period``: seconds.
     """
@@ -140,7 +142,7 @@ class Inspected:
 
 
 class StaleContainers:
-    """The part of the runbook recover_fuse_mounts that is in containers, on one node."""
+    """The part of the runbook recover_fuse_mounts that is about containers, on one node."""
 
     def __init__(self, host: Host, options: Options) -> None:
         self._host = host
@@ -149,24 +151,27 @@ class StaleContainers:
         self._root = options.kubelet_root
         self._pods: list[dict[str, Any]] = []
         self._plan = Plan([])
-        # By id: those of the first look, and which old one a new one has proven the restart of.
+        # IDs of the containers of the first look; and of each new container, whose restart it
+        # proves.
         self._before: frozenset[str] = frozenset()
         self._proofs: dict[str, str] = {}
-        # All wait for the kubelet at the same time.
+        # One deadline for all: the kubelet restarts the containers at the same time.
         self._patience: Deadline | None = None
 
     # gather
 
     def gather(self) -> State:
-        """Ask every FUSE mount in every container; only where one is dead or hung, what of the node
-        it is and the runtime.
+        """Probe the FUSE mounts in every container. Only if one is dead or hung, ask the runtime,
+        and probe the node's side of it.
         """
         host = self._host
         host.require_root()
         require_host_namespace(host)
         self._root = find_root(host, self._options.kubelet_root)
         processes = list(_container_processes(host)) if self._root else []
+        # A container that starts during the run may be the proof of a restart.
         self._before = frozenset(container for container, _pod, _pid in processes)
+        # Only the answers decide whether the runtime is asked at all.
         containers = self._ask(self._containers(processes))
         if any(container.dead or container.hung for container in containers):
             self._runtime = find_runtime(host, self._options)
@@ -174,42 +179,45 @@ class StaleContainers:
         return State(host.name, tuple(containers), self._runtime)
 
     def _containers(self, processes: Iterable[tuple[str, str, int]]) -> list[Container]:
-        """Those with FUSE mounts that were asked for, their mounts not asked yet.
+        """The containers that were asked for and have FUSE mounts, which are not probed yet.
 
         ``processes``: as by _container_processes.
         """
         found = []
         for container, pod, pid in processes:
             known = tuple(entry for entry in self._options.containers if entry.pod == pod)
-            if self._options.containers and not known:
-                continue
-            command = self._host.read(f"/proc/{pid}/comm") or ""
-            try:
-                table = read_table(self._host, str(pid))
-            except StorageOpsError as error:
-                # It has ended meanwhile; or whoever is in it keeps its mounts from being read.
-                if self._host.exists(f"/proc/{pid}"):
-                    found.append(
-                        Container(container, pod, pid, command, (), known=known, problem=str(error))
-                    )
-                continue
-            copies = tuple(
-                Copy(point, table_device(table, point), Answer(ERROR))
-                for point in fuse_points(table)
-            )
-            if copies:
-                found.append(Container(container, pod, pid, command, copies, known=known))
-        return found
+            # The cluster may have asked for certain containers only.
+            if known or not self._options.containers:
+                found.append(self._container(container, pod, pid, known))
+        return [container for container in found if container]
+
+    def _container(
+        self, container: str, pod: str, pid: int, known: tuple[Known, ...]
+    ) -> Container | None:
+        """A container with its FUSE mounts; None if it has none, or has ended."""
+        command = self._host.read(f"/proc/{pid}/comm") or ""
+        try:
+            table = read_table(self._host, str(pid))
+        except StorageOpsError as error:
+            # Either it has ended, or a process in it changes the mounts while they are read.
+            if not self._host.exists(f"/proc/{pid}"):
+                return None
+            return Container(container, pod, pid, command, (), known=known, problem=str(error))
+        copies = tuple(
+            Copy(point, table_device(table, point), Answer(ERROR)) for point in fuse_points(table)
+        )
+        return Container(container, pod, pid, command, copies, known=known) if copies else None
 
     def _ask(self, containers: Sequence[Container]) -> list[Container]:
         """The containers with what their mounts answer.
 
-        Of a file system each container is asked once: it may have any number of mounts of it, and
-        a server that hangs is one for all of them.
+        Each container is asked once for each file system: it may have any number of mounts of it,
+        and they all have one server.
         """
         questions = {
             (container.id, copy.device): (container.pid, copy.point)
             for container in containers
+            # So that the first mount of a file system is the one that is asked.
             for copy in reversed(container.copies)
         }
         replies = look_into(self._host, list(questions.values()), self._options.probe_timeout)
@@ -226,21 +234,26 @@ class StaleContainers:
         ]
 
     def _described(self, containers: Sequence[Container]) -> list[Container]:
-        """The containers that need it with what the runtime and the cluster say of them, and with
-        the node's side of their mounts.
+        """The containers, those with a dead or hung mount with what the runtime, the cluster and
+        the node say about it.
         """
         described = []
         for container in containers:
             if container.dead or container.hung:
                 container = self._named(container)
+                # The cluster asked for other containers of this pod.
                 if self._options.containers and not container.known and not container.elsewhere:
-                    # The cluster was asked for others.
                     continue
             described.append(container)
+        return self._with_hosts(described)
+
+    def _with_hosts(self, containers: list[Container]) -> list[Container]:
+        """The containers with the state of the node's own mounts, each of which is probed once."""
+        # Each path once, since many containers may have the same volume.
         paths = sorted(
             {
                 copy.host.path
-                for container in described
+                for container in containers
                 for copy in container.copies
                 if copy.host.path
             }
@@ -265,10 +278,11 @@ class StaleContainers:
 
         return [
             replace(container, copies=tuple(hosted(copy) for copy in container.copies))
-            for container in described
+            for container in containers
         ]
 
     def _named(self, container: Container) -> Container:
+        """The container with its names, and with the node's path of each copy."""
         said = inspect(self._host, self._runtime, container.id)
         points = {copy.point for copy in container.copies}
         known = [
@@ -276,24 +290,19 @@ class StaleContainers:
             for entry in container.known
             if entry.mount_path in points and self._is_about(entry, container, said)
         ]
-        # Of a link, the cluster has the name, and the kernel where it leads to.
+        # The cluster has the mount path as it was written; if that has a link in it, the kernel
+        # shows where it leads to, and the two do not match.
         elsewhere = sorted(
             {entry.mount_path for entry in container.known if _may_be(entry, container, said)}
             if not known
             else ()
         )
         first = known[0] if known else Known("", "")
-        return replace(
+        named = replace(
             container,
-            name=said.name if said else first.container,
-            namespace=said.namespace if said else first.namespace,
-            pod_name=said.pod_name if said else first.pod_name,
-            serves=bool(said)
-            and any(
-                propagation.endswith("BIDIRECTIONAL")
-                for _path, propagation in (said.mounts.values() if said else ())
-            ),
-            grace_period=said.grace_period if said else pure.GRACE_SECONDS,
+            name=first.container,
+            namespace=first.namespace,
+            pod_name=first.pod_name,
             known=tuple(known),
             elsewhere=tuple(elsewhere),
             copies=tuple(
@@ -301,13 +310,29 @@ class StaleContainers:
                 for copy in container.copies
             ),
         )
+        if said is None:
+            return replace(named, serves=False, grace_period=pure.GRACE_SECONDS)
+        propagations = (propagation for _path, propagation in said.mounts.values())
+        return replace(
+            named,
+            name=said.name,
+            namespace=said.namespace,
+            pod_name=said.pod_name,
+            # PROPAGATION_BIDIRECTIONAL (kubernetes/cri-api pkg/apis/runtime/v1/api.proto).
+            serves=any(propagation.endswith("BIDIRECTIONAL") for propagation in propagations),
+            grace_period=said.grace_period,
+        )
 
     def _is_about(self, entry: Known, container: Container, said: Inspected | None) -> bool:
-        """Containers of a pod may have the same path; where the runtime gives no name, only their
-        ids tell them apart.
+        """Whether an entry of the cluster is about this container of its pod.
+
+        Several containers of a pod may have the same mount path. If the runtime gives no name, only
+        their IDs tell them apart.
         """
+        # The runtime has names, which are the same in the cluster.
         if said:
             return entry.container in ("", said.name)
+        # Different container names at the same path of one pod.
         twins = {
             other.container
             for other in self._options.containers
@@ -318,19 +343,28 @@ class StaleContainers:
     def _host_mount(
         self, container: Container, copy: Copy, said: Inspected | None, known: Iterable[Known]
     ) -> HostMount:
-        """Which path of the node a copy is of: the runtime knows best."""
-        told = next((entry for entry in known if entry.mount_path == copy.point), None)
-        path = said.mounts.get(copy.point, ("", ""))[0] if said else told.host_path if told else ""
-        if not path and said:
-            return HostMount(problem="by the runtime it is none of the container's volumes")
-        if not path:
-            why = f" ({self._runtime.problem})" if self._runtime.problem else ""
-            return HostMount(
-                problem=f"neither the cluster nor the runtime says which volume this is{why}"
-            )
+        """Which path of the node a copy is of. The runtime made the mounts, so it counts most."""
+        if said:
+            path = said.mounts.get(copy.point, ("", ""))[0]
+            if not path:
+                return HostMount(problem="by the runtime it is none of the container's volumes")
+        else:
+            told = next((entry for entry in known if entry.mount_path == copy.point), None)
+            path = told.host_path if told else ""
+            if not path:
+                why = f" ({self._runtime.problem})" if self._runtime.problem else ""
+                return HostMount(
+                    problem=f"neither the cluster nor the runtime says which volume this is{why}"
+                )
+        return self._pod_volume(container, path)
+
+    def _pod_volume(self, container: Container, path: str) -> HostMount:
+        """A path of the node, if it is a CSI volume of the container's own pod."""
         root = self._options.kubelet_root
+        # The runtime has the path as the kubelet gave it, maybe through a link.
         path = self._root + path[len(root) :] if path.startswith(f"{root}/") else path
         place = classify(path, self._root)
+        # A CSI driver's container has the whole kubelet folder, with the volumes of all pods.
         if place is None or place.kind not in (PUBLISH, SUBPATH) or place.pod != container.pod:
             return HostMount(
                 problem=f"it is {path!r} of the node, which is no CSI volume of its own pod"
@@ -340,7 +374,7 @@ class StaleContainers:
     # plan
 
     def plan(self, state: State) -> Plan:
-        """Decide."""
+        """Decide, from what was gathered."""
         self._pods = pure.pods_to_restart(state, self._options)
         self._plan = pure.plan(state, self._options)
         return self._plan
@@ -350,7 +384,7 @@ class StaleContainers:
         return {"pods": self._pods}
 
     def healthy(self, state: State) -> str:
-        """What was looked at."""
+        """What a run says that finds nothing."""
         count = len(state.containers)
         if not count:
             return (
@@ -363,8 +397,8 @@ class StaleContainers:
     # apply
 
     def apply(self, action: Action) -> None:
-        """Wait for the kubelet, or have the runtime end the container; only if it still is as it
-        was.
+        """Wait for the kubelet, or have the runtime end the container, if it still has the dead
+        mount.
         """
         container: Container = action.subject
         if action.verb == "await_liveness_probe":
@@ -372,9 +406,10 @@ class StaleContainers:
             return
         self._still_stale(container)
         timeout = pure.stop_seconds(container, self._options) + self._host.command_timeout
+        # A container must not be ended without time left to see it come back.
         if self._host.deadline.remaining() < timeout:
             raise NotStarted(
-                "the deadline leaves no time to see it started again; "
+                "the deadline leaves no time to see it started again: "
                 "run again, or raise the deadline",
                 code="deadline_passed",
             )
@@ -383,12 +418,13 @@ class StaleContainers:
             raise ActionFailed(result.describe(), code="program_failed")
 
     def _still_stale(self, container: Container) -> None:
+        # The same container, with its mounts probed again.
         same = [one for one in _container_processes(self._host) if one[0] == container.id]
         found = self._described(self._ask(self._containers(same)))
         if not found:
-            raise NotStarted("the container has ended meanwhile; run again")
+            raise NotStarted("the container has ended meanwhile: run again")
         if not found[0].dead:
-            raise NotStarted("its mounts answer by now")
+            raise NotStarted("its mounts answer now")
         blockers, reasons = pure.obstacles(
             State(self._host.name, tuple(found), self._runtime), found[0], self._options
         )
@@ -401,6 +437,7 @@ class StaleContainers:
         self._patience = self._patience or Deadline(seconds, self._host.deadline.clock)
         if self._host.wait_for(lambda: not self._is_there(container), self._patience.remaining()):
             return
+        # No other way is allowed, or there is none.
         if self._options.method == "probe" or self._runtime.problem:
             raise ActionFailed(
                 f"the kubelet has not restarted it within {seconds:g} s (liveness_timeout), "
@@ -417,20 +454,21 @@ class StaleContainers:
             for finding in self._plan.findings
             if any(action is step for step in finding.repair)
         )
+        # The kubelet did not restart it in time, so the runtime is asked after all.
         planned.repair.append(pure.stop_action(self._runtime, container, self._options))
 
     def _is_there(self, container: Container) -> bool:
         return any(found == container.id for found, _pod, _pid in _container_processes(self._host))
 
     def undo(self, action: Action) -> Action | None:
-        """A container that was ended is started by its kubelet: nothing is taken back."""
+        """Nothing to take back: the kubelet starts an ended container again."""
         return None
 
     # verify
 
     def verify(self, finding: Finding) -> list[str]:
-        """A new container of the same name in the same pod must list the folder, and on the file
-        system that the node has there.
+        """A new container of the same name in the same pod must be able to list the folder, on the
+        file system that the node has there.
         """
         old: Container = finding.repair[0].subject
         until = Deadline(self._host.deadline.cap(self._options.restart_timeout))
@@ -444,35 +482,25 @@ class StaleContainers:
                     f"{self._options.restart_timeout:g} s (restart_timeout): {doubts}",
                     code="repair_unproven",
                 )
+            # The new container needs a moment for its image, its mounts and its start.
             time.sleep(_POLL_SECONDS)
 
     def _compare(self, old: Container) -> tuple[str, list[str]]:
+        """(why the restart is not proven, what proves it); one of them is empty."""
         found = list(_container_processes(self._host))
         if any(container == old.id for container, _pod, _pid in found):
             return "the old one has not ended", []
+        # What the node has now is what the new container has to show.
         table = read_table(self._host, "self")
         wanted = [
             (copy.point, copy.host.path, table_device(table, copy.host.path)) for copy in old.dead
         ]
         doubt = "the kubelet has not started it again"
         for container, pod, pid in found:
-            # Where the runtime gives no names, its other containers may have the same mounts.
-            taken = container in self._before or self._proofs.get(container, old.id) != old.id
-            if pod != old.pod or taken:
+            # A pod's containers keep its UID; a new pod would have another one.
+            if pod != old.pod or not self._may_follow(old, container):
                 continue
-            said = inspect(self._host, self._runtime, container)
-            if said and old.name and said.name != old.name:
-                continue
-            answers = look_into(
-                self._host,
-                [(pid, point) for point, _path, _device in wanted],
-                self._options.probe_timeout,
-            )
-            said_by = [
-                _doubt(point, device, answer)
-                for (point, _path, device), answer in zip(wanted, answers)
-            ]
-            doubts = [text for text in said_by if text]
+            doubts = self._doubts(pid, wanted)
             if doubts:
                 doubt = f"{container[:12]} runs, but {doubts[0]}"
                 continue
@@ -484,11 +512,33 @@ class StaleContainers:
             ]
         return doubt, []
 
+    def _may_follow(self, old: Container, container: str) -> bool:
+        """Whether a container of the same pod may be the new one in place of ``old``."""
+        # If the runtime gives no names, other containers of the pod may have the same mounts. One
+        # that was there before, or that proves another restart, does not count.
+        if container in self._before or self._proofs.get(container, old.id) != old.id:
+            return False
+        said = inspect(self._host, self._runtime, container)
+        return not (said and old.name and said.name != old.name)
+
+    def _doubts(self, pid: int, wanted: list[tuple[str, str, str]]) -> list[str]:
+        """Which of the (mount path, path of the node, device) a new container does not have."""
+        answers = look_into(
+            self._host,
+            [(pid, point) for point, _path, _device in wanted],
+            self._options.probe_timeout,
+        )
+        said = [
+            _doubt(point, device, answer) for (point, _path, device), answer in zip(wanted, answers)
+        ]
+        return [text for text in said if text]
+
 
 def container_options(params: dict[str, Any], check_mode: bool = False) -> Options:
-    """Options of StaleContainers, checked. Where something is really done, no plan counts.
+    """The options of StaleContainers, checked. Raises BadOption.
 
-    A module that only reports lacks most of them, and repairs nothing it would have to limit.
+    ``planned_paths`` counts in check mode only. A module that only reports lacks most options. It
+    repairs nothing, so max_repairs is no limit.
     """
     given = {
         "max_repairs": 1_000_000,
@@ -500,15 +550,18 @@ def container_options(params: dict[str, Any], check_mode: bool = False) -> Optio
     }
     least = {
         "probe_timeout": 0.1,
+        # 0 means not to wait for the kubelet at all.
         "liveness_timeout": 0,
         "stop_timeout": 0,
         "restart_timeout": 1,
         "max_repairs": 0,
     }
     for name, minimum in least.items():
-        if not given.get(name, minimum) >= minimum:  # not a number is neither
+        # Written so that NaN, which compares as false, is refused, too.
+        if not given.get(name, minimum) >= minimum:
             raise BadOption(f"{name} is {given[name]:g}; give at least {minimum:g}")
     given["containers"] = tuple(_known(entry) for entry in given.get("containers", ()))
+    # A real run acts on what is there, not on a plan.
     given["planned_paths"] = tuple(given.get("planned_paths", ())) if check_mode else ()
     given["kubelet_root"] = given.get("kubelet_root", Options.kubelet_root).rstrip("/") or "/"
     return Options(**given)
@@ -520,35 +573,35 @@ def _known(entry: dict[str, Any]) -> Known:
 
 
 def _normal(path: str) -> str:
-    """A path in a container as the kernel has it: ``//data/`` is /data."""
+    """A mount path as mountinfo writes it: ``//data/`` is /data."""
     return "/" + posixpath.normpath(f"/{path}").lstrip("/")
 
 
 def _may_be(entry: Known, container: Container, said: Inspected | None) -> bool:
-    """Whether an entry is of this container, by all that is known of both."""
+    """Whether nothing that is known excludes that an entry is about this container."""
     return entry.container in ("", said.name) if said else entry.id in ("", container.id)
 
 
 def fuse_points(table: MountTable) -> list[str]:
-    """Where a process that sees this table gets to a FUSE file system."""
+    """The mount points at which a process with this table reaches a FUSE file system."""
     points = dict.fromkeys(mount.point for mount in table.mounts if is_fuse(mount))
     return [point for point in points if table_device(table, point)]
 
 
 def table_device(table: MountTable, point: str) -> str:
     """Device of the FUSE superblock that is topmost at a mount point; empty if that is none."""
+    # The topmost mount is what a process reads; a tmpfs over it hides a dead one.
     top = table.holding(point)
     return top.device if top and top.point == point and is_fuse(top) else ""
 
 
 def _container_processes(host: Host) -> Iterable[tuple[str, str, int]]:
-    """(container, pod, a process of it) by their control groups, each container once.
-
-    A process that sees what the node sees tells nothing of its container: such as one that its
-    runtime is about to start there.
-    """
+    """(container ID, pod UID, ID of a process in it), each container once, by control groups."""
+    # A process in the node's own mount namespace does not see the container's mounts. The runtime
+    # puts one into the control group before it enters the namespace.
     seen = set()
     own = host.link("/proc/self/ns/mnt")
+    # The lowest process ID is mostly the container's first process, whose mounts count.
     for pid in sorted(filter(str.isdigit, host.names("/proc")), key=int):
         cgroup = host.read(f"/proc/{pid}/cgroup") or ""
         container = container_id_of(cgroup)
@@ -564,16 +617,19 @@ def _container_processes(host: Host) -> Iterable[tuple[str, str, int]]:
 def look_into(
     host: Host, questions: Sequence[tuple[int, str]], timeout: float
 ) -> list[tuple[Answer, str]]:
-    """List folders as processes see them: (pid, path) -> what it answered, and the device that is
-    mounted there.
+    """List folders as processes see them.
+
+    ``questions``: (pid, path). Returns for each what it answered, and the device mounted there.
     """
 
     def looking(question: tuple[int, str]) -> dict[str, str]:
         pid, point = question
         try:
+            # /proc/PID/root is resolved in the process's mount namespace (proc_pid_root(5)).
             return {"device": _list(host.path(f"/proc/{pid}/root"), point)}
         except OSError as error:
             name = errno.errorcode.get(error.errno or 0, str(error.errno))
+            # JSON on the way from the child, so the error is named and not pickled.
             return {"error": name, "text": error.strerror or str(error)}
 
     replies = call_each(looking, questions, timeout, host.deadline.remaining())
@@ -593,9 +649,9 @@ def _judge(reply: Any) -> tuple[Answer, str]:
 
 
 def _list(root: str, point: str) -> str:
-    """Read one entry of a folder of another mount namespace; its device.
+    """Read one entry of a folder in another mount namespace, and return its device.
 
-    No link of that namespace is followed: it would lead to ours.
+    No link on the way is followed: it would be resolved in this process's own namespace.
     """
     flags = os.O_NOFOLLOW | os.O_CLOEXEC
     folder = os.open(root, os.O_PATH | os.O_DIRECTORY)
@@ -605,8 +661,10 @@ def _list(root: str, point: str) -> str:
             inner = os.open(name, os.O_PATH | os.O_DIRECTORY | flags, dir_fd=folder)
             os.close(folder)
             folder = inner
+        # A subPath may be a file, which is opened instead of listed.
         with opened_itself(names[-1] if names else ".", folder) as opened:
             status = os.fstat(opened)
+            # Asks the server; fstat may be answered from the kernel's cache.
             os.fstatvfs(opened)
             if stat.S_ISDIR(status.st_mode):
                 with os.scandir(opened) as entries:
@@ -617,6 +675,7 @@ def _list(root: str, point: str) -> str:
 
 
 def _doubt(point: str, device: str, answer: tuple[Answer, str]) -> str:
+    # It must list, and be the file system that the node has there now.
     said, found = answer
     if said.state != OK:
         return f"{pure.shown(point)} in it is {said.state}: {said.text}"
@@ -629,9 +688,10 @@ def _doubt(point: str, device: str, answer: tuple[Answer, str]) -> str:
 
 
 def find_runtime(host: Host, options: Options) -> Runtime:
-    """How to ask the container runtime: the endpoint that was given, or crictl's own, or the only
-    one that there is.
+    """How to ask the container runtime: at the given endpoint, else at the one that crictl is
+    configured for, else at the only socket there is.
     """
+    # An absolute path may name a program outside of PATH, as with k3s.
     program = options.crictl if os.path.isabs(options.crictl) else find_program(options.crictl)
     if program is None or not os.access(program, os.X_OK):
         return Runtime(problem=f"{options.crictl} is not on this node (option crictl)")
@@ -641,6 +701,7 @@ def find_runtime(host: Host, options: Options) -> Runtime:
     if host.exists(_CRICTL_CONFIG):
         return Runtime(command)
     sockets = [path for path in _SOCKETS if host.exists(path)]
+    # Of two runtimes, only one is the kubelet's.
     if len(sockets) != 1:
         found = ", ".join(sockets) or "no socket of a container runtime"
         return Runtime(
@@ -650,16 +711,18 @@ def find_runtime(host: Host, options: Options) -> Runtime:
 
 
 def inspect(host: Host, runtime: Runtime, container: str) -> Inspected | None:
-    """What the runtime says of a container; None if it cannot be asked or does not know it.
+    """What the runtime says about a container; None if it cannot be asked or does not know it.
 
-    The environment in it is never kept.
+    The answer includes the container's environment, which may have secrets and is not kept.
     """
     if not runtime.command:
         return None
+    # By ID: names are reused by each restart.
     result = host.run([*runtime.command, "inspect", "--output", "json", container])
     if not result.ok:
         return None
     with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
+        # A ContainerStatus (kubernetes/cri-api pkg/apis/runtime/v1/api.proto).
         status = json.loads(result.stdout)["status"]
         labels = status.get("labels") or {}
         mounts = {
@@ -677,10 +740,9 @@ def inspect(host: Host, runtime: Runtime, container: str) -> Inspected | None:
 
 
 def _grace_period(annotations: dict[str, Any]) -> int:
-    """The pod's terminationGracePeriodSeconds.
-
-    The kubelet notes it at each container (kubernetes pkg/kubelet/kuberuntime/labels.go,
-    newContainerAnnotations), unless the pod has none.
-    """
+    """The pod's terminationGracePeriodSeconds; the default if the pod has none."""
+    # The kubelet notes it at each container (kubernetes pkg/kubelet/kuberuntime/labels.go
+    # newContainerAnnotations).
     noted = str(annotations.get(_GRACE_ANNOTATION, ""))
+    # Only digits, and few of them: it becomes a word of a command.
     return int(noted) if re.fullmatch(r"[0-9]{1,9}", noted) else pure.GRACE_SECONDS

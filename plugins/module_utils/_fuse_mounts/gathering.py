@@ -101,6 +101,7 @@ def details(
 def _kubelet_points(state: State, blocks: list[Superblock], noted: list[str]) -> list[str]:
     """The mount points that may be replaced; a damaged note may have named any path."""
     points = {place.point for block in blocks for _mount, place in block.mounts}
+    # A path outside of the kubelet's places is never acted on, so nothing is asked about it.
     return [
         point
         for point in sorted(points.union(noted))
@@ -137,6 +138,7 @@ def other_mounts(host: Host, devices: Collection[str]) -> tuple[tuple[Mount, ...
     The mounts that these are mounted on are included, since they tell about propagation.
     ``crowded``: by device, a text about where there are too many to read them all.
     """
+    # The node's own mounts are read apart, and completely.
     own = host.link("/proc/1/ns/mnt")
     mounts: list[Mount] = []
     crowded: dict[str, str] = {}
@@ -152,6 +154,7 @@ def other_mounts(host: Host, devices: Collection[str]) -> tuple[tuple[Mount, ...
         counts: Counter[str] = Counter()
         for mount in each_mount(text, pid, lambda _number, device: device in devices):
             counts[mount.device] += 1
+            # Counted to the end, so that the evidence can say how many there are.
             if counts[mount.device] <= MOST_COPIES:
                 needed |= {str(mount.id), str(mount.parent)}
         mounts += each_mount(text, pid, lambda number, _device, needed=needed: number in needed)  # type: ignore[misc]
@@ -194,6 +197,7 @@ def fuse_servers(host: Host) -> tuple[int, ...]:
                     found.append(int(pid))
         return found
 
+    # In a child with a deadline, like everything that reads other processes.
     reply = host.bounded(looking)
     if reply.problem:
         raise StorageOpsError(f"the open files of processes could not be read: {reply.problem}")
@@ -216,6 +220,7 @@ def running_processes(host: Host, pods: Collection[str]) -> list[str]:
     """The processes in the control groups of these pods, as "NAME (pid ID)"."""
     found = []
     for pid in host.names("/proc") if pods else ():
+        # By control group, which a container's process cannot leave (cgroups(7)).
         if pid.isdigit() and pod_uid_of(host.read(f"/proc/{pid}/cgroup") or "") in pods:
             found.append(
                 Process(int(pid), host.read(f"/proc/{pid}/comm") or "", "", "", "", ()).describe()
@@ -243,6 +248,7 @@ def pod_folders(host: Host, root: str) -> tuple[PodFolder, ...]:
         )
     # The layout is pods/UID/volumes/PLUGIN/VOLUME (kubernetes pkg/kubelet/kubelet_getters.go).
     # Folders with names that Kubernetes does not give are not its own.
+    # A pod's folder also has volumes of other plugins, with the pod's own name for each.
     known = [
         (pod, plugin, volume)
         for pod, plugin, volume in reply.value
@@ -267,6 +273,7 @@ def pod_folders(host: Host, root: str) -> tuple[PodFolder, ...]:
 def _names(path: str) -> list[str]:
     """The names of a folder's folders, without links; none if it does not exist or is a link."""
     try:
+        # A link in its place could lead out of the kubelet's folder.
         folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except (FileNotFoundError, NotADirectoryError):
         return []

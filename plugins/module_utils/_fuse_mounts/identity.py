@@ -52,6 +52,8 @@ def notes_of(
     contradictions: list[Reason] = []
     for place in {place.note: place for _mount, place in mounts if place.note}.values():
         note = state.notes.get(place.note, VolumeNote(problem=f"{place.note} was not read"))
+        # A damaged note is no reason to leave a pod without its volume if the path names it as
+        # well.
         if note.problem:
             problems.append(note.problem)
         else:
@@ -89,6 +91,7 @@ def entries_for(
     digests = {(place.driver, place.digest) for place in places if place and place.digest}
 
     def meant(entry: Volume) -> bool:
+        # The user's path is explicit; PersistentVolume names are unique in a cluster.
         if points & set(entry.paths) or (entry.volume and entry.volume in volumes):
             return True
         if not entry.handle:
@@ -97,6 +100,7 @@ def entries_for(
         same = [driver for driver, handle in handles if handle == entry.handle]
         digest = kubelet.digest_of(entry.handle)
         same += [driver for driver, staged in digests if staged == digest]
+        # A user may leave the driver out; then the handle alone decides.
         return any(entry.driver in ("", driver) for driver in same)
 
     return [entry for entry in options.volumes if meant(entry)]

@@ -54,6 +54,7 @@ def renewed_by_driver(state: State, recovery: Recovery, notes: list[VolumeNote])
                 layers[-1].root,
                 layers[-1].fstype,
             ) == ("/", recovery.fstype)
+            # A staging mount that is itself to be replaced cannot be what replaces it.
             if same and point not in taken:
                 return layers[-1]
     return None
@@ -65,6 +66,7 @@ def origin_of(mount: Mount) -> str:
     FUSE servers choose the source freely (mount.fuse3(8), fsname), and many give the name of their
     program, which says nothing about the volume.
     """
+    # Several recipes share a type, so each program that could have made the mount counts.
     recipes = [recipe for recipe in fuse_recipes.RECIPES.values() if mount.fstype in recipe.fstypes]
     nothing = {
         "",
@@ -81,11 +83,13 @@ def origin_of(mount: Mount) -> str:
         if any(recipe.names_remote for recipe in recipes)
         else mount.source
     )
+    # A bucket without a folder may end in a colon or slash.
     return "" if source in nothing else source.rstrip("/:")
 
 
 def unlike(recovery: Recovery, mount: Mount) -> str:
     """Why a new mount cannot replace the dead ones, judged by mountinfo; empty if it can."""
+    # If no new mount was made at that path, the old one is found there.
     if mount.device in recovery.devices:
         return "the new mount is of the dead filesystem"
     # Another program may write its source differently, so sources of different types say nothing.
@@ -96,6 +100,7 @@ def unlike(recovery: Recovery, mount: Mount) -> str:
             f"{printable(masked(recovery.origin))!r}"
         )
     has = {*mount.super_options, *contexts(mount)}
+    # More options than before are fine; less would let users in, or keep pods out.
     lost = [option for option in recovery.kept if option not in has]
     return f"the new mount lacks {' and '.join(lost)}, which the dead one had" if lost else ""
 

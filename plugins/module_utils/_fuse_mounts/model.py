@@ -61,20 +61,27 @@ class Volume:
     ``pods``: None if it is unknown which pods use the volume.
     """
 
+    # Name of the PersistentVolume; handle is what its CSI driver calls it (spec.csi.volumeHandle).
     volume: str = ""
     driver: str = ""
     handle: str = ""
     paths: tuple[str, ...] = ()
+    # Not checked here: a StorageClass may name a program that is unknown to this collection.
     recipe: str = ""
     sources: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
+    # Only for the recipes; a user's command has its address in its own words.
     endpoint: str = ""
     region: str = ""
+    # repr=False keeps secrets out of tracebacks and of the node's journal.
     credentials: Mapping[str, str] = field(default_factory=dict, repr=False)
     command: tuple[str, ...] = ()
+    # A program that goes into the background needs Type=forking, or systemd ends it at once
+    # (systemd.service(5)).
     foreground: bool = True
     memory_max: int | None = None
     tasks_max: int | None = None
+    # None, not empty: without pods the strategy kubelet may unmount, without knowledge it may not.
     pods: tuple[Pod, ...] | None = None
     secret_namespace: str = ""
 
@@ -91,6 +98,8 @@ class Options:
     """
 
     paths: tuple[str, ...] = ()
+    # remount: new mount at the same points. kubelet: unmount, and let the driver mount for new
+    # pods.
     strategy: str = "remount"
     volumes: tuple[Volume, ...] = ()
     kubelet_root: str = kubelet.ROOT
@@ -99,6 +108,8 @@ class Options:
     remount_timeout: float = 30.0
     containers_timeout: float = 0.0
     unstage_timeout: float = 60.0
+    # Accepted risks, each off by default: an abort loses unwritten data; a majority may be an
+    # outage.
     abort_hung_connections: bool = False
     max_repairs: int = 10
     accept_majority: bool = False
@@ -115,9 +126,11 @@ class Target:
 
     point: str
     kind: str
+    # Whole mounts, with what identifies them, since IDs are used again after an unmount.
     take: tuple[Mount, ...]
     root: str
     flags: tuple[str, ...]
+    # Where the new mount has to be stacked, so that nothing else is covered or uncovered.
     beneath: int
 
 
@@ -137,6 +150,7 @@ class Unfinished:
     fstype: str = ""
     origin: str = ""
     kept: tuple[str, ...] = ()
+    # From then on its server may serve mounts in use, so it is not stopped any more.
     begun: bool = False
     credentials: bool = False
 
@@ -160,10 +174,12 @@ class Service:
 
     argv: tuple[str, ...]
     fstypes: tuple[str, ...]
+    # Written to a file of mode 0600, and never part of a command line.
     secret: str = field(default="", repr=False)
     environment: tuple[str, ...] = ()
     secret_environment: bool = False
     foreground: bool = True
+    # Without systemd: the command has to put itself into the background.
     as_is: bool = False
     limits: tuple[str, ...] = ()
     secrets: tuple[str, ...] = field(default=(), repr=False)
@@ -187,7 +203,9 @@ class Recovery:
     fstype: str = ""
     origin: str = ""
     kept: tuple[str, ...] = ()
+    # The mount that the driver has renewed, or that of an interrupted run.
     ready: str = ""
+    # Below this folder no path may contain a link, see opened_parent() of _node/kubelet.py.
     trusted: str = ""
     service: Any = None
     pods: tuple[str, ...] = ()
@@ -202,6 +220,8 @@ class Recovery:
     @property
     def unit(self) -> str:
         """The transient systemd unit in which the new server runs."""
+        # systemd unit names allow these characters (systemd.unit(5)), and the key has only
+        # hexadecimal digits.
         return f"storage_ops-fuse-{self.key}.service"
 
     @property
@@ -259,7 +279,9 @@ class State:
     systemd: bool = True
     folders: tuple[PodFolder, ...] = ()
     unfinished: tuple[Unfinished, ...] = ()
+    # Only read if the driver keeps mounts of its own, since it costs a look at all open files.
     servers: tuple[int, ...] = ()
+    # A tenant can mount a volume any number of times in namespaces of its own.
     crowded: dict[str, str] = field(default_factory=dict)
     limits: dict[str, Limits] = field(default_factory=dict)
 

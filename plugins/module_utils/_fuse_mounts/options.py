@@ -93,6 +93,7 @@ def fuse_options(params: dict[str, Any]) -> Options:
         if not given.get(name, least) >= least:
             raise BadOption(f"{name} is {given[name]:g}; give at least {least:g}")
     paths = tuple(path.rstrip("/") for path in given.get("paths", ()))
+    # An empty path would match nothing, and the run would look successful.
     if "" in paths:
         raise BadOption("paths has an empty path; leave the option out to look at everything")
     volumes = tuple(_volume(entry) for entry in given.get("volumes", ()))
@@ -116,6 +117,8 @@ def options_of(module: Any) -> dict[str, Any]:
     given = dict(module.params)
     credentials = given["credentials"] or {}
     module.params["credentials"] = dict.fromkeys(credentials, _HIDDEN)
+    # no_log_values is what AnsibleModule masks in its result (module_utils/basic.py
+    # _return_formatted).
     parts = [secrets for secrets in credentials.values() if isinstance(secrets, dict)]
     module.no_log_values -= {str(text) for secrets in parts for text in secrets.values()}
     return given
@@ -139,6 +142,7 @@ def _with_credentials(volumes: tuple[Volume, ...], given: dict[str, Any]) -> tup
         for volume, key in zip(volumes, keys)
     ]
     left = set(given) - set(filter(None, keys))
+    # A typing error in a name would otherwise mount without credentials.
     if left:
         raise BadOption(
             f"{len(left)} of the credentials are of a volume that is not among the volumes"
@@ -183,6 +187,7 @@ def _volume(entry: dict[str, Any]) -> Volume:
     ):
         if number is not None and number < least:
             raise BadOption(f"{name} of {volume.describe()} is {number}; give at least {least}")
+    # It could belong to any mount, and so to none.
     if not volume.describe():
         raise BadOption("an entry of 'volumes' says neither 'volume' nor 'handle' nor 'paths'")
     return volume

@@ -66,6 +66,7 @@ def outages_by_remote(
     state: State, options: Options, found: Mapping[str, Superblock]
 ) -> dict[Remote, Reason]:
     """The remotes with more broken than working mounts, and the refusal for each."""
+    # Filesystems are counted, not mounts: a volume with many pods is still one.
     totals: Counter[Remote] = Counter()
     broken: Counter[Remote] = Counter()
     for device, superblock in found.items():
@@ -80,6 +81,7 @@ def outages_by_remote(
             "If their servers are known to be gone for good, set accept_majority",
         )
         for remote, total in totals.items()
+        # More than half, also of one: a single broken mount may be the only sign of an outage.
         if 2 * broken[remote] > total
     }
 
@@ -108,11 +110,13 @@ def _remote(state: State, options: Options, places: list[Place]) -> Remote:
 
     Volumes of one driver whose endpoint is unknown count as having the same one.
     """
+    # Only notes that could be read tell the driver and the handle.
     read = [state.notes.get(place.note) for place in places]
     notes = [note for note in read if note and not note.problem]
     handles = tuple({(note.driver, note.handle) for note in notes})
     points = {place.point for place in places}
     entries = entries_for(state, options, volumes_of(places, notes), handles, points)
+    # Two entries contradict each other, and then the endpoint is unknown.
     entry = entries[0] if len(entries) == 1 else Volume()
     known = {place.driver for place in places} | {note.driver for note in notes} | {entry.driver}
     # Contradicting names are refused elsewhere; here any of them will do, if it is always the same.
@@ -131,6 +135,7 @@ def share_by_namespace(findings: list[Finding], options: Options) -> list[Findin
     }
 
     def owner(finding: Finding) -> tuple[str, ...]:
+        # Findings without a known volume share one turn.
         volumes = finding.evidence.get("volumes", ())
         return tuple(sorted({name for volume in volumes for name in namespaces.get(volume, ())}))
 

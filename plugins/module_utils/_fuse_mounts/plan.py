@@ -107,10 +107,12 @@ def plan(state: State, options: Options) -> Plan:
     findings = []
     points: dict[int, set[str]] = {}
     for group in groups_of(state, found):
+        # Its leftovers are cleaned up, or used, by the repair of the same mount points.
         mine = [one for one in left if meets(one, group)]
         left = [one for one in left if one not in mine]
         findings.append(_judge(state, options, found, group, mine))
         points[id(findings[-1])] = {target.point for target in group.targets}
+    # Those whose dead mounts are gone: they have no group to belong to.
     findings += [_judge_unfinished(state, options, one) for one in left]
     findings += _errors(state, found)
     wanted = share_by_namespace(_in_scope(state, options, found, findings, points), options)
@@ -148,6 +150,7 @@ def _refuse_outages(
 
 def _refuse_too_many(repairs: list[Finding], options: Options) -> list[Finding]:
     """Refuse and return the repairs beyond max_repairs."""
+    # The order is by turns of the namespaces, so none is starved.
     for finding in repairs[options.max_repairs :]:
         finding.refuse(
             Reason(
@@ -168,6 +171,7 @@ def _judge(
     hung = [device for device in group.devices if state.answers[device].state == HUNG]
     finding = _group_finding(state, found, group, hung)
     _tell_what_else(finding, state, found, group, hung, left)
+    # Reported, not refused: no option could make the repair safe.
     forwarding = _forwarding(state, found, group)
     if forwarding:
         finding.verdict = "report"
@@ -199,6 +203,7 @@ def _group_finding(
     state: State, found: Mapping[str, Superblock], group: Group, hung: list[str]
 ) -> Finding:
     """The finding of a group with its usual evidence, before it is judged."""
+    # All mounts of a group were made for the same volume, so any of them can be shown.
     first = next(mount for device in group.devices for mount, _place in found[device].mounts)
     answers = ((device, state.answers[device]) for device in group.devices)
     said = (f"{device} {one.step}: {one.error or one.text}" for device, one in answers)
@@ -215,6 +220,7 @@ def _group_finding(
         evidence={
             "devices": group.devices,
             "fstype": first.fstype,
+            # A source may have a password in it, as the metadata engine's address of JuiceFS.
             "source": printable(masked(first.source)),
             "answer": "; ".join(said),
             "mounts": [f"{target.point} ({target.kind})" for target in group.targets],
@@ -243,6 +249,7 @@ def _tell_what_else(
     if hung:
         waiting = {device: state.waiting.get(device, "unknown") for device in hung}
         finding.evidence["connections"] = waiting
+        # Processes of this module in D state; they end when the server answers or is aborted.
         held = [state.answers[device].left for device in hung]
         finding.evidence["held"] = [pid for pid in held if pid]
 
@@ -288,6 +295,7 @@ def _plan_repair(
         for device in hung
         if device in met
     ]
+    # The dead mounts go, but no new one is made: the driver does that when it publishes the volume.
     if options.strategy == "kubelet":
         once = "once no" if recovery.pods else "no"
         finding.reason = f"{once} container of its pods is left"
@@ -308,6 +316,7 @@ def _plan_repair(
 def _abort_command(state: State, device: str) -> list[str]:
     # The folder of a connection is named by its superblock's device, whose major number is 0
     # (fs/fuse/control.c fuse_ctl_add_conn). Any text written to "abort" aborts it.
+    # fusectl exists once, whatever its mount point; only this path is used here.
     there = any(
         mount.fstype == "fusectl" and mount.point == CONNECTIONS for mount in state.table.mounts
     )
@@ -323,7 +332,7 @@ def _recovery(
     left: list[Unfinished],
     finding: Finding,
 ) -> tuple[Recovery, list[Reason]]:
-    """How a group would be repaired, and all that speaks against it.
+    """How a group would be repaired, and all reasons against it.
 
     Adds what is known of the volume to the evidence.
     """
@@ -333,12 +342,14 @@ def _recovery(
     recovery = _dead_mounts(state, options, group, left, [place for _mount, place in mounts], notes)
     finding.evidence["volumes"] = list(recovery.volumes)
     finding.evidence["handles"] = [f"{driver} {handle}" for driver, handle in recovery.handles]
+    # Nothing is replaced, so it does not matter what would be mounted.
     if not group.targets:
         return recovery, obstacles
     obstacles += point_obstacles(state, recovery.targets)
     obstacles += elsewhere_obstacles(state, found, group, finding)
     points = {mount.point for mount, _place in mounts}
     entries = entries_for(state, options, recovery.volumes, recovery.handles, points)
+    # It mounts nothing, so the source of the dead mounts does not matter to it.
     if options.strategy == "kubelet":
         return for_kubelet(state, options, recovery, entries, obstacles, finding)
     obstacles += _source_obstacles(group)
@@ -441,7 +452,7 @@ def _key(name: str, layers: list[Mount], left: list[Unfinished]) -> str:
 
 
 def _judge_unfinished(state: State, options: Options, one: Unfinished) -> Finding:
-    """What an interrupted run left, where no dead mount tells of it any more."""
+    """What an interrupted run left, if no dead mount shows it any more."""
     bare = bare_targets(state, [one]) if options.strategy == "remount" else ()
     finding = Finding(
         control="STOR-05",
@@ -483,6 +494,7 @@ def _finish(
         trusted=PRIVATE,
     )
     obstacles = point_obstacles(state, bare)
+    # The server of the interrupted run has ended, so a new one is needed.
     if not ready:
         # With no dead mount there is no note, so only the paths tell the volume.
         places = [kubelet.classify(target.point, state.root) for target in bare]
@@ -508,6 +520,7 @@ def _errors(state: State, found: Mapping[str, Superblock]) -> list[Finding]:
     findings = []
     for device, superblock in found.items():
         answer = state.answers.get(device)
+        # EACCES and EPERM are how a healthy mount of another user answers root.
         if answer is None or answer.state != ERROR or answer.error in _ALIVE:
             continue
         point = to_ask(state.table, superblock) or superblock.mounts[0][0].point
@@ -563,6 +576,7 @@ def _in_scope(
 
 def _without_finding(state: State, found: Mapping[str, Superblock], path: str) -> Finding:
     """A refusal for a path that the user has given and that has nothing to repair."""
+    # A path that has no FUSE mount at all may be a typing error, which must not look like success.
     healthy = any(
         mount.point == path for superblock in found.values() for mount, _place in superblock.mounts
     )
@@ -595,6 +609,7 @@ def _key_of(name: str, layers: list[Mount], before: list[str]) -> str:
 
     A repair of other mounts, or after the interrupted ones with the keys ``before``, gets others.
     """
+    # Paths cannot contain NUL, so no two lists give the same text.
     text = "\0".join(
         [name, *(f"{mount.device} {mount.id} {mount.point}" for mount in layers), *before]
     )

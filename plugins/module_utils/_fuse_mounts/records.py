@@ -25,6 +25,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host im
 
 def note_of(host: Host, key: str) -> dict[str, Any]:
     """What a run noted about its repair; empty if that is no JSON, or not there."""
+    # A run may have been killed while it wrote; then the note is empty or missing.
     noted: dict[str, Any] = {}
     with contextlib.suppress(ValueError):
         noted = json.loads(host.read(f"{PRIVATE}/{key}/plan.json") or "{}")
@@ -34,6 +35,7 @@ def note_of(host: Host, key: str) -> dict[str, Any]:
 def read_unfinished(host: Host) -> tuple[Unfinished, ...]:
     """What earlier runs did not tidy up. A note that cannot be read names no mount points."""
     found = []
+    # Each repair has a folder of its own there, named by its key.
     for key in host.names(PRIVATE):
         noted = note_of(host, key)
         targets = tuple(
@@ -47,6 +49,7 @@ def read_unfinished(host: Host) -> tuple[Unfinished, ...]:
             )
             for entry in noted.get("targets", ())
         )
+        # Notes of older versions lack these.
         more = {name: noted[name] for name in ("fstype", "origin") if name in noted}
         found.append(
             Unfinished(

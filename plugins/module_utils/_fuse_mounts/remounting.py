@@ -67,6 +67,7 @@ def elsewhere_obstacles(
     obstacles = []
     for device in group.devices:
         for mount in kept_elsewhere(state.table, found[device]):
+            # Deleting the pod that serves it makes the driver mount it again by itself.
             processes = servers_of(state, device)
             pods = sorted({process.pod for process in processes if process.pod})
             finding.evidence["servers"] = [
@@ -101,6 +102,7 @@ def point_obstacles(state: State, targets: tuple[Target, ...]) -> list[Reason]:
         own = {mount.id for mount in target.take}
         obstacles += [
             Reason("mount_in_the_way", f"another mount is inside it, at {printable(mount.point)}")
+            # Asked of the lowest layer: what is on the others is on it, too.
             for mount in (state.table.on(target.take[-1]) if target.take else [])
             if mount.id not in own
         ]
@@ -125,7 +127,9 @@ def to_be_mounted(
         remedy = f"give it by 'volumes', run the playbook with the cluster, or {BY_DRIVER}"
         said = Reason("mount_unknown", f"{why} what is to be mounted: {remedy}")
         return recovery, [*obstacles, said]
+    # All problems are told at once, so that the user does not meet them one by one.
     service, problems = service_for(state, entries[0], recovery)
+    # The kubelet's note is about this very mount; the option may be about another of that name.
     known = [handle for driver, handle in recovery.handles if entries[0].driver in ("", driver)]
     if entries[0].handle and recovery.handles and entries[0].handle not in known:
         problems.append(
@@ -147,6 +151,7 @@ def remount_actions(recovery: Recovery) -> list[Action]:
             Action("mount", recovery.name, mount_command(recovery, recovery.service), step)
         )
     else:
+        # Nothing is made, but the mount is looked at once more before a pod gets it.
         actions.append(Action("adopt_mount", recovery.name, ["use", recovery.ready], step))
     for target in recovery.targets:
         source = f"{recovery.source}{target.root}".rstrip("/")
@@ -158,6 +163,7 @@ def remount_actions(recovery: Recovery) -> list[Action]:
             source,
             target.point,
         ]
+        # As many times as there are dead layers at the point.
         take = [
             word for _mount in target.take for word in ("umount", "--lazy", target.point, "then")
         ]
@@ -168,7 +174,8 @@ def remount_actions(recovery: Recovery) -> list[Action]:
 
 
 def clean_up(recovery: Recovery, stop: bool = False) -> Action:
-    """Remove the folder of a repair. ``stop``: its unit serves nothing but the mount that goes."""
+    """Remove the folder of a repair. ``stop``: its unit serves only the mount that is removed."""
+    # Stopped after its mount is gone: a server that ends first leaves another dead mount.
     first = ["systemctl", "stop", recovery.unit, "then"] if stop else []
     command = [
         "umount",

@@ -122,6 +122,7 @@ class FuseRecovery:
         host.require_root()
         require_host_namespace(host)
         self._root = root = kubelet.find_root(host, self._options.kubelet_root)
+        # mountinfo has no links, so paths are compared without them, too.
         self._options = replace(
             self._options,
             paths=self._resolved(self._options.paths),
@@ -191,6 +192,7 @@ class FuseRecovery:
         that ends with it. The node's mounts stay as they are.
         """
         host, timeout = self._host, self._options.probe_timeout
+        # The table may have changed since it was read.
         stack = [layer.id for layer in table.layers(mount.point)]
         if mount.id not in stack:
             return Answer(ERROR, text="it is no longer mounted there")
@@ -205,6 +207,7 @@ class FuseRecovery:
                     folder,
                     name,
                 ):
+                    # The layers above are dead: MNT_DETACH asks no server.
                     call_libc(
                         "umount2", f"/proc/self/fd/{folder}/{name}".encode(), _MNT_DETACH_NOFOLLOW
                     )
@@ -232,6 +235,7 @@ class FuseRecovery:
         }
         try:
             steps[action.verb](action, step)
+        # from None, since the original error would show the secret in a traceback.
         except StorageOpsError as error:
             said = _scrubbed(str(error), step.recovery.service)
             raise type(error)(said, code=error.code) from None
@@ -253,6 +257,7 @@ class FuseRecovery:
             command = (
                 ["systemctl", "stop", step.recovery.unit, "then"] if action.verb == "mount" else []
             )
+            # A mount that was only adopted has a server of its driver, which stays.
             verb = "stop_service" if command else "clean_up"
             return Action(
                 verb, step.recovery.name, [*command, "rm", "-r", step.recovery.folder], step
@@ -306,8 +311,9 @@ class FuseRecovery:
         }
         answers = probe_folders(host, list(points.values()), self._options.probe_timeout)
         for point, answer in zip(points.values(), answers):
+            # It may have been slow, or its driver has just repaired it.
             if answer.state not in (DEAD, HUNG):
-                raise NotStarted(f"{point} answers by now: {answer.text or answer.state}")
+                raise NotStarted(f"{point} answers now: {answer.text or answer.state}")
 
     def _mount(self, action: Action, step: Step) -> None:
         """Make the new mount in the repair's own folder, and prove it before any pod gets it."""
@@ -445,6 +451,7 @@ class FuseRecovery:
             raise NotStarted(
                 f"{layer.point} does not hang at a second look: {answer.text or answer.state}"
             )
+        # The command as it was planned and shown; no shell is involved.
         *mounting, _write_word, file, text = action.command
         # Without systemd's sys-fs-fuse-connections.mount, fusectl may not be mounted.
         if mounting and not host.exists(os.path.dirname(file)):
@@ -477,7 +484,7 @@ class FuseRecovery:
         if not _came(rest, table.layers(recovery.source), target) and (
             stacks.top_id(rest) != target.beneath
         ):
-            raise NotStarted(f"another mount is at {target.point} by now")
+            raise NotStarted(f"another mount is now at {target.point}")
         self._bare.add(target.point)
         replace_mount(host, take, source, trusted, target.point, self._root)
         self._bare.discard(target.point)
@@ -490,11 +497,14 @@ class FuseRecovery:
         left = {layer.id for layer in read_table(self._host, "1").layers(target.point)}
         for mount in target.take:
             if mount.id in left:
+                # Lazy, since a process may have files of the dead mount open; these only give
+                # errors.
                 unmount(self._host, mount, self._root, lazy=True)
 
     def _bind(self, _action: Action, step: Step) -> None:
         """Undo an emptied mount point: put the new mount there, unless it is there already."""
         target = step.target
+        # The new mount may have come by propagation before the failure.
         layers = read_table(self._host, "1").layers(target.point)
         if (layers[-1].id if layers else 0) == target.beneath:
             source, trusted = self._source(step.recovery, target)
@@ -597,6 +607,7 @@ class FuseRecovery:
                 unmount(host, layer, PRIVATE, lazy=True)
         if note_of(host, recovery.key).get("begun") is False and host.exists("/run/systemd/system"):
             # A server ends by itself when its last mount goes, so a failure says nothing.
+            # Bounded like an undo, since a server may need a while to end.
             host.run(["systemctl", "stop", recovery.unit], UNDO_SECONDS)
         # The note goes last: without it, the next run would not find the rest.
         for name in sorted(host.names(recovery.folder), key=lambda name: name == "plan.json"):
@@ -606,6 +617,7 @@ class FuseRecovery:
             raise ActionFailed(f"{recovery.folder} could not be removed: something in it is in use")
 
     def _runs(self, recovery: Recovery) -> bool:
+        # The unit is unknown to systemd once it has ended and was collected.
         result = self._host.run(
             ["systemctl", "show", "--property=ActiveState", "--value", recovery.unit]
         )
@@ -625,6 +637,7 @@ class FuseRecovery:
         host, pods = self._host, step.recovery.pods
         timeout = host.deadline.cap(self._options.containers_timeout)
         running = running_processes(host, pods)
+        # Waiting for nothing needs no time, so this comes after the first look.
         if running and not timeout:
             raise Prevented("no time is left to wait for containers: raise deadline")
         if running and not host.wait_for(lambda: not running_processes(host, pods), timeout):
@@ -781,7 +794,7 @@ def _points(recovery: Recovery, table: MountTable) -> dict[str, str]:
 
 
 def _as_planned(target: Target, layers: list[Mount]) -> bool:
-    """Whether the mounts that are to go are still on top, and on what they were."""
+    """Whether the mounts to remove are still on top, and on the same mount as before."""
     kept = max(0, len(layers) - len(target.take))
     # IDs are used again (proc_pid_mountinfo(5)), so the device has to be the same, too.
     same = [(layer.id, layer.device) for layer in reversed(layers[kept:])] == [
@@ -868,7 +881,7 @@ def _trusted(recovery: Recovery) -> str:
 
 def _own_namespace() -> None:
     """A copy of the mounts for this process alone: what it unmounts stays mounted for all others,
-    and what they unmount goes here, too (mount_namespaces(7), slave mounts).
+    and what they unmount disappears here, too (mount_namespaces(7), slave mounts).
     """
     call_libc("unshare", _CLONE_NEWNS)
     call_libc("mount", b"none", b"/", None, _MS_REC_SLAVE, None)

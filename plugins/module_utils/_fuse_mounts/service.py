@@ -48,7 +48,7 @@ _PASSWORD = re.compile(
 def service_for(
     state: State, entry: Volume, recovery: Recovery
 ) -> tuple[Service | None, list[Reason]]:
-    """How the new mount is made (None if it cannot be said), and all that speaks against it."""
+    """How the new mount is made (None if that is unknown), and all reasons against it."""
     problems = _source_problems(entry)
     recipe = _recipe_for(entry, recovery)
     if recipe is None and not entry.command:
@@ -64,8 +64,10 @@ def service_for(
                 f"{asked}: give one of {', '.join(fuse_recipes.RECIPES)}, or a command",
             ),
         ]
+    # Without one source nothing else can be judged.
     if problems:
         return None, problems
+    # All non-empty sources are the same here.
     source = next(filter(None, entry.sources))
     problems = [
         *_host_problems(state, entry, recipe),
@@ -143,6 +145,7 @@ def _host_problems(state: State, entry: Volume, recipe: fuse_recipes.Recipe | No
 
 
 def _credential_problems(entry: Volume, recipe: fuse_recipes.Recipe | None) -> list[Reason]:
+    # Programs fail late and unclearly without them, or try the node's own identity.
     missing = [key for key in (recipe.needed if recipe else ()) if not entry.credentials.get(key)]
     if not missing:
         return []
@@ -158,6 +161,7 @@ def _credential_problems(entry: Volume, recipe: fuse_recipes.Recipe | None) -> l
 def _driver_limits(state: State, entry: Volume, recovery: Recovery) -> Limits:
     """Those of the driver's container, if exactly one driver is named."""
     named = {driver for driver, _handle in recovery.handles} | {entry.driver} - {""}
+    # Of two drivers it is not known which one served the mount.
     return state.limits.get(min(named), Limits()) if len(named) == 1 else Limits()
 
 
@@ -176,6 +180,7 @@ def _habit_problems(
 
 def _label_problems(entry: Volume, recovery: Recovery) -> list[Reason]:
     """SELinux labels of the dead mount that the options do not repeat."""
+    # By name only: the user may know another label that fits.
     given = {name for option in entry.options for name in _option_names(option)}
     # Not every program hands a label on to the kernel, so it is not added to the options here.
     # Where one was given but does not arrive, likeness.unlike refuses the new mount.
@@ -208,10 +213,12 @@ def _filled(
         "target": f"{recovery.folder}/mount",
         "credentials_file": f"{recovery.folder}/credentials",
     }
+    # Some recipes name the bucket apart from the folder, as BUCKET:KEY:SECRET in the file of ossfs.
     values.update(
         {"endpoint": entry.endpoint, "bucket": source.partition(":")[0], "region": entry.region}
     )
     words = fuse_recipes.option_words(_options(entry, recipe, recovery))
+    # The user's command decides about the options by itself, with {options} or without.
     if recipe is None:
         argv = fuse_recipes.fill(entry.command, values, {"options": words})
         secret = fuse_recipes.credentials_text(None, entry.credentials, {})
@@ -224,6 +231,7 @@ def _filled(
     argv = fuse_recipes.fill(recipe.argv, values, {"options": words, "at": at})
     secret = fuse_recipes.credentials_text(recipe, entry.credentials, values)
     environment = tuple(fuse_recipes.fill(recipe.environment, values, {}))
+    # A version of the program may set another subtype than the one that made the dead mount.
     fstypes = tuple(dict.fromkeys([*recipe.fstypes, recovery.fstype]))
     return Service((program, *argv), fstypes, secret, environment, recipe.secret_environment)
 
@@ -261,6 +269,7 @@ def _limits(entry: Volume, recipe: fuse_recipes.Recipe | None, known: Limits) ->
     """
     # What a tenant puts into a bucket decides how much memory its server takes, and what it parses.
     # So the server gets no more than the driver's container, in which it ran before.
+    # The driver's limits are for all its volumes together, so one server never gets more than that.
     memory = DEFAULT_MEMORY if known.memory is None else max(LEAST_MEMORY, known.memory // 2**20)
     tasks = DEFAULT_TASKS if known.tasks is None else max(LEAST_TASKS, known.tasks)
     limits = (
@@ -295,7 +304,9 @@ def _word_problems(entry: Volume, source: str) -> list[Reason]:
         if len(text) <= untrusted.MAX_WORD and masked(text) != text:
             problems.append(
                 Reason(
-                    "secret_exposed", f"the {what} has a password in it: give that as a credential"
+                    # As in redis://:PASSWORD@host for the metadata engine of JuiceFS.
+                    "secret_exposed",
+                    f"the {what} has a password in it: give that as a credential",
                 )
             )
     return problems + _secret_options(entry)
@@ -308,6 +319,7 @@ def _secret_options(entry: Volume) -> list[Reason]:
     problems = []
     for option in entry.options:
         for word in re.split(r"[,\s]+", option):
+            # An option without a value, such as password_stdin, exposes nothing.
             name, _equals, value = word.lstrip("-").partition("=")
             # passwd_file= and the like name a file; its path is no secret.
             if value and _PASSWORD.search(name) and not name.endswith("file"):
@@ -361,13 +373,17 @@ def mount_command(recovery: Recovery, service: Service) -> list[str]:
     command += [f"--property={limit}" for limit in service.limits]
     command += [f"--setenv={variable}" for variable in service.environment]
     if service.secret_environment and service.secret:
+        # systemd reads it as root before it starts the program (systemd.exec(5)).
         command.append(f"--property=EnvironmentFile={recovery.folder}/credentials")
     if service.secret:
         # systemd removes the file, so that it goes even if this run is killed: when the mount can
         # be listed, or when the program has ended. $MAINPID is set by systemd (systemd.exec(5)).
         remove = f"rm -f {recovery.folder}/credentials"
+        # From /proc/self/mountinfo, since a stat of the new mount may hang until its server
+        # answers.
         mounted = f"grep -qs ' {recovery.folder}/mount ' /proc/self/mountinfo"
         wait = f"until {mounted}; do kill -0 $MAINPID 2> /dev/null || break; sleep 0.2; done"
+        # A mount that can be listed has used its credentials, so the file is no longer needed.
         lists = f"timeout -s KILL 10 ls {recovery.folder}/mount > /dev/null 2>&1"
         command.append(f'--property=ExecStartPost=-/bin/sh -c "{wait}; {lists}; {remove}"')
         command.append(f'--property=ExecStopPost=-/bin/sh -c "{remove}"')

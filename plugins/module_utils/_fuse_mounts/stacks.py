@@ -65,10 +65,12 @@ def superblocks(table: MountTable, root: str) -> dict[str, Superblock]:
     """
     found: dict[str, Superblock] = {}
     for mount in table.mounts if root else ():
+        # fuseblk has a disk of the node's own below it, and no server to replace.
         if not is_fuse(mount):
             continue
         # All mounts of a superblock have one server, and so one answer.
         before = found.get(mount.device, Superblock(mount.device, (), ()))
+        # A mount that another one on a parent folder hides cannot be reached, so it is not a layer.
         place = kubelet.classify(mount.point, root)
         if place and place.kind in ORDER and mount in table.layers(mount.point):
             found[mount.device] = Superblock(
@@ -88,6 +90,7 @@ def kept_elsewhere(table: MountTable, superblock: Superblock) -> list[Mount]:
         return []
     return [
         mount
+        # A bind of a folder is a copy of something; only a mount of the root can be the original.
         for mount in superblock.outside
         if mount.root == "/" and table.layers(mount.point)[-1:] == [mount]
     ]
@@ -130,6 +133,7 @@ def buried(
             above = stack[stack.index(mount) + 1 :]
             covered = bool(above) and all(is_broken(answers.get(one.device)) for one in above)
             if mount.device not in answers and covered:
+                # One of its mounts is enough, as all have the same server.
                 layers.setdefault(mount.device, mount)
     return list(layers.values())
 
@@ -142,6 +146,7 @@ def is_broken(answer: Answer | None) -> bool:
 def answers_at(state: State, point: str, dead: tuple[str, ...]) -> bool:
     """Whether the topmost mount of a point is a FUSE mount that answers, and none of the dead."""
     layers = state.table.layers(point)
+    # The dead mount itself may still be there, or the plain folder below it.
     if not layers or not is_fuse(layers[-1]) or layers[-1].device in dead:
         return False
     answer = state.answers.get(layers[-1].device)
@@ -197,6 +202,7 @@ def _add_targets(table: MountTable, group: Group, found: Mapping[str, Superblock
     ):
         layers = table.layers(point)
         take: list[Mount] = []
+        # Dead mounts of one group may alternate at a point; all those on top go together.
         while layers and layers[-1].device in group.devices:
             take.append(layers.pop())
         # What is left of the group has a mount that answers above it, which is not touched.
@@ -220,6 +226,7 @@ def _flags(mount: Mount) -> tuple[str, ...]:
 
 def meets(unfinished: Unfinished, group: Group) -> bool:
     """Whether an interrupted run was about a mount point of this group."""
+    # Notes name points and not devices, which are given to other filesystems after an unmount.
     points = {target.point for target in group.targets} | {mount.point for mount in group.covered}
     return bool(points & {target.point for target in unfinished.targets})
 
@@ -254,6 +261,8 @@ def point_is(target: Target, table: MountTable, devices: tuple[str, ...]) -> str
         below = layers[: len(layers) - count]
         above = [layer.id for layer in layers[len(below) :]]
         if above == planned[:count] and top_id(below) == target.beneath:
+            # With all layers gone and nothing in their place it is TAKEN_OFF, which the next run
+            # finishes.
             return AS_BEFORE if count == len(planned) else TAKEN_OFF
     return NEW if _has_new(target, layers, devices) else OTHER
 
@@ -274,7 +283,7 @@ def top_id(layers: list[Mount]) -> int:
 
 
 def follows_host(mount: Mount, state: State, hosts: Mapping[int, Mount]) -> bool:
-    """Whether a copy in another namespace goes when the node's own mount is unmounted.
+    """Whether a copy in another namespace is unmounted together with the node's own mount.
 
     It does if what both are mounted on is in one peer group, or the copy's is a slave of it: mounts
     and unmounts propagate there, as for CSI drivers (mount_namespaces(7), SHARED SUBTREES).
@@ -309,6 +318,7 @@ def stale(state: State, devices: set[str]) -> list[dict[str, object]]:
             {
                 "pod": owner.pod if owner else "",
                 "container": owner.container if owner else "",
+                # The process may have ended since its mountinfo was read.
                 "pid": owner.pid if owner else int(mount.pid),
                 "point": printable(mount.point),
                 "device": mount.device,

@@ -45,11 +45,12 @@ def for_kubelet(
     obstacles: list[Reason],
     finding: Finding,
 ) -> tuple[Recovery, list[Reason]]:
-    """The repair with its pods, and all that speaks against unmounting.
+    """The repair with its pods, and all reasons against unmounting.
 
     Only mounts that no process can still be using are unmounted. Puts the pods that have to be
     evicted into the evidence, if nothing else is in the way.
     """
+    # Only paths below a pod's folder name a pod; a staging mount has none.
     places = [kubelet.classify(target.point, state.root) for target in recovery.targets]
     pods = tuple(sorted({place.pod for place in places if place and place.pod}))
     obstacles = [
@@ -96,6 +97,7 @@ def _staying(pods: tuple[str, ...], entries: list[Volume]) -> list[str]:
 
 
 def _unknown_pods(pods: tuple[str, ...], entries: list[Volume]) -> list[Reason]:
+    # Two entries may name different pods, and a wrong one would count a wanted pod as gone.
     if pods and (len(entries) != 1 or entries[0].pods is None):
         return [
             Reason(
@@ -109,6 +111,7 @@ def _unknown_pods(pods: tuple[str, ...], entries: list[Volume]) -> list[Reason]:
 
 def _running_pods(state: State, options: Options, pods: tuple[str, ...]) -> list[Reason]:
     running = [process for process in state.processes if process.pod in pods]
+    # With a timeout it is waited for, once the pods are being deleted.
     if running and not options.containers_timeout:
         names = ", ".join(process.describe() for process in running[:5])
         return [
@@ -147,6 +150,7 @@ def _unfinished_kubelet(state: State, recovery: Recovery, pods: tuple[str, ...])
     mount is dead.
     """
     still = still_wanted(state.folders, recovery)
+    # With pods known, the same is decided by whether these are being deleted.
     if not pods and still:
         return [
             Reason(
@@ -164,6 +168,8 @@ def still_wanted(folders: tuple[PodFolder, ...], recovery: Recovery) -> list[str
         {
             folder.pod
             for folder in folders
+            # The folder has the name of the PersistentVolume; for other volumes its note tells the
+            # handle.
             if folder.volume in recovery.volumes
             or (folder.driver, folder.handle) in recovery.handles
         }
@@ -184,6 +190,8 @@ def kubelet_actions(recovery: Recovery, options: Options) -> list[Action]:
             )
         )
     staged = [target for target in recovery.targets if target.kind == kubelet.STAGING]
+    # The kubelet unstages a volume only after all its publish mounts are gone (CSI specification,
+    # NodeUnstageVolume).
     for target in [target for target in recovery.targets if target not in staged]:
         actions.append(_unmount_action(recovery, target))
     for target in staged:

@@ -89,6 +89,7 @@ def _apart(entries: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         volumes.append({key: value for key, value in entry.items() if key != "credentials"})
         if not secrets:
             continue
+        # By the first name that it has; the node's side accepts each of them.
         known = (entry.get("volume"), entry.get("handle"), *(entry.get("paths") or ()))
         key = next(filter(None, known), "")
         if not key or credentials.get(key, secrets) != secrets:
@@ -108,6 +109,7 @@ def _entry(
     better: Mapping[str, Any],
     leaving: bool,
 ) -> dict[str, Any]:
+    # Attributes are the volume's own, parameters those of its StorageClass.
     told = {**volume["parameters"], **volume["attributes"]}
     reference = volume["secret"]
     data = secrets.get((reference["namespace"], reference["name"]), {}) if reference else {}
@@ -121,7 +123,9 @@ def _entry(
         "handle": volume["handle"],
         "recipe": recipe,
         "sources": [
-            source.replace("/", _SEPARATORS.get(recipe, "/"), 1) for source in volume["sources"]
+            # Only the first slash separates the bucket from the folder.
+            source.replace("/", _SEPARATORS.get(recipe, "/"), 1)
+            for source in volume["sources"]
         ],
         "options": [
             # The driver's options are for its own program, not for a user's command.
@@ -169,6 +173,7 @@ def credentials_of(data: Mapping[str, str], keys: Mapping[str, Sequence[str]]) -
             code="value_refused",
         )
     for name, candidates in keys.items():
+        # Drivers name the same credential differently, e.g. accessKeyID or AWS_ACCESS_KEY_ID.
         key = next((key for key in candidates if data.get(key)), None)
         if key is not None:
             try:
@@ -184,6 +189,7 @@ def option_words(text: str) -> list[str]:
     ``-o a,b --memory-limit 1000`` becomes ``a,b`` and ``--memory-limit=1000``.
     """
     try:
+        # A StorageClass may quote an option with blanks.
         words = shlex.split(text)
     except ValueError as error:
         raise BadOption(f"the mount options {text!r} cannot be taken apart: {error}") from error

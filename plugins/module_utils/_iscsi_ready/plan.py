@@ -20,6 +20,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine 
 
 RUNBOOK = "storage_ops.runbooks.load_iscsi_modules"
 INITIATOR_FILE = "/etc/iscsi/initiatorname.iscsi"
+# The formats iqn., eui. and naa. (RFC 7143, 4.2.7).
 _IQN = re.compile(
     r"^(iqn\.\d{4}-\d{2}\.[a-z0-9.\-]+(:\S+)?|eui\.[0-9A-Fa-f]{16}|naa\.([0-9A-Fa-f]{16}"
     r"|[0-9A-Fa-f]{32}))$"
@@ -28,11 +29,16 @@ _IQN = re.compile(
 
 @dataclass(frozen=True)
 class Options:
-    """What the user asked for and allows; see the documentation of iscsi_module_check."""
+    """What the user asked for and allows; the documentation of iscsi_module_check describes each.
+
+    ``peer_initiator_names``, ``peer_boot_ids``: by the name of another node.
+    """
 
     modules: tuple[str, ...] = ("iscsi_tcp",)
+    # A loaded module that is not persisted is gone after the next reboot.
     persist: bool = True
     load_blacklisted: bool = False
+    # Accepted risks, each off by default.
     start_iscsid: bool = False
     peer_initiator_names: dict[str, str] = field(default_factory=dict)
     peer_boot_ids: dict[str, str] = field(default_factory=dict)
@@ -42,8 +48,9 @@ class Options:
 class Module:
     """A kernel module.
 
-    ``installed_for``: the kernels it is installed for. ``blacklisted``: the configuration line that
-    forbids it. ``blocked``: what keeps it from being loaded even where that line is overruled.
+    ``installed_for``: the kernels for which it is installed. ``blacklisted``: the configuration
+    line that forbids it; that can be overruled. ``persisted``: the file that loads it at boot.
+    ``blocked``: why it cannot be loaded even if ``blacklisted`` is overruled.
     """
 
     name: str
@@ -57,16 +64,18 @@ class Module:
 
     @property
     def ready(self) -> bool:
-        """In the running kernel, with everything it stands on."""
+        """Whether it is in the running kernel, with all modules that it needs."""
+        # A built-in module has no file, and needs none to be loaded at boot.
         return self.built_in or (self.loaded and not self.missing_dependencies)
 
 
 @dataclass(frozen=True)
 class State:
-    """What was read.
+    """What was gathered, from which the plan is made.
 
-    ``iscsid``: systemd's word for service and socket. ``initiator_names``: None if there is no such
-    file. ``boot_id``: of the running kernel; a clone has another one, whatever else it shares.
+    ``kernel``: release of the running one. ``iscsid``: unit -> its state in systemd.
+    ``initiator_names``: None if the file does not exist. ``boot_id``: that of the running kernel,
+    which a clone does not share.
     """
 
     node: str
@@ -78,7 +87,7 @@ class State:
 
 
 def plan(state: State, options: Options) -> Plan:
-    """Findings for each module, iscsid and the initiator name; a pure function."""
+    """Findings for each kernel module, for iscsid and for the initiator name."""
     findings = [
         finding
         for module in state.modules
@@ -107,6 +116,8 @@ def _finding(
 
 
 def _judge_module(state: State, module: Module, options: Options) -> Finding | None:
+    """The finding about a kernel module; None if it is ready, and will be after a reboot."""
+    # A distribution may load it at boot by itself; then there is nothing to do.
     persisted = module.built_in or bool(module.persisted) or not options.persist
     if module.ready and persisted:
         return None
@@ -134,10 +145,19 @@ def _judge_module(state: State, module: Module, options: Options) -> Finding | N
     else:
         finding.summary = f"{module.name} is loaded, but nothing loads it at the next boot"
         finding.reason = "iSCSI volumes would not come back after a reboot"
+    # modules-load.d(5); a file of its own, which no package overwrites.
     if not persisted:
         path = f"/etc/modules-load.d/storage_ops-{module.name}.conf"
         finding.repair.append(Action("persist_module", module.name, ["write", path, module.name]))
-    if not module.ready and state.kernel not in module.installed_for:
+    if not module.ready:
+        _refuse_load(finding, state, module, options)
+    return finding
+
+
+def _refuse_load(finding: Finding, state: State, module: Module, options: Options) -> None:
+    """Refuse to load a module that is not installed, or that an administrator has forbidden."""
+    if state.kernel not in module.installed_for:
+        # Typical after an update without a reboot, when the package manager has removed them.
         install = "install the running kernel's modules"
         elsewhere = (
             f"only for {', '.join(module.installed_for)}: reboot into that kernel, or {install}"
@@ -151,9 +171,9 @@ def _judge_module(state: State, module: Module, options: Options) -> Finding | N
                 f"{elsewhere}",
             )
         )
-    elif module.blocked and not module.ready:
+    elif module.blocked:
         finding.refuse(Reason("module_blocked", f"it cannot be loaded: {module.blocked}"))
-    elif module.blacklisted and not module.ready and not options.load_blacklisted:
+    elif module.blacklisted and not options.load_blacklisted:
         finding.refuse(
             Reason(
                 "module_blocked",
@@ -161,17 +181,17 @@ def _judge_module(state: State, module: Module, options: Options) -> Finding | N
                 "load_blacklisted",
             )
         )
-    return finding
 
 
 def _modprobe(module: Module) -> list[str]:
-    """An install line in modprobe.d would run instead of loading the module; whoever accepts the
-    blacklist wants it passed over.
-    """
+    """The command that loads a module."""
+    # modprobe runs the command of an install line in place of loading the module
+    # (modprobe.d(5)). Whoever overrules the blacklist wants that ignored, too.
     return ["modprobe", *(["--ignore-install"] if module.blacklisted else []), module.name]
 
 
 def _judge_iscsid(state: State, options: Options) -> Finding | None:
+    """The finding about iscsid, without which no session is made or recovered; None if it runs."""
     if is_active(state.iscsid):
         return None
     known = (
@@ -190,6 +210,7 @@ def _judge_iscsid(state: State, options: Options) -> Finding | None:
     finding.evidence = {"units": dict(state.iscsid)}
     if state.iscsid.get("iscsid.service") == "masked":
         finding.refuse(Reason("service_masked", "it is masked: systemctl unmask iscsid.service"))
+    # Starting a service may have effects on other sessions, so the user has to allow it.
     elif options.start_iscsid and state.iscsid:
         finding.repair = [
             Action("start_service", "iscsid.service", ["systemctl", "start", "iscsid.service"])
@@ -202,29 +223,17 @@ def _judge_iscsid(state: State, options: Options) -> Finding | None:
 
 
 def is_active(iscsid: dict[str, str]) -> bool:
-    """The socket starts the service at the first login, so either will do, unless the service
-    cannot be started.
-    """
+    """Whether iscsid runs, or its socket can start it at the first login (systemd.socket(5))."""
     return iscsid.get("iscsid.service") not in ("failed", "masked") and "active" in iscsid.values()
 
 
 def _judge_initiator(state: State, options: Options) -> Finding | None:
-    """A name is the node's identity at the array: it is never made up here, only reported."""
+    """The finding about the initiator name; None if it is in order."""
+    # The name is the node's identity at the array, which maps LUNs to it. So a wrong one is only
+    # reported: another name would lose the node's LUNs.
     names, twins = state.initiator_names, _twins(state, options)
-    if names is None:
-        problem = f"{INITIATOR_FILE} is missing"
-    elif not names:
-        problem = f"{INITIATOR_FILE} has no InitiatorName"
-    elif len(names) > 1:
-        problem = f"{INITIATOR_FILE} has {len(names)} initiator names: {', '.join(names)}"
-    elif not _IQN.match(names[0]):
-        problem = f"the initiator name {names[0]!r} is not of the form iqn.YYYY-MM.DOMAIN:NAME"
-    elif twins:
-        problem = (
-            f"the initiator name {names[0]} is also that of {', '.join(twins)}: each ends "
-            "the other's sessions"
-        )
-    else:
+    problem = _name_problem(names, twins)
+    if not problem:
         return None
     finding = _finding(
         state,
@@ -239,6 +248,7 @@ def _judge_initiator(state: State, options: Options) -> Finding | None:
         "give the node a name of its own (iscsi-iname), log out, restart iscsid, and map its "
         "LUNs to that name on the array"
     )
+    # Without boot IDs it cannot be told whether that is this node itself.
     if twins == [state.node] and not options.peer_boot_ids.get(state.node):
         finding.severity = "major"
         finding.refuse(
@@ -255,11 +265,31 @@ def _judge_initiator(state: State, options: Options) -> Finding | None:
     return finding
 
 
-def _twins(state: State, options: Options) -> list[str]:
-    """Other nodes of the same initiator name. A name of a node does not tell that it is this one.
+def _name_problem(names: tuple[str, ...] | None, twins: list[str]) -> str:
+    """What is wrong with the initiator names; empty if nothing is."""
+    if names is None:
+        return f"{INITIATOR_FILE} is missing"
+    if not names:
+        return f"{INITIATOR_FILE} has no InitiatorName"
+    if len(names) > 1:
+        return f"{INITIATOR_FILE} has {len(names)} initiator names: {', '.join(names)}"
+    if not _IQN.match(names[0]):
+        return f"the initiator name {names[0]!r} is not of the form iqn.YYYY-MM.DOMAIN:NAME"
+    # Session reinstatement: a login with the same name and ISID ends the older session
+    # (RFC 7143, 6.3.5). Clones have the same ISID, too.
+    if twins:
+        return (
+            f"the initiator name {names[0]} is also that of {', '.join(twins)}: each ends "
+            "the other's sessions"
+        )
+    return ""
 
-    One running kernel has one boot ID (random(4)), so an entry with ours is this node.
-    """
+
+def _twins(state: State, options: Options) -> list[str]:
+    """The other nodes with the same initiator name, sorted."""
+    # A peer with this node's own name may be a clone of it, so names do not tell which entry is
+    # this node. Each running kernel has one random boot ID (/proc/sys/kernel/random/boot_id,
+    # random(4)).
     own, boot_ids = (state.initiator_names or ("",))[0], options.peer_boot_ids
     alike = [node for node, name in options.peer_initiator_names.items() if own and name == own]
     if state.boot_id:

@@ -33,14 +33,14 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._iscsi_ready.
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 
-# systemd-modules-load reads these; /etc is the administrator's, and ours to write to.
+# modules-load.d(5). /etc is the administrator's, and the only one to write to.
 _PERSIST_FOLDERS = (
     "/etc/modules-load.d",
     "/run/modules-load.d",
     "/usr/lib/modules-load.d",
     "/lib/modules-load.d",
 )
-# libkmod/libkmod.c, default_config_paths.
+# kmod, libkmod/libkmod.c default_config_paths.
 _MODPROBE_FOLDERS = (
     "/etc/modprobe.d",
     "/run/modprobe.d",
@@ -48,9 +48,9 @@ _MODPROBE_FOLDERS = (
     "/usr/lib/modprobe.d",
     "/lib/modprobe.d",
 )
-# An install line may load the module itself, after something else.
+# The command of an install line may load the module by itself with one of these, after other steps.
 _LOADERS = ("modprobe", "insmod")
-# A module is proven loaded with those it stands on.
+# A module counts as loaded only if those that it needs are (modules.dep(5)).
 _DEPENDENCIES = {"iscsi_tcp": ("libiscsi_tcp", "libiscsi", "scsi_transport_iscsi")}
 _MODULE = re.compile(r"^[A-Za-z0-9_-]+$")
 
@@ -63,33 +63,34 @@ class IscsiReady:
         self._options = options
 
     def gather(self) -> State:
-        """Read modules, iscsid and initiator name."""
+        """Read the kernel modules, the state of iscsid and the initiator name."""
         host = self._host
         host.require_root()
+        # They become words of commands and parts of paths.
         odd = [name for name in self._options.modules if not _MODULE.match(name)]
         if odd or not self._options.modules:
             raise BadOption(
                 f"{odd[0] if odd else ''!r} is no name of a kernel module; see the option modules"
             )
-        # The kernel knows them by underscores, whatever their files are called.
+        # The kernel names modules with underscores, whatever their files are called.
         modules = tuple(read_module(host, name.replace("-", "_")) for name in self._options.modules)
         boot_id = host.read("/proc/sys/kernel/random/boot_id") or ""
         names = _initiator_names(host)
         return State(host.name, host.kernel, modules, _iscsid(host), names, boot_id)
 
     def plan(self, state: State) -> Plan:
-        """Decide."""
+        """Decide, from what was gathered."""
         return plan(state, self._options)
 
     def healthy(self, state: State) -> str:
-        """What is ready."""
+        """What a run says that finds nothing."""
         return (
             f"{', '.join(module.name for module in state.modules)} ready in kernel "
             f"{state.kernel}, iscsid and initiator name in order"
         )
 
     def apply(self, action: Action) -> None:
-        """Carry out one action and see it done."""
+        """Carry out one action, and check its effect."""
         if action.verb == "persist_module":
             _persist(self._host.path(action.command[1]), action.target)
             return
@@ -103,15 +104,16 @@ class IscsiReady:
                     "modprobe succeeded, but the kernel lacks "
                     f"{', '.join(module.missing_dependencies) or module.name}"
                 )
+        # iscsid may need a moment after systemctl has returned.
         elif not self._host.wait_for(lambda: is_active(_iscsid(self._host)), 10):
             raise ActionFailed("iscsid is not active after its start: see 'journalctl -u iscsid'")
 
     def undo(self, action: Action) -> Action | None:
-        """A module that was loaded and not persisted is better than none: nothing is taken back."""
+        """Nothing to take back: a loaded module that is not persisted is better than none."""
         return None
 
     def verify(self, finding: Finding) -> list[str]:
-        """The finding must not come up again."""
+        """What proves the repair: the finding must not come up again."""
         again = [
             left
             for left in self.plan(self.gather()).findings
@@ -122,6 +124,7 @@ class IscsiReady:
                 f"the repair of {finding.name} is not proven: {again[0].summary}",
                 code="repair_unproven",
             )
+        # For a service there is no more to show than that it runs.
         if finding.kind != "kernel module":
             return [f"{finding.name} is active"]
         module = read_module(self._host, finding.name)
@@ -137,9 +140,8 @@ class IscsiReady:
 
 
 def read_module(host: Host, name: str) -> Module:
-    """Everything about one kernel module that decides whether it works now and after
-    the next boot.
-    """
+    """All about a kernel module that decides whether it works now and after the next boot."""
+    # For the message: another kernel may have it, after an update without a reboot.
     kernels = [
         kernel
         for kernel in host.names("/lib/modules")
@@ -164,9 +166,9 @@ def _is_loaded(host: Host, name: str) -> bool:
 
 
 def _is_listed(host: Host, path: str, name: str) -> bool:
-    """modules.dep and modules.builtin name files: ``kernel/drivers/scsi/iscsi_tcp.ko.xz: ...``; -
-    and _ mean the same.
-    """
+    """Whether a module is in a modules.dep or modules.builtin."""
+    # They name files, as kernel/drivers/scsi/iscsi_tcp.ko.xz (modules.dep(5)); - and _ are the
+    # same.
     wanted = re.compile(
         rf"(^|/){re.escape(name).replace('_', '[-_]')}\.ko[.a-z0-9]*(:|$)", re.MULTILINE
     )
@@ -174,12 +176,11 @@ def _is_listed(host: Host, path: str, name: str) -> bool:
 
 
 def _config_lines(host: Host, folders: tuple[str, ...]) -> list[tuple[str, str]]:
-    """(file, line) of a configuration spread over folders; a file hides those of the same name in
-    later folders.
-    """
+    """(file, line) of a configuration in several folders; the first file of a name counts."""
     files: dict[str, str] = {}
     for folder in folders:
         for name in host.names(folder):
+            # Other files are ignored (modprobe.d(5), modules-load.d(5)).
             if name.endswith(".conf"):
                 files.setdefault(name, f"{folder}/{name}")
     return [
@@ -190,18 +191,17 @@ def _config_lines(host: Host, folders: tuple[str, ...]) -> list[tuple[str, str]]
 
 
 def _whole_lines(text: str) -> list[str]:
-    """A backslash at the end continues a line (modprobe.d(5))."""
+    """The lines of a text; a backslash at the end continues one (modprobe.d(5))."""
     return text.replace("\\\n", "").splitlines()
 
 
 def _forbidden(host: Host, name: str) -> tuple[str, str]:
-    """What forbids a module and can be overruled, and what cannot.
-
-    By what modprobe itself would do, since only it knows which of the lines count. It can ignore an
-    ``install`` line of the module, but not one of a dependency.
-    """
+    """(what forbids a module and can be overruled, what cannot be overruled)."""
+    # modprobe itself is asked, since only it knows which lines count. With --ignore-install it
+    # ignores the install line of the module, but not those of its dependencies (modprobe(8)).
     listed = _would_do(host, name, "--use-blacklist")
     blacklisted = _named(host, "blacklist", name, "") if listed == [] else ""
+    # As a plain modprobe at boot would do it.
     commands = _in_place(_would_do(host, name))
     if not commands:
         return blacklisted, _kernel_forbids(host, name)
@@ -217,15 +217,13 @@ def _forbidden(host: Host, name: str) -> tuple[str, str]:
 
 
 def _would_do(host: Host, name: str, *flags: str) -> list[str] | None:
-    """The steps by which modprobe would load a module; none where it is blacklisted; None if it
-    cannot.
-    """
+    """The steps of modprobe to load a module; none if it is blacklisted; None if that fails."""
     result = host.run(["modprobe", "--show-depends", *flags, name])
     return result.stdout.splitlines() if result.ok else None
 
 
 def _in_place(steps: list[str] | None) -> list[str]:
-    """Commands that run in place of a load, and do not load anything."""
+    """The commands that would run in place of a load, and that load nothing."""
     commands = [
         step.partition(" ")[2].strip() for step in steps or () if step.startswith("install ")
     ]
@@ -233,9 +231,9 @@ def _in_place(steps: list[str] | None) -> list[str]:
 
 
 def _loads(command: str) -> bool:
-    """It calls a program that loads modules; whether that works, the kernel shows afterwards."""
+    """Whether a command calls a program that loads modules. apply() checks if it did."""
     try:
-        # modprobe hands it to a shell (tools/modprobe.c, command_do), which ignores comments.
+        # modprobe gives it to a shell (kmod, tools/modprobe.c command_do), which ignores comments.
         words = shlex.split(command, comments=True)
     except ValueError:
         return False
@@ -243,17 +241,18 @@ def _loads(command: str) -> bool:
 
 
 def _named(host: Host, word: str, name: str, command: str) -> str:
-    """The line of the configuration that says it, with its file."""
+    """The configuration line that says so, with its file."""
     for path, line in _config_lines(host, _MODPROBE_FOLDERS):
         if line.replace("-", "_").split()[:2] == [word, name]:
             return f"{path}: {line}"
-    # On the kernel's command line, as modprobe.blacklist=, or where this version of modprobe looks
-    # too.
+    # It is on the kernel's command line (modprobe.blacklist=), or in a folder that only this
+    # version of modprobe reads.
     return f"modprobe's configuration: {f'{word} {name} {command}'.strip()}"
 
 
 def _kernel_forbids(host: Host, name: str) -> str:
-    """module_blacklist= on the kernel's command line (kernel/module/main.c, blacklisted)."""
+    """Whether the kernel's command line forbids a module, as a sentence; empty if not."""
+    # module_blacklist= (kernel/module/main.c blacklisted), which modprobe cannot overrule.
     for word in (host.read("/proc/cmdline") or "").split():
         key, _equals, value = word.partition("=")
         if key == "module_blacklist" and name in value.replace("-", "_").split(","):
@@ -269,7 +268,7 @@ def _persisted(host: Host, name: str) -> str:
 
 
 def _iscsid(host: Host) -> dict[str, str]:
-    """ActiveState of service and socket, or ``masked``; ``{}`` where systemd does not answer."""
+    """Unit -> its ActiveState, or ``masked``; empty if systemd does not answer."""
     result = host.run(
         [
             "systemctl",
@@ -283,6 +282,7 @@ def _iscsid(host: Host) -> dict[str, str]:
     for block in result.stdout.split("\n\n") if result.ok else []:
         values = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
         if values.get("LoadState") in ("loaded", "masked"):
+            # A masked unit may still run, if it was masked after its start.
             runs = values["LoadState"] == "loaded" or values["ActiveState"] == "active"
             states[values["Id"]] = values["ActiveState"] if runs else "masked"
     return states
@@ -292,12 +292,16 @@ def _initiator_names(host: Host) -> tuple[str, ...] | None:
     text = host.read(INITIATOR_FILE)
     if text is None:
         return None
+    # open-iscsi reads KEY=VALUE lines, and # begins a comment (iscsid(8)).
     pairs = [line.partition("=") for line in text.splitlines() if not line.lstrip().startswith("#")]
     return tuple(value.strip() for key, _equals, value in pairs if key.strip() == "InitiatorName")
 
 
 def _persist(path: str, module: str) -> None:
-    """Written beside and renamed, so that a boot in between never sees half a file."""
+    """Write the file that loads a module at boot. Raises ActionFailed.
+
+    It is written under another name, synced and renamed, so that a crash leaves no half file.
+    """
     try:
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(f"{path}.new", "w", encoding="ascii") as file:

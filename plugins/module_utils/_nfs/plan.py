@@ -4,8 +4,9 @@
 
 # This module util is private to the collection, and may change at any time.
 
-"""Why an NFS share cannot be mounted, or only slowly, and what would (STOR-09); a pure judgement of
-what was measured.
+"""Why an NFS share cannot be mounted, or only slowly, and what can be done (STOR-09).
+
+It judges what was measured. Pure: no I/O here.
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors 
 
 RUNBOOK = "storage_ops.runbooks.check_nfs"
 
-# In the order in which mount.nfs tries them when it is not told which.
+# In the order in which mount.nfs tries them if none is given (nfs(5), nfsvers).
 VERSIONS = ("4.2", "4.1", "4.0", "3")
 
 # What became of a mount, or of a connection.
+# Shown in results, and used as keys by the guide.
 OK = "ok"
 NOT_OFFERED = "not offered"
 DENIED = "denied"
@@ -38,7 +40,8 @@ NO_HELPER = "no mount.nfs"
 FAILED = "failed"
 NOT_TRIED = "not tried"
 
-# What mount.nfs says, in the C locale; the first that fits counts.
+# What mount.nfs says in the C locale (nfs-utils, utils/mount/error.c mount_error); the first that
+# matches counts.
 _SAYINGS = (
     (
         NOT_OFFERED,
@@ -52,6 +55,8 @@ _SAYINGS = (
     (NO_ROUTE, ("No route to host", "Network is unreachable")),
     (NO_HELPER, ("need a /sbin/mount", "unknown filesystem type", "not installed")),
 )
+# IPv6 in brackets, with a zone for link-local addresses (RFC 4007, 11); a host name; then the
+# export, which may contain any character.
 _SHARE = re.compile(
     r"(\[[0-9A-Fa-f:.]+(?:%[\w.-]+)?\]|[A-Za-z0-9][A-Za-z0-9._-]*):(/.*)", re.DOTALL
 )
@@ -59,24 +64,29 @@ _SHARE = re.compile(
 
 @dataclass(frozen=True)
 class Options:
-    """What the user asked for; see the documentation of nfs_mount_check."""
+    """What the user asked for. All times are in seconds.
+
+    The documentation of nfs_mount_check describes each option.
+    """
 
     shares: tuple[str, ...] = ()
+    # All of them, since another one than the wanted may be the way out.
     versions: tuple[str, ...] = ("3", "4.0", "4.1", "4.2")
+    # What the StorageClass asks for; empty means what mount.nfs negotiates.
     wanted_version: str = ""
     mount_options: tuple[str, ...] = ()
     mount_timeout: float = 30.0
+    # A mount of a healthy share takes well below a second.
     slow_seconds: float = 10.0
     connect_timeout: float = 3.0
 
 
 @dataclass(frozen=True)
 class Target:
-    """A share to look at.
+    """A share to check.
 
-    ``versions``: those that mounts of it on this node have now. ``options``: of these mounts, as
-    far as another mount of it needs them.
-    ``mounts``: how many there are.
+    ``versions``: those of its mounts on this node. ``options``: the options of these mounts that
+    another mount of it needs. ``mounts``: how many there are.
     """
 
     share: str
@@ -86,15 +96,15 @@ class Target:
 
     @property
     def server(self) -> str:
-        """Name or address, without the brackets of an IPv6 address."""
+        """The server's name or address, without the brackets of an IPv6 address."""
         return split_share(self.share)[0]
 
 
 @dataclass(frozen=True)
 class Port:
-    """What became of a TCP connection.
+    """The result of a TCP connection.
 
-    ``service``: nfs, portmapper or mountd. ``text``: the error, or what else is to be said.
+    ``service``: nfs, portmapper or mountd. ``text``: the error, or another remark.
     """
 
     service: str
@@ -116,13 +126,14 @@ class Port:
 class Attempt:
     """A timed mount.
 
-    ``alone``: no other one that we know of was under way, so that the seconds are the share's own.
+    ``alone``: no other known mount was under way, so the seconds are the share's own.
     """
 
     version: str
     state: str
     seconds: float = 0.0
     error: str = ""
+    # Linux does NFS mounts one after the other while a server does not answer.
     alone: bool = True
 
     def __str__(self) -> str:
@@ -142,6 +153,7 @@ class Share:
     target: Target
     addresses: tuple[str, ...] = ()
     name_problem: str = ""
+    # One per address, since storage networks often have routes of their own.
     routes: tuple[str, ...] = ()
     ports: tuple[Port, ...] = ()
     attempts: tuple[Attempt, ...] = ()
@@ -149,11 +161,12 @@ class Share:
 
 @dataclass(frozen=True)
 class State:
-    """What was read.
+    """What was gathered, from which the plan is made.
 
     ``limit``: the largest limit of open files of a running container runtime, if it is too large,
-    else 0. ``hanging``: mounts by others that were under way. ``left``: processes of ours that the
-    kernel held at the end. ``left_mounts``: mounts of ours that are still there.
+    else 0. ``hanging``: mounts of other processes that were under way all the time. ``left``:
+    processes of this check that the kernel still held at its end. ``left_mounts``: mounts of this
+    check that still exist.
     """
 
     node: str
@@ -165,8 +178,9 @@ class State:
 
 
 def split_share(share: str) -> tuple[str, str]:
-    """(server, export) of ``server:/export``; anything else is a StorageOpsError."""
+    """(server, export) of ``server:/export``. Raises BadOption for anything else."""
     match = _SHARE.fullmatch(share)
+    # NUL would cut the argument short.
     if match is None or "\0" in share:
         raise BadOption(
             f"{share!r} is no NFS share: write it as server:/export, with an IPv6 address in "
@@ -176,15 +190,20 @@ def split_share(share: str) -> tuple[str, str]:
 
 
 def port_of(options: Sequence[str]) -> int:
-    """The port of the server that mount options name, as for NFS."""
+    """The server's TCP port by these mount options; 2049 if they name none (nfs(5), port)."""
     named = [option[5:] for option in options if option.startswith("port=")]
+    # The last one counts, as for mount.nfs. port=0 stands for the port that rpcbind advertises.
     return int(named[-1]) if named and named[-1].isdigit() and 0 < int(named[-1]) < 65536 else 2049
 
 
 def classify(rc: int | None, text: str) -> str:
-    """What became of a mount: exit status of ``timeout -s KILL``, and what mount said."""
+    """The result of a mount.
+
+    ``rc``: exit status of ``timeout -s KILL``; ``text``: what mount wrote.
+    """
     if rc == 0:
         return OK
+    # Killed by this module; the status of timeout(1); 128 + SIGKILL.
     if rc in (-9, 124, 137):
         return NO_ANSWER
     return next(
@@ -193,12 +212,13 @@ def classify(rc: int | None, text: str) -> str:
 
 
 def plan(state: State, options: Options) -> Plan:
-    """Findings for each share, and for what could not be cleaned up; a pure function."""
+    """Findings for each share, and for what could not be cleaned up."""
     findings = [finding for share in state.shares for finding in _judge(share, state, options)]
     return Plan([*findings, *_judge_left(state)])
 
 
 def _judge(share: Share, state: State, options: Options) -> list[Finding]:
+    # A server that cannot be reached explains all versions at once.
     outage = _outage(share)
     if outage:
         summary, reason = outage
@@ -208,6 +228,7 @@ def _judge(share: Share, state: State, options: Options) -> list[Finding]:
             )
         ]
     wanted = (
+        # Else the versions of its mounts here; of a share without mounts, the negotiated one.
         [options.wanted_version] if options.wanted_version else list(share.target.versions) or [""]
     )
     return [
@@ -219,26 +240,35 @@ def _judge(share: Share, state: State, options: Options) -> list[Finding]:
 
 
 def _outage(share: Share) -> tuple[str, str] | None:
-    """What keeps every version from being mounted, before NFS comes into it; and the next step."""
+    """(problem, next step) if the server cannot be reached at all, in whatever version."""
     server = share.target.server
     if share.name_problem:
         return (
             f"the name {server} has no address on this node ({share.name_problem})",
-            "correct the name, or this node's resolver (/etc/resolv.conf, /etc/hosts); names that "
-            "only the cluster's DNS knows do not help whoever mounts in the node's network",
+            "correct the name, or this node's resolver (/etc/resolv.conf, /etc/hosts); a mount is "
+            "made in the node's network, where names of the cluster's DNS are not known",
         )
+    # Of several addresses one is enough, since mount.nfs tries them in turn.
     ports = [port for port in share.ports if port.service == "nfs"]
     if not ports or any(port.state == OK for port in ports):
         return None
+    # The share may name another port than 2049 in its options.
+    place = f"TCP {ports[0].port} of {', '.join(one.address for one in ports)}"
+    return _unreachable(place, ports)
+
+
+def _unreachable(place: str, ports: list[Port]) -> tuple[str, str]:
     port = ports[0]
-    place = f"TCP {port.port} of {', '.join(one.address for one in ports)}"
     states = {one.state for one in ports}
+    # A closed port answers with RST (RFC 9293, 3.5.2), a router without a route with ICMP
+    # (RFC 792); only what drops packets does not answer.
     if states == {REFUSED}:
         return (
             f"{place} refuses connections",
             "start the NFS server there, or have the firewall that "
             "rejects this node let it through",
         )
+    # ICMP "unreachable" of a router, or of this node itself.
     if states == {NO_ROUTE}:
         return (
             f"there is no way to {place} ({port.text})",
@@ -248,25 +278,22 @@ def _outage(share: Share) -> tuple[str, str] | None:
     if NO_ANSWER in states:
         return (
             f"{place} does not answer",
-            "packets are dropped without a word: a firewall or security group on the way, a route "
-            f"that leads elsewhere, or the host is off. Try 'ping {port.address}' and open TCP "
+            "packets are dropped: by a firewall or security group on the way, by a route that "
+            f"leads elsewhere, or the host is off. Try 'ping {port.address}' and open TCP "
             f"{port.port} for this node",
         )
     return f"{place} cannot be connected to ({port.text})", "see the error"
 
 
 def _picked(share: Share, wanted: str) -> Attempt | None:
-    """The attempt that a mount with this version comes to: mount.nfs goes on to a lower one only
-    where the server has not that one.
-    """
-    attempts = [
-        attempt for version in VERSIONS for attempt in share.attempts if attempt.version == version
-    ]
+    """The attempt that shows what a mount with this version does; None if none was made."""
     fitting = [
         attempt
-        for attempt in attempts
+        for attempt in sorted(share.attempts, key=lambda one: VERSIONS.index(one.version))
         if wanted in ("", attempt.version) or (wanted == "4" and attempt.version != "3")
     ]
+    # mount.nfs tries a lower version only if the server does not support the higher one
+    # (nfs-utils, utils/mount/stropts.c nfs_autonegotiate).
     return next(
         (attempt for attempt in fitting if attempt.state != NOT_OFFERED),
         fitting[0] if fitting else None,
@@ -274,80 +301,24 @@ def _picked(share: Share, wanted: str) -> Attempt | None:
 
 
 def _judge_version(share: Share, wanted: str, state: State, options: Options) -> Finding | None:
+    """The finding about mounts with this version; None if they are made, and quickly."""
     attempt = _picked(share, wanted)
     if attempt is None or (attempt.state == OK and attempt.seconds < options.slow_seconds):
         return None
-    name = f"NFS {attempt.version}"
+    # Nothing was measured, so nothing is said about the server.
     if attempt.state in (NO_HELPER, NOT_TRIED):
         install = (
             "mount.nfs is not installed, so no mount could be timed: install nfs-common (nfs-utils)"
         )
+        untried = f"NFS {attempt.version} could not be tried: {attempt.error}"
         return _refused(
             share,
             state,
             Reason("program_missing", install)
             if attempt.state == NO_HELPER
-            else Reason("evidence_unreadable", f"{name} could not be tried: {attempt.error}"),
+            else Reason("evidence_unreadable", untried),
         )
-    best = _best(share, options)
-    other = (
-        _suggestion(best, share, options)
-        if best
-        else "no version that was tried can be mounted in time"
-    )
-    shut = _portmapper(share, attempt)
-    severity = "major"
-    if best and _limit_is_it(attempt, state, best):
-        times = f"{attempt.seconds:.0f} s where NFS {best.version} takes {best.seconds:.1f} s"
-        summary = f"{name} takes {times}, with a limit of {state.limit} open files"
-        reason = (
-            "programs of NFS 3 close every file they might have open: lower LimitNOFILE of "
-            f"the runtime (STOR-10); or else {other}"
-        )
-    elif attempt.state == OK:
-        severity = "minor"
-        summary = f"mounting it as {name} takes {attempt.seconds:.1f} s"
-        reason = (
-            f"a CSI driver gives up after {options.mount_timeout:g} s or so: look at the "
-            f"server's load and name service; {other}"
-        )
-    elif attempt.state == NO_ANSWER and not shut:
-        summary = (
-            f"mounting it as {name} was not done within "
-            f"{min(attempt.seconds, options.mount_timeout):.0f} s"
-        )
-        reason = (
-            "the server takes connections and does not answer what follows: look at its NFS "
-            f"threads and mountd; {other}"
-        )
-    elif attempt.state == NOT_OFFERED and not shut:
-        asked = f"NFS {wanted}" if wanted else "any version that was tried"
-        summary = f"the server does not offer {asked}"
-        reason = (
-            f"enable {asked} on the server, or {other}"
-            if best
-            else f"enable {asked} on the server; {other}"
-        )
-    elif attempt.state == DENIED:
-        summary = f"the server denies this node access as {name}"
-        also = (
-            ", or there is no such export, of which mountd says the same"
-            if attempt.version == "3"
-            else ""
-        )
-        reason = (
-            "the export does not list an address of this node, or asks for another "
-            f"sec={also}; {other}"
-        )
-    elif attempt.state == NO_EXPORT:
-        summary = f"the server has no such export in {name}"
-        reason = (
-            "exports of NFS 4 are named from its pseudo root (fsid=0), which NFS 3 does not "
-            f"have: correct the path; {other}"
-        )
-    else:
-        summary = f"it cannot be mounted as {name}: {attempt.error or attempt.state}"
-        reason = f"{shut}{other}"
+    severity, summary, reason = _explain(share, wanted, attempt, state, options)
     return _finding(
         share,
         state,
@@ -357,10 +328,91 @@ def _judge_version(share: Share, wanted: str, state: State, options: Options) ->
     )
 
 
+def _explain(
+    share: Share, wanted: str, attempt: Attempt, state: State, options: Options
+) -> tuple[str, str, str]:
+    """(severity, summary, cause and next step) of an attempt that failed or was slow."""
+    best = _best(share, options)
+    other = (
+        _suggestion(best, share, options)
+        if best
+        else "no version that was tried can be mounted in time"
+    )
+    shut = _portmapper(share, attempt)
+    # Looked at first: the server is not to blame, and no other version needs to be set.
+    if best and _limit_is_it(attempt, state, best):
+        return "major", *_by_limit(attempt, state, best, other)
+    if attempt.state == OK:
+        return "minor", *_slow(attempt, options, other)
+    # Closed ports of the portmapper or mountd would explain it.
+    if attempt.state == NO_ANSWER and not shut:
+        return (
+            "major",
+            f"mounting it as NFS {attempt.version} was not done within "
+            f"{min(attempt.seconds, options.mount_timeout):.0f} s",
+            "the server accepts connections but does not answer the requests that follow: look at "
+            f"its NFS threads and mountd; {other}",
+        )
+    if attempt.state == NOT_OFFERED and not shut:
+        asked = f"NFS {wanted}" if wanted else "any version that was tried"
+        joined = f"enable {asked} on the server, or {other}"
+        return (
+            "major",
+            f"the server does not offer {asked}",
+            joined if best else f"enable {asked} on the server; {other}",
+        )
+    return "major", *_rejected(attempt, shut, other)
+
+
+def _by_limit(attempt: Attempt, state: State, best: Attempt, other: str) -> tuple[str, str]:
+    times = f"{attempt.seconds:.0f} s where NFS {best.version} takes {best.seconds:.1f} s"
+    return (
+        f"NFS {attempt.version} takes {times}, with a limit of {state.limit} open files",
+        "programs of NFS 3 close every file they might have open: lower LimitNOFILE of "
+        f"the runtime (STOR-10); or else {other}",
+    )
+
+
+def _slow(attempt: Attempt, options: Options, other: str) -> tuple[str, str]:
+    return (
+        f"mounting it as NFS {attempt.version} takes {attempt.seconds:.1f} s",
+        f"a CSI driver gives up after about {options.mount_timeout:g} s: look at the "
+        f"server's load and name service; {other}",
+    )
+
+
+def _rejected(attempt: Attempt, shut: str, other: str) -> tuple[str, str]:
+    """An error that the server, or mount.nfs, gave."""
+    name = f"NFS {attempt.version}"
+    # Most often the export lists the node's other address, not that of the storage network.
+    if attempt.state == DENIED:
+        # mountd answers MNT3ERR_ACCES in both cases (RFC 1813, 5.2.1), as that of Linux does.
+        # The two cannot be told apart from here.
+        also = (
+            ", or there is no such export, of which mountd says the same"
+            if attempt.version == "3"
+            else ""
+        )
+        return (
+            f"the server denies this node access as {name}",
+            "the export does not list an address of this node, or asks for another "
+            f"sec={also}; {other}",
+        )
+    # In NFS 4 the server's exports are in one tree (RFC 7530, 7.3; pseudo file system).
+    if attempt.state == NO_EXPORT:
+        return (
+            f"the server has no such export in {name}",
+            "exports of NFS 4 are named from its pseudo root (fsid=0), which NFS 3 does not "
+            f"have: correct the path; {other}",
+        )
+    return f"it cannot be mounted as {name}: {attempt.error or attempt.state}", f"{shut}{other}"
+
+
 def _company(attempt: Attempt, state: State) -> str:
-    """What may have held the mount up, besides its server."""
+    """What may have delayed the mount, besides its server; part of a sentence."""
     if attempt.state not in (OK, NO_ANSWER):
         return ""
+    # Alone it would have been measured again, had there been time.
     ours = (
         ""
         if attempt.alone
@@ -369,15 +421,17 @@ def _company(attempt: Attempt, state: State) -> str:
     )
     theirs = (
         f"; {len(state.hanging)} other mounts hang on this node (see hanging_mounts), and "
-        "Linux lets none begin meanwhile"
+        "meanwhile Linux starts no other one"
     )
     return ours + (theirs if state.hanging else "")
 
 
 def _portmapper(share: Share, attempt: Attempt) -> str:
-    """NFS 3 needs two more ports, and what mount.nfs says when it does not get at them is that the
-    server has not this version.
+    """The closed ports that NFS 3 needs besides its own; part of a sentence.
+
+    If it cannot reach them, mount.nfs says that the server does not support the version.
     """
+    # NFS 4 needs only TCP 2049 (RFC 7530, 3.1).
     shut = [str(port) for port in share.ports if port.service != "nfs" and port.state != OK]
     return (
         f"NFS 3 also needs the portmapper and mountd: {'; '.join(shut)}; "
@@ -387,16 +441,18 @@ def _portmapper(share: Share, attempt: Attempt) -> str:
 
 
 def _best(share: Share, options: Options) -> Attempt | None:
-    """The highest version that was mounted quickly."""
+    """The attempt with the highest version that was mounted quickly."""
     quick = [
         attempt
         for attempt in share.attempts
         if attempt.state == OK and attempt.seconds < options.slow_seconds
     ]
+    # VERSIONS begins with the highest.
     return min(quick, key=lambda attempt: VERSIONS.index(attempt.version), default=None)
 
 
 def _suggestion(best: Attempt, share: Share, options: Options) -> str:
+    # The user's own mount options were used in the attempt, so they belong to the advice.
     words = ", ".join([f"nfsvers={best.version}", *options.mount_options])
     return (
         f"set mountOptions [{words}] in the StorageClass, with which it was mounted in "
@@ -405,6 +461,9 @@ def _suggestion(best: Attempt, share: Share, options: Options) -> str:
 
 
 def _limit_is_it(attempt: Attempt, state: State, best: Attempt) -> bool:
+    """Whether a too large limit of open files explains why only NFS 3 is slow."""
+    # mount.nfs starts rpc.statd for NFS 3 only (nfs(5), lock), which closes all descriptors that it
+    # could have.
     return (
         bool(state.limit)
         and attempt.version == "3"
@@ -414,6 +473,7 @@ def _limit_is_it(attempt: Attempt, state: State, best: Attempt) -> bool:
 
 
 def _finding(share: Share, state: State, severity: str, summary: str, reason: str) -> Finding:
+    """A finding about a share, with all that was measured as its evidence."""
     finding = Finding(
         control="STOR-09",
         severity=severity,
@@ -431,21 +491,29 @@ def _finding(share: Share, state: State, severity: str, summary: str, reason: st
         "routes": list(share.routes),
         "ports": [str(port) for port in share.ports],
     }
+    finding.evidence.update(_more_evidence(share, state))
+    return finding
+
+
+def _more_evidence(share: Share, state: State) -> dict[str, Any]:
+    """Evidence that only some findings have."""
+    evidence: dict[str, Any] = {}
     if share.attempts:
-        finding.evidence["versions"] = {attempt.version: str(attempt) for attempt in share.attempts}
+        evidence["versions"] = {attempt.version: str(attempt) for attempt in share.attempts}
     if share.target.mounts:
-        finding.evidence["mounts_on_this_node"] = share.target.mounts
-        finding.evidence["versions_in_use"] = list(share.target.versions)
+        evidence["mounts_on_this_node"] = share.target.mounts
+        evidence["versions_in_use"] = list(share.target.versions)
+    # The user should know what was not tried.
     if any(attempt.version == "3" and attempt.state == OK for attempt in share.attempts):
-        finding.evidence["note"] = (
+        evidence["note"] = (
             "NFS 3 was tried with nolock, so that no rpc.statd was started: locks of NFS 3 were "
-            "not looked at"
+            "not checked"
         )
     if state.limit:
-        finding.evidence["limit_nofile"] = state.limit
+        evidence["limit_nofile"] = state.limit
     if state.hanging:
-        finding.evidence["hanging_mounts"] = [printable(text) for text in state.hanging]
-    return finding
+        evidence["hanging_mounts"] = [printable(text) for text in state.hanging]
+    return evidence
 
 
 def _refused(share: Share, state: State, reason: Reason) -> Finding:
@@ -459,6 +527,7 @@ def _refused(share: Share, state: State, reason: Reason) -> Finding:
 def _judge_left(state: State) -> list[Finding]:
     if not state.left and not state.left_mounts:
         return []
+    # The text is "pid N (NAME)".
     names = [text.split(" (", 1)[0] for text in state.left] or ["mount"]
     summary = (
         f"the kernel still holds {len(state.left)} processes and {len(state.left_mounts)} "
@@ -476,7 +545,7 @@ def _judge_left(state: State) -> list[Finding]:
         runbook=RUNBOOK,
     )
     finding.reason = (
-        "they were killed, live in mount namespaces of their own, and go by "
+        "they were killed, are in mount namespaces of their own, and end by "
         "themselves as soon as the server answers or the kernel gives up"
     )
     finding.evidence = {"processes": list(state.left), "mounts": list(state.left_mounts)}
@@ -484,12 +553,13 @@ def _judge_left(state: State) -> list[Finding]:
 
 
 def printable(text: str) -> str:
-    """Text of a share as it can be shown: what is no character, or ends a line, is escaped."""
+    """A text with unprintable characters and line breaks escaped."""
     return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text)
 
 
 def describe(share: Share) -> dict[str, Any]:
-    """A share as the module returns it."""
+    """A share as the module returns it, as JSON."""
+    # All numbers and texts as measured, also of shares without a finding.
     return {
         "share": printable(share.target.share),
         "server": printable(share.target.server),

@@ -4,8 +4,9 @@
 
 # This module util is private to the collection, and may change at any time.
 
-"""Whether NFS shares can be mounted on this node: name, route, ports, and timed mounts that nobody
-else sees.
+"""Whether NFS shares can be mounted on this node: names, routes, ports, and timed mounts.
+
+The mounts are made where no other process sees them.
 """
 
 from __future__ import annotations
@@ -87,50 +88,66 @@ NFS_SPEC = SHARES.merge(
     )
 )
 
-# Beyond a mount's own time: for timeout(1) to kill it, and for the kernel to let go of it.
+# Seconds after a mount's time-out: for timeout(1) to kill it, and for the kernel to release it.
 _GRACE = 3.0
-# Arrays have an address per controller and network; mount.nfs goes through them in turn.
+# An array has an address per controller and network; mount.nfs tries them in turn.
 _MAX_ADDRESSES = 8
+# Program numbers of RPC (RFC 1833, 3.1; RFC 1813, 5.1).
 _PORTMAPPER, _MOUNTD = 100000, 100005
+# Transports other than TCP (nfs(5), proto). No port can be tried for them.
 _NOT_TCP = {"proto=rdma", "proto=rdma6", "rdma", "proto=udp", "proto=udp6", "udp"}
-# Which version is what we try; a mount in the background would outlive this module.
+# Options that the user may not give: the version, which is what is tried, and bg, since a mount in
+# the background would outlive this module (nfs(5)).
 _NOT_TO_BE_GIVEN = re.compile(r"(nfsvers|vers|minorversion)(=|$)|v[34](\.\d)?$|bg$", re.ASCII)
-# Of the options of a mount, those without which another one may not succeed.
+# The options of an existing mount without which another one of the share may fail.
 _KEPT = re.compile(r"(sec|proto)=[\w:]+|port=[1-9]\d*", re.ASCII)
 _FOLDER = re.compile(r"storage_ops-nfs-(\d+)", re.ASCII)
 
 
 def nfs_options(params: dict[str, Any]) -> Options:
-    """Options of NfsShares, checked."""
+    """The options of NfsShares, checked. Raises BadOption."""
     given = {name: params[name] for name in Options.__dataclass_fields__ if name in params}
     for name in ("shares", "versions", "mount_options"):
         given[name] = tuple(dict.fromkeys(item.strip() for item in given.get(name, ())))
+    # A list, or one text with commas, as in a StorageClass.
     given["mount_options"] = tuple(filter(None, ",".join(given["mount_options"]).split(",")))
     given["versions"] = given["versions"] or Options.versions
     options = Options(**given)
     for share in options.shares:
         split_share(share)
+    # The attempt would measure another version than it says.
     odd = [option for option in options.mount_options if _NOT_TO_BE_GIVEN.match(option)]
     if odd:
         raise BadOption(
             f"{odd[0]!r} may not be in mount_options: versions and wanted_version say what is "
             "tried, in the foreground"
         )
+    _require_times(options)
+    return replace(options, versions=(*options.versions, *_missing_versions(options)))
+
+
+def _require_times(options: Options) -> None:
     for name, value, least in (
         ("mount_timeout", options.mount_timeout, 1),
         ("connect_timeout", options.connect_timeout, 0.1),
     ):
-        if not value >= least:  # not a number is neither
+        # Written so that NaN, which compares as false, is refused, too.
+        if not value >= least:
             raise BadOption(f"{name} is {value:g}; give at least {least:g}")
     if not 0 < options.slow_seconds <= options.mount_timeout:
         raise BadOption(
             f"slow_seconds is {options.slow_seconds:g}; give more than 0 and at most mount_timeout"
         )
+
+
+def _missing_versions(options: Options) -> list[str]:
+    """The versions that wanted_version needs besides those that are tried anyway."""
     wanted = options.wanted_version
-    missing = [] if wanted in ("", "4", *options.versions) else [wanted]
-    if wanted == "4" and not set(options.versions) & {"4.0", "4.1", "4.2"}:
-        missing = ["4.0", "4.1", "4.2"]
-    return replace(options, versions=(*options.versions, *missing))
+    # mount.nfs then negotiates among the minor versions.
+    if wanted == "4":
+        minors = ["4.0", "4.1", "4.2"]
+        return [] if set(options.versions) & set(minors) else minors
+    return [] if wanted in ("", *options.versions) else [wanted]
 
 
 class NfsShares:
@@ -146,11 +163,13 @@ class NfsShares:
         self._state: State | None = None
 
     def gather(self) -> State:
-        """Resolve, connect, mount."""
+        """Resolve the servers' names, connect to them, and mount the shares."""
         host, options = self._host, self._options
         host.require_root()
+        # Named shares, else those that the kubelet has mounted on this node.
         targets = [Target(share) for share in options.shares] or _targets_here(host, self._root)
         if targets:
+            # Mounts are tried with the limit that a CSI driver's container has.
             limit = excessive(read_limits(host, self._limits), self._limits)
             self._state = _gather(host, targets, options, limit)
         else:
@@ -158,11 +177,11 @@ class NfsShares:
         return self._state
 
     def plan(self, state: State) -> Plan:
-        """Decide."""
+        """Decide, from what was gathered."""
         return plan(state, self._options)
 
     def healthy(self, state: State) -> str:
-        """What can be mounted."""
+        """What a run says that finds nothing."""
         count = len(state.shares)
         return (
             f"{count} NFS share{'s' * (count != 1)} mounted in time"
@@ -171,7 +190,7 @@ class NfsShares:
         )
 
     def facts(self) -> dict[str, Any]:
-        """Everything that was measured, share by share."""
+        """All that was measured, by share (``shares``)."""
         return (
             {}
             if self._state is None
@@ -180,21 +199,21 @@ class NfsShares:
 
 
 def _targets_here(host: Host, kubelet_root: str) -> list[Target]:
-    """One share of each server that the kubelet has mounted from; none where there is
-    no kubelet.
-    """
+    """One share of each server from which the kubelet has mounted; none if there is no kubelet."""
     root = find_root(host, kubelet_root)
     return targets_of(read_table(host, "1").mounts, root) if root else []
 
 
 def targets_of(mounts: Iterable[Mount], root: str) -> list[Target]:
-    """Of the NFS mounts below ``root``, one share for each server: what is mounted already says
-    that its own export is there.
+    """One share for each server, of the NFS mounts below ``root``.
+
+    That the others are mounted shows that their exports exist.
     """
     by_server: dict[str, list[Mount]] = {}
     for mount in mounts:
+        # nfs4 is shown for version 4, nfs for 3 and older (fs/nfs/fs_context.c).
         if mount.fstype in ("nfs", "nfs4") and mount.point.startswith(f"{root}/"):
-            # What is no share cannot be one of NFS either, whatever it is.
+            # A source that is no share cannot be tried.
             with contextlib.suppress(StorageOpsError):
                 by_server.setdefault(split_share(mount.source)[0], []).append(mount)
     return [
@@ -209,36 +228,20 @@ def targets_of(mounts: Iterable[Mount], root: str) -> list[Target]:
 
 
 def _version_of(mount: Mount) -> str:
+    # Current kernels show "vers=4.1" (fs/nfs/super.c nfs_show_nfs_version), old ones a separate
+    # "minorversion=".
     values = dict(option.partition("=")[::2] for option in mount.super_options)
     version = values.get("vers", "4.0" if mount.fstype == "nfs4" else "3")
     return f"4.{values.get('minorversion', '0')}" if version == "4" else version
 
 
 def _gather(host: Host, targets: Sequence[Target], options: Options, limit: int) -> State:
+    """Resolve, connect and mount. ``limit``: of open files, for the mounts."""
+    # What hangs before and after was hanging all the time.
     before = _mounting(host)
-    servers = list(dict.fromkeys(target.server for target in targets))
-    names = dict(zip(servers, _resolve(host, servers)))
-    shares = [Share(target, *names[target.server]) for target in targets]
-    addresses = list(dict.fromkeys(address for share in shares for address in share.addresses))
-    routes = {address: _route(host, address) for address in addresses}
-    ports = _connect(
-        host,
-        {_where(share, address, options) for share in shares for address in share.addresses},
-        options,
-    )
-    shares = [
-        replace(
-            share,
-            routes=tuple(routes[address] for address in share.addresses),
-            ports=tuple(
-                port
-                for address in share.addresses
-                for port in ports[_where(share, address, options)]
-            ),
-        )
-        for share in shares
-    ]
+    shares = _reached(host, targets, options)
     with _folder(host) as folder:
+        # Inside the folder's context, so that it is removed whatever happens.
         attempts = _mount_all(host, shares, options, limit, folder)
         shares = [
             replace(share, attempts=tuple(attempts.get(number, ())))
@@ -255,11 +258,39 @@ def _gather(host: Host, targets: Sequence[Target], options: Options, limit: int)
     return State(host.name, tuple(shares), limit, hanging, left, left_mounts)
 
 
+def _reached(host: Host, targets: Sequence[Target], options: Options) -> list[Share]:
+    """The shares with the addresses, routes and ports of their servers; each is looked at once."""
+    servers = list(dict.fromkeys(target.server for target in targets))
+    names = dict(zip(servers, _resolve(host, servers)))
+    shares = [Share(target, *names[target.server]) for target in targets]
+    addresses = list(dict.fromkeys(address for share in shares for address in share.addresses))
+    routes = {address: _route(host, address) for address in addresses}
+    ports = _connect(
+        host,
+        {_where(share, address, options) for share in shares for address in share.addresses},
+        options,
+    )
+    return [
+        replace(
+            share,
+            routes=tuple(routes[address] for address in share.addresses),
+            ports=tuple(
+                port
+                for address in share.addresses
+                for port in ports[_where(share, address, options)]
+            ),
+        )
+        for share in shares
+    ]
+
+
 def _resolve(host: Host, servers: Sequence[str]) -> list[tuple[tuple[str, ...], str]]:
     """(addresses, why there are none) for each server."""
 
     def resolving(server: str) -> list[str]:
         try:
+            # In children, since a name server that does not answer blocks it for long
+            # (resolv.conf(5)).
             found = socket.getaddrinfo(server, None, type=socket.SOCK_STREAM)
         except (socket.gaierror, UnicodeError) as error:
             raise StorageOpsError(getattr(error, "strerror", None) or str(error)) from error
@@ -268,6 +299,7 @@ def _resolve(host: Host, servers: Sequence[str]) -> list[tuple[tuple[str, ...], 
     replies = call_each(resolving, servers, host.command_timeout, host.deadline.remaining())
     return [
         (
+            # getaddrinfo sorts them by preference (RFC 6724), as mount.nfs uses them.
             tuple(dict.fromkeys(reply.value or ()))[:_MAX_ADDRESSES],
             reply.problem.replace("StorageOpsError: ", ""),
         )
@@ -276,16 +308,16 @@ def _resolve(host: Host, servers: Sequence[str]) -> list[tuple[tuple[str, ...], 
 
 
 def _route(host: Host, address: str) -> str:
-    """How packets get to an address, as a sentence, as ``ip route get`` says."""
+    """The route to an address, as ``ip route get`` shows it."""
     said = host.run(["ip", "-o", "route", "get", address])
-    # One line has all of it, with backslashes where there were ends of lines; the first of them is
-    # the route.
+    # -o prints one line, with backslashes in place of line breaks (ip(8)); the first part is the
+    # route.
     words = said.stdout.split("\\")[0] if said.ok else said.problem or said.stderr
     return f"{address}: {' '.join(words.split())}"
 
 
 def _where(share: Share, address: str, options: Options) -> tuple[str, int, bool]:
-    """(address, port of NFS or 0 if it is not by TCP, whether version 3 is tried)."""
+    """(address, port of NFS or 0 if it is not reached by TCP, whether version 3 is tried)."""
     given = (*share.target.options, *options.mount_options)
     return address, 0 if _NOT_TCP & set(given) else port_of(given), "3" in options.versions
 
@@ -295,6 +327,7 @@ def _connect(
 ) -> dict[tuple[str, int, bool], tuple[Port, ...]]:
     """Connect to NFS, and for version 3 to the portmapper and to the mountd that it names."""
     asked = sorted(places)
+    # Each place once, though several shares may be there.
     jobs = [
         (place, service)
         for place in asked
@@ -326,15 +359,17 @@ def _connect(
 def _connection(
     service: str, address: str, port: int, timeout: float, question: bytes = b""
 ) -> tuple[Port, bytes]:
-    """(what became of a TCP connection, the answer to the question if there is one)."""
+    """(the result of a TCP connection, the answer to the question if there is one)."""
     started = time.monotonic()
     state, text, answer = OK, "", b""
     try:
+        # Only a connection: an NFS NULL call would need RPC and tell little more.
         with socket.create_connection((address, port), timeout) as connection:
             if question:
                 connection.sendall(question)
                 answer = connection.recv(4096)
     except OSError as error:
+        # A time-out of the socket has no errno of its own.
         state = {
             errno.ECONNREFUSED: REFUSED,
             errno.ETIMEDOUT: NO_ANSWER,
@@ -346,11 +381,10 @@ def _connection(
 
 
 def _ask_portmapper(address: str, timeout: float) -> list[Port]:
-    """The portmapper, and the mountd of version 3 that it names (RFC 1833, section 3: GETPORT over
-    TCP).
-    """
-    # A call of RPC: not a reply, RPC 2, portmapper 2, GETPORT, no credentials; then what is asked
-    # for, by TCP.
+    """The results for the portmapper, and for the mountd of version 3 that it names."""
+    # PMAPPROC_GETPORT (RFC 1833, 3.2) as a CALL (RFC 5531, 9): transaction, CALL, RPC version 2,
+    # portmapper version 2, procedure 3, no credentials, no verifier; then the program, its version
+    # and TCP. Over TCP each record begins with its length and the last-fragment bit (RFC 5531, 11).
     call = struct.pack(
         ">14I", 1, 0, 2, _PORTMAPPER, 2, 3, 0, 0, 0, 0, _MOUNTD, 3, socket.IPPROTO_TCP, 0
     )
@@ -359,13 +393,13 @@ def _ask_portmapper(address: str, timeout: float) -> list[Port]:
     )
     if mapper.state != OK:
         return [mapper]
-    # Length, number of the call, reply, accepted, no verifier, done; then the port.
+    # Length, transaction, REPLY, MSG_ACCEPTED, no verifier (two words), SUCCESS; then the port.
     port = (
         struct.unpack(">I", answer[28:32])[0]
         if len(answer) == 32 and answer[24:28] == bytes(4)
         else 0
     )
-    # By IPv6 it may know the question in a newer form only.
+    # By IPv6 rpcbind may answer only the newer versions 3 and 4 (RFC 1833, 2).
     if not 0 < port < 65536:
         return [mapper if ":" in address else replace(mapper, text="names no mountd for version 3")]
     return [mapper, _connection("mountd", address, port, timeout)[0]]
@@ -373,9 +407,10 @@ def _ask_portmapper(address: str, timeout: float) -> list[Port]:
 
 @contextlib.contextmanager
 def _folder(host: Host) -> Iterator[str]:
-    """A place to mount at, removed afterwards, with those that a killed run has left."""
+    """A folder to mount at. It is removed afterwards, with those that killed runs have left."""
     for name in host.names("/run"):
         match = _FOLDER.fullmatch(name)
+        # The name has the process's ID, and that process is gone.
         if match and not host.exists(f"/proc/{match.group(1)}"):
             _remove(host.path(f"/run/{name}"))
     folder = f"/run/storage_ops-nfs-{os.getpid()}"
@@ -399,19 +434,18 @@ def _remove(folder: str) -> None:
 def mount_command(
     share: Share, version: str, options: Options, limit: int, folder: str
 ) -> list[str]:
-    """A mount in a mount namespace that ends with it, killed by itself in time whatever becomes of
-    us.
+    """A mount in a mount namespace that ends with it, killed in time even if this module is.
 
-    ``soft`` and ``ro``: it must never hold anything up or change anything. ``nosharecache``: an
-    existing mount must not answer for it.
-    ``nolock``: rpc.statd must not be started. ``limit``: of open files, as a container has it; 0
-    leaves it as it is.
+    ``limit``: of open files, as a container has it; 0 leaves it as it is.
     """
+    # nfs(5): soft, so that it never blocks; ro, so that it changes nothing; nosharecache, so that
+    # an existing mount does not answer for it; nolock, so that it starts no rpc.statd.
     own = ["ro", "soft", "retry=0", "nosharecache", *(["nolock"] if version == "3" else [])]
+    # The own options last: of contradicting ones the last counts (nfs(5)).
     words = ",".join([f"vers={version}", *share.target.options, *options.mount_options, *own])
     return [
-        # As a slave it sees the node's unmounts: a mount that hangs there must not keep every other
-        # volume of the node mounted.
+        # A slave namespace gets the node's unmounts (mount_namespaces(7)). Otherwise, a mount that
+        # hangs in it would keep every other volume of the node mounted.
         *(
             "unshare",
             "--mount",
@@ -422,6 +456,7 @@ def mount_command(
             "KILL",
             f"{options.mount_timeout:g}",
         ),
+        # prlimit(1) sets the limit before mount starts, and mount.nfs inherits it.
         *(["prlimit", f"--nofile={limit}:{limit}"] if limit else []),
         *("mount", "-n", "-t", "nfs", "-o", words, share.target.share, folder),
     ]
@@ -432,57 +467,70 @@ def _mount_all(
 ) -> dict[int, list[Attempt]]:
     """Every version of every share that can be reached, by the number of the share.
 
-    All of them together at first. Linux lets no NFS mount begin while that of another server hangs,
-    so what was slow in company is measured again alone; of a server that did not answer then, once
-    for NFS 3 and once for NFS 4.
+    All of them at the same time at first. What was slow is then measured again alone.
     """
-    reachable = [
-        number for number, share in enumerate(shares) if share.addresses and _answers(share)
-    ]
-    # Of a share that is mounted already, the version that it has too.
-    used = {
-        number: [version for version in VERSIONS if version in shares[number].target.versions]
-        for number in reachable
-    }
-    tried = {number: dict.fromkeys((*options.versions, *used[number])) for number in reachable}
+    tried = _to_try(shares, options)
+    # All at once, so that a slow server does not take the others' time.
     jobs = [(number, version) for number, versions in tried.items() for version in versions]
-    found = dict(
-        zip(
-            jobs,
-            _mount_each(
-                host,
-                [(shares[number], version) for number, version in jobs],
-                options,
-                limit,
-                folder,
-            ),
-        )
-    )
-    again = [
-        job
-        for job in jobs
-        if found[job].state == NO_ANSWER or found[job].seconds >= options.slow_seconds
-    ]
-    silent: set[tuple[str, str]] = set()
-    # What came to an end is soon measured.
-    for job in sorted(
-        again if len(jobs) > 1 else [], key=lambda job: found[job].state == NO_ANSWER
-    ):
-        number, version = job
-        server = (shares[number].target.server, version[0])
-        if server not in silent and host.deadline.remaining() > options.mount_timeout + 2 * _GRACE:
-            found[job] = _mount_each(host, [(shares[number], version)], options, limit, folder)[0]
-            silent |= {server} if found[job].state == NO_ANSWER else set()
-        elif server not in silent:
-            found[job] = replace(found[job], alone=False)
+    asked = [(shares[number], version) for number, version in jobs]
+    found = dict(zip(jobs, _mount_each(host, asked, options, limit, folder)))
+    if len(jobs) > 1:
+        _measure_alone(host, shares, options, limit, folder, found)
     return {
         number: [found[(number, version)] for version in versions]
         for number, versions in tried.items()
     }
 
 
+def _to_try(shares: Sequence[Share], options: Options) -> dict[int, dict[str, None]]:
+    """By the number of a share that can be reached, the versions to try."""
+    reachable = [
+        number for number, share in enumerate(shares) if share.addresses and _answers(share)
+    ]
+    # Also the versions of its mounts on this node: these are the ones in use.
+    used = {
+        number: [version for version in VERSIONS if version in shares[number].target.versions]
+        for number in reachable
+    }
+    return {number: dict.fromkeys((*options.versions, *used[number])) for number in reachable}
+
+
+def _measure_alone(
+    host: Host,
+    shares: Sequence[Share],
+    options: Options,
+    limit: int,
+    folder: str,
+    found: dict[tuple[int, str], Attempt],
+) -> None:
+    """Repeat the slow attempts in ``found`` one by one; those without time left are marked.
+
+    Linux starts no NFS mount while that of another server hangs, so in company a server looks as
+    slow as the slowest one.
+    """
+    again = [
+        job
+        for job, attempt in found.items()
+        if attempt.state == NO_ANSWER or attempt.seconds >= options.slow_seconds
+    ]
+    # A server that does not answer takes the whole time-out, so it is tried once for NFS 3 and once
+    # for NFS 4, and after those that do answer.
+    silent: set[tuple[str, str]] = set()
+    for job in sorted(again, key=lambda job: found[job].state == NO_ANSWER):
+        number, version = job
+        server = (shares[number].target.server, version[0])
+        if server in silent:
+            continue
+        if host.deadline.remaining() > options.mount_timeout + 2 * _GRACE:
+            found[job] = _mount_each(host, [(shares[number], version)], options, limit, folder)[0]
+            silent |= {server} if found[job].state == NO_ANSWER else set()
+        else:
+            found[job] = replace(found[job], alone=False)
+
+
 def _answers(share: Share) -> bool:
     ports = [port for port in share.ports if port.service == "nfs"]
+    # Without a result, as for RDMA, the mount itself has to tell.
     return not ports or any(port.state == OK for port in ports)
 
 
@@ -493,10 +541,12 @@ def _mount_each(
         result = run_command(
             mount_command(*job, options, limit, folder), options.mount_timeout + _GRACE
         )
+        # mount.nfs writes errors to stderr, its helpers some to stdout.
         said = " ".join((result.problem or result.stderr or result.stdout).split())
         return [-9 if result.timed_out else result.rc, said[:300], result.seconds]
 
     left = host.deadline.remaining()
+    # A mount that is cut short would look like a server that does not answer.
     if left < options.mount_timeout + 2 * _GRACE:
         why = (
             f"{left:.0f} s of the deadline were left, and a mount may take "
@@ -514,7 +564,7 @@ def _attempt(version: str, value: list[Any] | None, problem: str, timed_out: boo
     if value is None:
         return Attempt(version, NO_ANSWER if timed_out else NOT_TRIED, error=problem)
     rc, said, seconds = value
-    # Before it came to a mount, as without the right to make a namespace.
+    # These fail before a mount is tried, as without the right to make a namespace.
     state = (
         NOT_TRIED if said.startswith(("unshare:", "timeout:", "prlimit:")) else classify(rc, said)
     )
@@ -522,12 +572,12 @@ def _attempt(version: str, value: list[Any] | None, problem: str, timed_out: boo
 
 
 def _mounting(host: Host) -> dict[tuple[str, str], str]:
-    """Mounts of NFS that are under way, by the pid of mount.nfs and when that began.
-
-    To read the command line of another may block.
-    """
+    """NFS mounts that are under way: (ID of mount.nfs, its start) -> a text about it."""
+    # In a child: reading a process's command line takes its mmap lock, and may block
+    # (fs/proc/base.c get_mm_cmdline).
 
     def reading() -> list[tuple[str, str, str]]:
+        # mount.nfs4 is the same program under another name.
         pids = [
             pid
             for pid in host.names("/proc")
@@ -540,22 +590,22 @@ def _mounting(host: Host) -> dict[tuple[str, str], str]:
             if len(said) > 2
         ]
 
+    # A process in D state may block readers of its command line.
     reply = host.bounded(reading)
     return {(pid, started): text for pid, started, text in reply.value or ()}
 
 
 def _started(host: Host, pid: str) -> str:
-    """When a process began, in ticks since the boot: another one may have its pid since (proc(5),
-    /proc/PID/stat, field 22).
-    """
-    # The name before it, in brackets, may hold anything.
+    """When a process started, in ticks since boot; another one may get its ID later."""
+    # Field 22 of /proc/PID/stat (proc_pid_stat(5)). The name in field 2 may contain blanks and
+    # brackets, so the fields are counted from the last bracket.
     fields = (host.read(f"/proc/{pid}/stat") or "").rpartition(")")[2].split()
     return fields[19] if len(fields) > 19 else ""
 
 
 def _left(host: Host, folder: str) -> tuple[str, ...]:
-    """Our processes that are still there after a moment; the folder is in all of their command
-    lines, and in nobody else's.
+    """This check's processes that still exist after a moment. Only their command lines have the
+    folder.
     """
 
     def reading() -> list[str]:
@@ -567,6 +617,7 @@ def _left(host: Host, folder: str) -> tuple[str, ...]:
             if folder in said
         ]
 
+    # Killed processes may need a moment to end, unless the kernel holds them.
     until = time.monotonic() + host.deadline.cap(_GRACE)
     while True:
         reply = host.bounded(reading)

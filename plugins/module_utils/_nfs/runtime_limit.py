@@ -4,8 +4,10 @@
 
 # This module util is private to the collection, and may change at any time.
 
-"""How many files a container may open (STOR-10): a program that closes all it might have open, as
-rpc.statd does, takes minutes for 1e9.
+"""How many files a container may open (STOR-10).
+
+A program that closes all descriptors that it might have, as rpc.statd does when it starts, takes
+minutes if these are 1e9.
 """
 
 from __future__ import annotations
@@ -29,8 +31,10 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.options
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.processes import pod_uid_of
 
 RUNBOOK = "storage_ops.runbooks.check_nfs"
+# Drop-ins are applied in the order of their names (systemd.unit(5)), so 50- overrides most others.
 DROP_IN = "/etc/systemd/system/{unit}.d/50-storage_ops-nofile.conf"
 
+# As systemd shows "infinity" (include/uapi/asm-generic/resource.h RLIM_INFINITY).
 INFINITY = 2**64 - 1
 _UNITS = {"containerd": "containerd.service", "crio": "crio.service", "docker": "docker.service"}
 _PROPERTIES = (
@@ -55,12 +59,13 @@ LIMIT_SPEC = NOFILE.merge(
 
 @dataclass(frozen=True)
 class LimitOptions:
-    """What the user asked for; see the documentation of nfs_mount_check.
+    """What the user asked for; the documentation of nfs_mount_check describes each option.
 
-    ``runtimes``: empty is all that are there.
+    ``runtimes``: if empty, all that exist.
     """
 
     runtimes: tuple[str, ...] = ()
+    # The kernel's default of fs.nr_open.
     limit_nofile_max: int = 1048576
 
 
@@ -68,14 +73,15 @@ class LimitOptions:
 class Runtime:
     """A container runtime that systemd knows.
 
-    ``unit_limit``: LimitNOFILE as systemd has it loaded. ``pid``: its main process, 0 if it does
-    not run. ``process_limit``: hard limit of that process, 0 if it does not run. ``reload``: its
-    files were changed since systemd read them. ``keeps_containers``: they outlive its restart.
+    ``unit_limit``: the LimitNOFILE that systemd has loaded. ``pid``: its main process; 0 if it does
+    not run. ``process_limit``: hard limit of that process; 0 if it does not run. ``reload``: its
+    files were changed since systemd read them. ``keeps_containers``: containers survive a restart.
     """
 
     runtime: str
     unit: str
     unit_limit: int
+    # 0 while the unit does not run; then only its next start can be judged.
     pid: int
     process_limit: int
     fragment: str
@@ -86,7 +92,7 @@ class Runtime:
 
 @dataclass(frozen=True)
 class CsiProcess:
-    """A process of a CSI driver's pod, and its own limit."""
+    """A process of a CSI driver's pod, with its hard limit of open files."""
 
     pid: int
     command: str
@@ -96,11 +102,11 @@ class CsiProcess:
 
 @dataclass(frozen=True)
 class LimitState:
-    """What was read.
+    """What was gathered, from which the plan is made.
 
-    ``nr_open``: fs.nr_open, the most that any limit can be. ``systemd``: systemd's own limit, which
-    is what a unit gets that asks for more than that, as for infinity. ``problem``: why the runtimes
-    are not known.
+    ``nr_open``: fs.nr_open, the largest possible limit (proc_sys_fs(5)). ``systemd``: systemd's own
+    limit, which a unit gets that asks for more than ``nr_open``, as for infinity. ``problem``: why
+    the runtimes are not known.
     """
 
     node: str
@@ -112,13 +118,14 @@ class LimitState:
 
 
 def limit_options(params: dict[str, Any]) -> LimitOptions:
-    """Options of RuntimeLimits, checked."""
+    """The options of RuntimeLimits, checked. Raises BadOption."""
     given = {name: params[name] for name in LimitOptions.__dataclass_fields__ if name in params}
     options = LimitOptions(**{**given, "runtimes": tuple(given.get("runtimes", ()))})
+    # 1024 is the soft limit that programs with select(2) expect.
     if not options.limit_nofile_max >= 1024:
         raise BadOption(
             f"limit_nofile_max is {options.limit_nofile_max}; give "
-            "at least 1024, or nothing will run"
+            "at least 1024, or programs will fail"
         )
     return options
 
@@ -132,17 +139,19 @@ class RuntimeLimits:
         self._state: LimitState | None = None
 
     def gather(self) -> LimitState:
-        """Read units, running processes, and CSI drivers."""
+        """Read the units, the running processes and those of CSI drivers."""
+        # /proc/PID/limits of other users' processes needs it.
         self._host.require_root()
         self._state = read_limits(self._host, self._options)
         return self._state
 
     def plan(self, state: LimitState) -> Plan:
-        """Decide."""
+        """Decide, from what was gathered."""
         return plan_limits(state, self._options)
 
     def healthy(self, state: LimitState) -> str:
-        """What is in order."""
+        """What a run says that finds nothing."""
+        # Of a runtime that does not run, what it would get.
         limits = {
             runtime.runtime: runtime.process_limit or _next(runtime, state)
             for runtime in state.runtimes
@@ -153,7 +162,7 @@ class RuntimeLimits:
         )
 
     def facts(self) -> dict[str, Any]:
-        """What the role needs to put a limit right."""
+        """What the role needs to correct a limit (``runtimes``)."""
         state = self._state
         return (
             {}
@@ -165,28 +174,37 @@ class RuntimeLimits:
 
 
 def read_limits(host: Host, options: LimitOptions) -> LimitState:
-    """What systemd has loaded, and what runs."""
+    """The limits that systemd has loaded, and those of running processes."""
+    # The default of the kernel (fs/file.c sysctl_nr_open).
     nr_open = int(host.read("/proc/sys/fs/nr_open") or 1048576)
+    # systemd cannot give more than it has itself, nor than fs.nr_open.
     systemd = min(_limit_of(host.read("/proc/1/limits") or "") or nr_open, nr_open)
     units = {
         unit: runtime
         for runtime, unit in _UNITS.items()
         if not options.runtimes or runtime in options.runtimes
     }
+    # One call for all units; unknown ones have LoadState=not-found.
     shown = host.run(["systemctl", "show", f"--property={','.join(_PROPERTIES)}", *units])
     if not shown.ok:
         return LimitState(host.name, nr_open, systemd, (), (), shown.describe())
-    blocks = [
-        dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
-        for block in shown.stdout.split("\n\n")
-    ]
     loaded = [
-        block for block in blocks if block.get("LoadState") == "loaded" and block.get("Id") in units
+        block
+        for block in _blocks(shown.stdout)
+        if block.get("LoadState") == "loaded" and block.get("Id") in units
     ]
     runtimes = tuple(_runtime(host, units[block["Id"]], block) for block in loaded)
     return LimitState(
         host.name, nr_open, systemd, runtimes, _csi_processes(host) if runtimes else ()
     )
+
+
+def _blocks(text: str) -> list[dict[str, str]]:
+    """The properties of each unit; systemctl separates units by an empty line (systemctl(1))."""
+    return [
+        dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
+        for block in text.split("\n\n")
+    ]
 
 
 def _runtime(host: Host, runtime: str, block: dict[str, str]) -> Runtime:
@@ -197,12 +215,14 @@ def _runtime(host: Host, runtime: str, block: dict[str, str]) -> Runtime:
         block["Id"],
         _number(block.get("LimitNOFILE", "")),
         pid,
+        # Of the running process, which may have been started with another unit file.
         _limit_of(host.read(f"/proc/{pid}/limits") or "") if pid else 0,
         block.get("FragmentPath", ""),
         drop_ins,
         block.get("NeedDaemonReload") == "yes" or _has_unread(host, block["Id"], drop_ins),
         not pid
         or (
+            # containerd.service has KillMode=process, so that the shims survive its restart.
             block.get("KillMode") in ("process", "none")
             and (runtime != "docker" or _live_restore(host))
         ),
@@ -210,7 +230,7 @@ def _runtime(host: Host, runtime: str, block: dict[str, str]) -> Runtime:
 
 
 def _has_unread(host: Host, unit: str, drop_ins: Sequence[str]) -> bool:
-    """Of a folder that is new systemd itself does not notice that it has not read it."""
+    """Whether there are drop-ins that systemd has not read; of a new folder it does not notice."""
     folders = [f"{folder}/systemd/system/{unit}.d" for folder in ("/etc", "/run")]
     return any(
         f"{folder}/{name}" not in drop_ins
@@ -225,13 +245,15 @@ def _number(text: str) -> int:
 
 
 def _limit_of(limits: str) -> int:
-    """The hard limit in a /proc/PID/limits; 0 if the process has ended meanwhile."""
+    """The hard limit in a /proc/PID/limits (proc_pid_limits(5)); 0 if the process has ended."""
     match = _MAX_OPEN_FILES.search(limits)
     return _number(match.group(1)) if match else 0
 
 
 def _live_restore(host: Host) -> bool:
-    """What the running dockerd says; its file may have been changed since."""
+    """Whether containers survive a restart of dockerd."""
+    # The running dockerd is asked first, since its file may have been changed after its start.
+    # live-restore keeps containers while dockerd is down (docs.docker.com, Live restore).
     said = host.run(["docker", "info", "--format", "{{.LiveRestoreEnabled}}"])
     if said.ok:
         return said.stdout.strip() == "true"
@@ -243,10 +265,8 @@ def _live_restore(host: Host) -> bool:
 
 
 def _csi_processes(host: Host) -> tuple[CsiProcess, ...]:
-    """Processes of pods whose command line has to do with CSI.
-
-    To read that of another may block.
-    """
+    """The processes of pods with "csi" in their command line."""
+    # In a child: reading another process's command line may block (fs/proc/base.c get_mm_cmdline).
 
     def reading() -> list[dict[str, Any]]:
         found = [_csi_process(host, int(pid)) for pid in host.names("/proc") if pid.isdigit()]
@@ -260,6 +280,7 @@ def _csi_processes(host: Host) -> tuple[CsiProcess, ...]:
 
 def _csi_process(host: Host, pid: int) -> CsiProcess | None:
     uid = pod_uid_of(host.read(f"/proc/{pid}/cgroup") or "")
+    # CSI drivers and sidecars have csi in their name, or in --csi-address and the like.
     words = (host.read(f"/proc/{pid}/cmdline") or "").split("\0") if uid else []
     if not any("csi" in word for word in words):
         return None
@@ -269,7 +290,8 @@ def _csi_process(host: Host, pid: int) -> CsiProcess | None:
 
 
 def plan_limits(state: LimitState, options: LimitOptions) -> Plan:
-    """Findings for each runtime, and for CSI drivers that have an old limit; a pure function."""
+    """Findings for each runtime, and for CSI drivers that still have an old limit."""
+    # Without systemd's answer there is neither a limit nor a repair.
     if state.problem:
         finding = _finding(
             state, "major", "service", "systemd", "what container runtimes there are cannot be read"
@@ -282,7 +304,7 @@ def plan_limits(state: LimitState, options: LimitOptions) -> Plan:
         for finding in [_judge(runtime, state, options)]
         if finding
     ]
-    # As long as the runtime itself is wrong, so are all that it started.
+    # While the runtime's own limit is wrong, so are those of all containers that it started.
     return Plan(findings or _judge_csi(state, options))
 
 
@@ -301,7 +323,7 @@ def _finding(state: LimitState, severity: str, kind: str, name: str, summary: st
 
 
 def _next(runtime: Runtime, state: LimitState) -> int:
-    """The limit after the next start of its unit."""
+    """The limit after the next start of the unit."""
     return runtime.unit_limit if runtime.unit_limit <= state.nr_open else state.systemd
 
 
@@ -310,57 +332,12 @@ def _shown(limit: int) -> str:
 
 
 def _judge(runtime: Runtime, state: LimitState, options: LimitOptions) -> Finding | None:
-    now, after, most = runtime.process_limit, _next(runtime, state), options.limit_nofile_max
-    name, path = runtime.runtime, DROP_IN.format(unit=runtime.unit)
-    write = (
-        f"write {path} with the lines '[Service]' and 'LimitNOFILE={most}', run 'systemctl "
-        "daemon-reload'"
-    )
-    # Where systemd ends the whole control group, the shims of the containers are in it; docker's
-    # own word counts besides.
-    ends = (
-        ", after its containers were moved away: they end with it (KillMode is not process, or "
-        "docker has no live-restore)"
-    )
-    restart = f"restart {runtime.unit}" + ("" if runtime.keeps_containers else ends)
-    pods = (
-        "; pods keep the limit that they were started with until they are started again, those "
-        "of the CSI driver too"
-    )
-    if now > most and after > most:
-        found = (
-            "major",
-            f"{name} and its containers may open {now} files each",
-            f"{write}, and {restart}{pods}",
-        )
-    elif now > most:
-        set_to = (
-            f"its unit says {_shown(runtime.unit_limit)}, which the "
-            "running process does not have yet"
-        )
-        found = (
-            "major",
-            f"{name} and its containers may still open {now} files each",
-            f"{set_to}: {restart}{pods}",
-        )
-    elif after > most:
-        when = "at its next start" if runtime.pid else "once it is started"
-        found = (
-            "minor",
-            f"{name} and its containers will be let open {after} files each {when}",
-            f"{write}{pods}",
-        )
-    elif runtime.pid and now != after:
-        found = (
-            "info",
-            f"{name} runs with a limit of {now} files, and its unit says "
-            f"{_shown(runtime.unit_limit)}",
-            f"the unit was changed after {name} was started; {restart} when it suits{pods}",
-        )
-    else:
+    """The finding about a runtime; None if its limit is in order."""
+    found = _compare(runtime, state, options)
+    if found is None:
         return None
     severity, summary, reason = found
-    finding = _finding(state, severity, "container runtime", name, summary)
+    finding = _finding(state, severity, "container runtime", runtime.runtime, summary)
     reload = (
         "systemd has not read the unit's files since they were changed: run 'systemctl "
         "daemon-reload'; "
@@ -373,22 +350,80 @@ def _judge(runtime: Runtime, state: LimitState, options: LimitOptions) -> Findin
         "unit_limit": _shown(runtime.unit_limit),
         "process_limit": runtime.process_limit or "not running",
         "pid": runtime.pid,
-        "limit_after_restart": after,
+        "limit_after_restart": _next(runtime, state),
         "fs_nr_open": state.nr_open,
         "limit_of_systemd": state.systemd,
-        "limit_nofile_max": most,
+        "limit_nofile_max": options.limit_nofile_max,
         "fragment": runtime.fragment,
         "drop_ins": list(runtime.drop_ins),
-        "drop_in": path,
+        "drop_in": DROP_IN.format(unit=runtime.unit),
         "drop_in_lines": drop_in(options).splitlines(),
     }
     return finding
 
 
+def _compare(
+    runtime: Runtime, state: LimitState, options: LimitOptions
+) -> tuple[str, str, str] | None:
+    """(severity, summary, next step), by the limit now and that after a restart."""
+    now, after, most = runtime.process_limit, _next(runtime, state), options.limit_nofile_max
+    name, path = runtime.runtime, DROP_IN.format(unit=runtime.unit)
+    write = (
+        f"write {path} with the lines '[Service]' and 'LimitNOFILE={most}', run 'systemctl "
+        "daemon-reload'"
+    )
+    # With other kill modes systemd ends the whole control group, which has the containers' shims in
+    # it (systemd.kill(5)). Docker has a setting of its own besides.
+    ends = (
+        ", after its containers were moved away: they end with it (KillMode is not process, or "
+        "docker has no live-restore)"
+    )
+    restart = f"restart {runtime.unit}" + ("" if runtime.keeps_containers else ends)
+    # A limit is inherited at fork (getrlimit(2)), so it does not change for running containers.
+    pods = (
+        "; pods keep the limit that they were started with until they are started again, those "
+        "of the CSI driver too"
+    )
+    # By what helps: a drop-in and a restart, a restart alone, or a drop-in before the next one.
+    if now > most and after > most:
+        return (
+            "major",
+            f"{name} and its containers may open {now} files each",
+            f"{write}, and {restart}{pods}",
+        )
+    if now > most:
+        set_to = (
+            f"its unit says {_shown(runtime.unit_limit)}, which the "
+            "running process does not have yet"
+        )
+        return (
+            "major",
+            f"{name} and its containers may still open {now} files each",
+            f"{set_to}: {restart}{pods}",
+        )
+    if after > most:
+        when = "at its next start" if runtime.pid else "once it is started"
+        return (
+            "minor",
+            f"{name} and its containers may open {after} files each {when}",
+            f"{write}{pods}",
+        )
+    if runtime.pid and now != after:
+        return (
+            "info",
+            f"{name} runs with a limit of {now} files, and its unit says "
+            f"{_shown(runtime.unit_limit)}",
+            f"the unit was changed after {name} was started; {restart} when it suits{pods}",
+        )
+    return None
+
+
 def _judge_csi(state: LimitState, options: LimitOptions) -> list[Finding]:
+    # Started before the runtime's limit was lowered.
     old = [process for process in state.csi if process.limit > options.limit_nofile_max]
     if not old:
         return []
+    # One process of a pod is enough, since its containers are restarted together.
     pods = list(dict.fromkeys(process.pod for process in old))
     summary = (
         f"{len(pods)} pod{'s' * (len(pods) != 1)} of CSI drivers still may open "
@@ -409,12 +444,12 @@ def _judge_csi(state: LimitState, options: LimitOptions) -> list[Finding]:
 
 
 def drop_in(options: LimitOptions) -> str:
-    """The text of the drop-in."""
+    """The text of the systemd drop-in that sets the limit."""
     return f"[Service]\nLimitNOFILE={options.limit_nofile_max}\n"
 
 
 def describe(runtime: Runtime, state: LimitState, options: LimitOptions) -> dict[str, Any]:
-    """A runtime as the module returns it."""
+    """A runtime as the module returns it, as JSON."""
     most = options.limit_nofile_max
     return {
         "runtime": runtime.runtime,
@@ -431,9 +466,7 @@ def describe(runtime: Runtime, state: LimitState, options: LimitOptions) -> dict
 
 
 def excessive(state: LimitState, options: LimitOptions) -> int:
-    """The largest limit of a running runtime, if it is too large; else 0.
-
-    None can be set that is beyond what the kernel has now.
-    """
+    """The largest limit of a running runtime, if it is too large; else 0."""
+    # fs.nr_open may have been lowered since; a larger limit can no longer be set (setrlimit(2)).
     limit = max((runtime.process_limit for runtime in state.runtimes), default=0)
     return min(limit, state.nr_open) if limit > options.limit_nofile_max else 0

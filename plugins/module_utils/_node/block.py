@@ -4,8 +4,9 @@
 
 # This module util is private to the collection, and may change at any time.
 
-"""Block devices as sysfs shows them: SCSI disks with their transport, device-mapper devices, and
-the tree of holders.
+"""Block devices as sysfs shows them: SCSI disks with their transport, and device-mapper devices.
+
+Only sysfs is read here, which never waits for a device.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from dataclasses import dataclass
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import scsi
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 
+# UUIDs of device-mapper devices name their owner: multipath-tools, libmultipath/devmapper.c
+# UUID_PREFIX; kpartx puts partN- in front (kpartx/devmapper.c).
 _MULTIPATH = "mpath-"
 _PARTITION = re.compile(r"part\d+-mpath-")
 
@@ -24,9 +27,9 @@ _PARTITION = re.compile(r"part\d+-mpath-")
 class Disk:
     """A SCSI disk.
 
-    ``wwid``: what sysfs remembers, spelled as multipath spells it. ``names``: all names it had when
-    it was found, as those of ``scsi.Answer.wwids``; empty where the kernel does not tell.
-    ``transport``: session or remote port.
+    ``hctl``: its address HOST:CHANNEL:TARGET:LUN. ``wwid``: the one in sysfs, spelled as multipath
+    spells it. ``names``: all names it had when it was found, spelled like ``scsi.Answer.wwids``;
+    empty if the kernel does not show them. ``transport``: its session or remote port, if any.
     """
 
     name: str
@@ -47,18 +50,18 @@ class Disk:
 
     @property
     def reachable(self) -> bool:
-        """Commands get to it, by the kernel's own word."""
+        """Whether commands reach it, according to the kernel."""
         return self.state == "running" and (self.transport is None or self.transport.up)
 
     @property
     def lun(self) -> int:
-        """LUN, as the kernel numbers it."""
+        """The LUN number, as the kernel writes it."""
         return int(self.hctl.rpartition(":")[2])
 
 
 @dataclass(frozen=True)
 class Transport:
-    """What a disk is reached through. ``up``: it works, by the kernel's own word."""
+    """The iSCSI session or Fibre Channel port through which a disk is reached."""
 
     kind: str
     name: str
@@ -67,7 +70,9 @@ class Transport:
 
     @property
     def up(self) -> bool:
-        """Logged in, or online."""
+        """Whether it works, according to the kernel."""
+        # drivers/scsi/scsi_transport_iscsi.c iscsi_session_state_names;
+        # drivers/scsi/scsi_transport_fc.c fc_port_state_names.
         return self.state in ("LOGGED_IN", "Online")
 
     def describe(self) -> str:
@@ -77,10 +82,10 @@ class Transport:
 
 @dataclass(frozen=True)
 class DmDevice:
-    """A device-mapper device. ``slaves`` are what it is made of, ``holders`` what is made of it
-    (kernel names).
+    """A device-mapper device.
 
-    ``name``: as its owner gave it, and as dmsetup shows it (``unmangled``).
+    ``dm``: its kernel name (``dm-0``). ``name``: as its owner gave it (see ``unmangled``).
+    ``slaves``: kernel names of the devices that it is made of; ``holders``: of those on top of it.
     """
 
     dm: str
@@ -93,24 +98,26 @@ class DmDevice:
 
     @property
     def is_multipath(self) -> bool:
-        """It is a multipath map."""
+        """Whether it is a multipath map."""
         return self.uuid.startswith(_MULTIPATH)
 
     @property
     def is_mangled(self) -> bool:
-        """The kernel knows it by another name, since libdevmapper wants only these characters in
-        /dev (DM_STRING_MANGLING_AUTO).
+        """Whether the kernel has it under another name, since this one has characters that
+        libdevmapper does not allow in /dev.
         """
+        # The whitelist of DM_STRING_MANGLING_AUTO (LVM2, libdm/libdm-common.c
+        # _is_whitelisted_char).
         return re.fullmatch(r"[A-Za-z0-9#+\-.:=@_]*", self.name) is None
 
     @property
     def is_partition(self) -> bool:
-        """It is a partition of a multipath map."""
+        """Whether it is a partition of a multipath map."""
         return _PARTITION.match(self.uuid) is not None
 
     @property
     def wwid(self) -> str:
-        """WWID of a multipath map."""
+        """The WWID of a multipath map."""
         return self.uuid[len(_MULTIPATH) :]
 
 
@@ -118,6 +125,7 @@ def transports(host: Host) -> dict[str, Transport]:
     """iSCSI sessions and Fibre Channel target ports by their kernel name."""
     found = {}
     for session in host.names("/sys/class/iscsi_session"):
+        # The portal that was logged in to; after a redirection "address" is another one.
         peer = (
             host.read(f"/sys/class/iscsi_connection/connection{session[7:]}:0/persistent_address")
             or "unknown portal"
@@ -130,6 +138,7 @@ def transports(host: Host) -> dict[str, Transport]:
         )
     for port in host.names("/sys/class/fc_remote_ports"):
         base = f"/sys/class/fc_remote_ports/{port}"
+        # Initiators and switches of the fabric have remote ports, too.
         if "FCP Target" in (host.read(f"{base}/roles") or ""):
             found[port] = Transport(
                 "FC",
@@ -147,6 +156,7 @@ def disks(host: Host, reached: dict[str, Transport]) -> dict[str, Disk]:
         device = f"/sys/class/scsi_disk/{hctl}/device"
         for name in host.names(f"{device}/block"):
             block = f"{device}/block/{name}"
+            # Card readers and virtual media of a BMC are SCSI disks, too, and no array's.
             if host.read(f"{block}/removable") == "1":
                 continue
             found[name] = Disk(
@@ -155,9 +165,11 @@ def disks(host: Host, reached: dict[str, Transport]) -> dict[str, Disk]:
                 hctl,
                 host.read(f"{device}/state") or "unknown",
                 scsi.wwid_from_sysfs(host.read(f"{device}/wwid") or ""),
+                # INQUIRY fields are padded with blanks (SPC-4, standard INQUIRY data).
                 (host.read(f"{device}/vendor") or "").strip(),
                 (host.read(f"{device}/model") or "").strip(),
                 tuple(host.names(f"{block}/holders")),
+                # The device's real path goes through its session or remote port.
                 next(
                     (reached[part] for part in host.resolve(device).split("/") if part in reached),
                     None,
@@ -168,9 +180,8 @@ def disks(host: Host, reached: dict[str, Transport]) -> dict[str, Disk]:
 
 
 def _names(host: Host, device: str) -> tuple[str, ...]:
-    """The VPD page 0x83 that the kernel keeps from when it found the disk, or was told to look
-    again.
-    """
+    """The names in the VPD page 0x83 that the kernel read when it found or rescanned the disk."""
+    # drivers/scsi/scsi_sysfs.c vpd_pg83. It is binary, and not there if the disk has no such page.
     page = host.read_bytes(f"{device}/vpd_pg83")
     try:
         return scsi.parse_device_identification(page) if page else ()
@@ -189,6 +200,7 @@ def dm_devices(host: Host) -> dict[str, DmDevice]:
                 host.read(f"{base}/dev") or "",
                 unmangled(host.read(f"{base}/dm/name") or ""),
                 host.read(f"{base}/dm/uuid") or "",
+                # Unreadable counts as suspended: such a map must not be touched.
                 host.read(f"{base}/dm/suspended") != "0",
                 tuple(host.names(f"{base}/slaves")),
                 tuple(host.names(f"{base}/holders")),
@@ -197,11 +209,8 @@ def dm_devices(host: Host) -> dict[str, DmDevice]:
 
 
 def unmangled(name: str) -> str:
-    """The name behind one that libdevmapper has mangled: what it does not want in /dev it writes as
-    ``\\x20``, byte by byte.
-
-    (dm_mangle_string in libdm-common.c; dmsetup(8), --manglename.)
-    """
+    """The original of a name that libdevmapper has mangled, with characters as ``\\x20``."""
+    # dm_mangle_string writes byte by byte (LVM2, libdm/libdm-common.c; dmsetup(8), --manglename).
     raw = re.sub(
         rb"\\x([0-9a-fA-F]{2})", lambda found: bytes.fromhex(found[1].decode()), name.encode()
     )
@@ -219,9 +228,10 @@ def partitions(host: Host, name: str) -> dict[str, str]:
 
 
 def disk_devices(host: Host, disk: Disk) -> dict[str, str]:
-    """Everything a disk can be opened as: itself, its partitions, and (with a ``c``) the generic
-    device; name -> major:minor.
+    """Name -> major:minor of all that a disk can be opened as: itself, its partitions, and its
+    generic device, which has a ``c`` in front of the number.
     """
     generic = f"/sys/class/scsi_device/{disk.hctl}/device/scsi_generic"
+    # A program can send SCSI commands, writes included, through /dev/sgN (sg(4)).
     characters = {name: f"c{host.read(f'{generic}/{name}/dev')}" for name in host.names(generic)}
     return {disk.name: disk.dev, **partitions(host, disk.name), **characters}

@@ -4,12 +4,11 @@
 
 # This module util is private to the collection, and may change at any time.
 
-"""btrfs: the block devices of a filesystem, which its device number does not tell.
+"""The block devices of a btrfs filesystem, which its device number does not tell."""
 
-It may have several devices, so the kernel gives its superblock an anonymous number, ``0:N``
-(fs/btrfs/super.c: set_anon_super). The source in mountinfo is a name, and may be another device's
-by now.
-"""
+# A btrfs may have several devices, so the kernel gives its superblock an anonymous number, 0:N
+# (fs/btrfs/super.c btrfs_set_super, set_anon_super). The source in mountinfo is the name of one
+# device at mount time, and may be another device's by now.
 
 from __future__ import annotations
 
@@ -21,8 +20,8 @@ from collections.abc import Mapping
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import call_each
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 
-# linux/btrfs.h: BTRFS_IOC_FS_INFO, _IOR(0x94, 31, struct btrfs_ioctl_fs_info_args). That begins
-# with max_id and num_devices, of 8 bytes each; then comes fsid.
+# include/uapi/linux/btrfs.h: BTRFS_IOC_FS_INFO is _IOR(0x94, 31, struct btrfs_ioctl_fs_info_args).
+# The structure begins with max_id and num_devices, of 8 bytes each; then comes fsid.
 _FS_INFO = 0x8400941F
 _INFO_BYTES = 1024
 _FSID = slice(16, 32)
@@ -30,10 +29,10 @@ _SYSFS = "/sys/fs/btrfs"
 
 
 def read_devices(host: Host, points: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """Kernel names of the block devices of filesystems, each asked at a mount point.
+    """Filesystem (major:minor) -> kernel names of its block devices.
 
-    ``points``: filesystem (major:minor) -> mount point. What does not answer, or is no btrfs, is
-    left out.
+    ``points``: filesystem -> a mount point at which it is asked. One that does not answer, or is no
+    btrfs, is left out.
     """
     asked = list(points.items())
     paths = [host.path(point) for _device, point in asked]
@@ -62,21 +61,18 @@ def fsid_of(info: bytes) -> str:
 
 
 def _members(host: Host, fsid: str) -> tuple[str, ...]:
-    """Links to the devices, by their names (fs/btrfs/sysfs.c, btrfs_sysfs_add_device).
-
-    A device that is gone leaves its link.
-    """
+    """Kernel names of the devices of a filesystem that still exist."""
+    # sysfs has a link to each device (fs/btrfs/sysfs.c btrfs_sysfs_add_device), which dangles once
+    # the device is gone.
     folder = f"{_SYSFS}/{fsid}/devices"
     names = host.names(folder)
     return tuple(name for name in names if os.path.exists(host.path(f"{folder}/{name}")))
 
 
 def counted_errors(host: Host, name: str) -> dict[str, str]:
-    """Errors that btrfs counts (since Linux 5.14), by kind; empty if the device is in none.
-
-    Those of all devices of the filesystem (fs/btrfs/sysfs.c, btrfs_devinfo_error_stats_show). They
-    stay until an administrator resets them, so they say nothing of when it was.
-    """
+    """The errors of all devices of the filesystem, by kind; empty if the device is in none."""
+    # Since Linux 5.14 (fs/btrfs/sysfs.c btrfs_devinfo_error_stats_show). The counts are kept on
+    # disk until "btrfs device stats --reset", so they do not tell when an error was.
     for fsid in host.names(_SYSFS):
         if name in host.names(f"{_SYSFS}/{fsid}/devices"):
             base = f"{_SYSFS}/{fsid}/devinfo"

@@ -4,8 +4,9 @@
 
 # This module util is private to the collection, and may change at any time.
 
-"""The node a module runs on: every file, command and device it touches goes through here, so that
-tests can hand in another.
+"""The node a module runs on: all access to files, commands and devices goes through a Host.
+
+Tests give another one in its place.
 """
 
 from __future__ import annotations
@@ -29,15 +30,15 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors 
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import scsi
 
-# Kept back from the deadline for taking an action back (seconds).
+# Seconds that are kept back from the deadline for taking an action back.
 UNDO_SECONDS = 10.0
 
 
 class Host:
-    """Files, commands and SCSI disks of this node, all of it paid from one deadline.
+    """Files, commands and SCSI disks of this node, all bounded by one deadline.
 
-    ``root``: folder that stands for ``/`` (captured trees in tests). ``command_timeout``: seconds
-    for one command.
+    ``command_timeout``: seconds for one command. ``root``: folder in place of ``/``, for captured
+    trees in tests.
     """
 
     def __init__(self, deadline: Deadline, command_timeout: float, root: str = "/") -> None:
@@ -46,14 +47,13 @@ class Host:
         self.name = os.uname().nodename
         self.kernel = os.uname().release
         self._root = root
-        # A caller that ignores it has inherited that to us, and the fate of a child could not be
-        # learnt.
+        # "Ignored" is inherited through execve(2). Then the kernel reaps children by itself, and
+        # waitpid(2) cannot tell how they ended.
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
     def require_root(self) -> None:
-        """Without root half of the evidence is unreadable, and what is unreadable must not look
-        like nothing.
-        """
+        """Raise StorageOpsError unless this runs as root."""
+        # Without root most evidence is unreadable, which must not look as if there were none.
         if os.geteuid() != 0:
             raise StorageOpsError(
                 "this module reads other processes' mounts and asks "
@@ -62,24 +62,24 @@ class Host:
             )
 
     def path(self, path: str) -> str:
-        """Where ``path`` really is."""
+        """The real path, below ``root``."""
         return os.path.join(self._root, path.lstrip("/"))
 
     def read(self, path: str, errors: str = "replace") -> str | None:
-        """The text of a small file without its final newline; None if it is not there or cannot be
-        read.
+        """The text of a small file without its final newlines; None if it cannot be read.
 
-        ``errors``: what becomes of bytes that are no text. With ``surrogateescape`` paths stay what
-        they are, but may not be shown.
+        ``errors``: what becomes of bytes that are no UTF-8. With ``surrogateescape`` a path stays
+        usable, but must not be shown.
         """
         try:
+            # newline="" keeps carriage returns, which may be part of a path.
             with open(self.path(path), encoding="utf-8", errors=errors, newline="") as file:
                 return file.read().rstrip("\n")
         except OSError:
             return None
 
     def read_bytes(self, path: str) -> bytes | None:
-        """All of a small file; None if it is not there or cannot be read."""
+        """The bytes of a small file; None if it cannot be read."""
         try:
             with open(self.path(path), "rb") as file:
                 return file.read()
@@ -87,26 +87,27 @@ class Host:
             return None
 
     def names(self, path: str) -> list[str]:
-        """Names in a folder, sorted; empty if it is not there."""
+        """The names in a folder, sorted; empty if it cannot be read."""
         try:
             return sorted(os.listdir(self.path(path)))
         except OSError:
             return []
 
     def exists(self, path: str) -> bool:
-        """Whether ``path`` is there; a dangling link counts."""
+        """Whether ``path`` exists; a dangling link counts."""
         return os.path.lexists(self.path(path))
 
     def resolve(self, path: str) -> str:
-        """``path`` with all links followed, as seen from this node's root."""
+        """``path`` with all links resolved, as seen from ``root``."""
         real = os.path.realpath(self.path(path))
         root = os.path.realpath(self._root)
         return real if root == "/" else real[len(root) :]
 
     def link(self, path: str) -> str:
-        """What the link at ``path`` says; empty if it is none."""
+        """The text of the link at ``path``; empty if it is no link or cannot be read."""
         try:
             return os.readlink(self.path(path))
+        # Links in /proc need ptrace rights (proc_pid_ns(5)); silence would hide their users.
         except PermissionError as error:
             raise StorageOpsError(
                 f"{path} may not be read: run as root, with all of its capabilities",
@@ -116,25 +117,27 @@ class Host:
             return ""
 
     def run(self, argv: Sequence[str], timeout: float | None = None) -> CommandResult:
-        """Run a command, bounded by ``timeout`` (default: ``command_timeout``) and by
-        the deadline.
+        """Run a command for at most ``timeout`` seconds (default: ``command_timeout``), and not
+        past the deadline.
         """
         return run_command(argv, self.deadline.cap(timeout or self.command_timeout))
 
     def bounded(self, function: Callable[[], Any], timeout: float | None = None) -> Reply:
-        """Run something that may block in a child; its result must be JSON-able."""
+        """Run a function that may block, in a child. Its result must be representable as JSON."""
         return call(function, self.deadline.cap(timeout or self.command_timeout))
 
     def ask(self, questions: Sequence[tuple[str, bool]], timeout: float) -> list[scsi.Answer]:
-        """Ask disks, all in parallel: (device name such as ``sda``, ask for REPORT LUNS too) ->
-        answer, in order.
+        """Ask disks in parallel; one answer for each question, in order.
+
+        ``questions``: (kernel name of the disk, whether to send REPORT LUNS, too). ``timeout``:
+        seconds for each command.
         """
 
         def asking(question: tuple[str, bool]) -> dict[str, Any]:
             name, report_luns = question
             return scsi.ask(self.path(f"/dev/{name}"), timeout, report_luns)
 
-        # The kernel's timeout holds for each command, and a conversation has a few.
+        # The kernel bounds each command by itself (sg_io_hdr.timeout); the second is for the child.
         replies = call_each(asking, questions, timeout + 1, self.deadline.remaining())
         return [
             scsi.Answer(problem=reply.problem, denied=reply.error == "PermissionError")
@@ -144,7 +147,7 @@ class Host:
         ]
 
     def sleep(self, seconds: float) -> None:
-        """Wait, but not past the deadline."""
+        """Wait; raises StorageOpsError if the deadline would pass meanwhile."""
         if seconds > self.deadline.remaining():
             raise StorageOpsError(
                 f"the deadline would pass while waiting for {seconds:g} s; nothing more was done. "
@@ -154,12 +157,13 @@ class Host:
         time.sleep(seconds)
 
     def wait_for(self, condition: Callable[[], bool], seconds: float) -> bool:
-        """Poll ``condition`` for at most ``seconds``; whether it came true."""
+        """Poll ``condition`` for at most ``seconds``; returns whether it became true."""
         until = Deadline(self.deadline.cap(seconds), self.deadline.clock)
         pause = 0.02
         while not condition():
             if not until.remaining():
                 return False
             time.sleep(min(pause, until.remaining()))
+            # Most conditions come true at once, a few take seconds.
             pause = min(pause * 2, 0.5)
         return True

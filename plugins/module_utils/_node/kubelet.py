@@ -4,11 +4,10 @@
 
 # This module util is private to the collection, and may change at any time.
 
-"""The kubelet's folder: what each mount point in it is for, and what the kubelet noted of the
-volume.
+"""The kubelet's folder: what each mount point in it is for, and the kubelet's notes about volumes.
 
-Whoever can mount or make folders there chooses the names, so a path counts only if every part of it
-is one that Kubernetes gives.
+Other programs can make folders and mounts there, too. So a path counts only if every part of it is
+a name that Kubernetes gives.
 """
 
 from __future__ import annotations
@@ -32,8 +31,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host im
 
 ROOT = "/var/lib/kubelet"
 
-# Kinds of places. Block volumes have four: staged, published to a pod, the device bound for a pod,
-# and the pod's name for it.
+# Kinds of places. A block volume has four: where it is staged, where it is published for a pod, the
+# device bound for a pod, and the pod's link to it (kubernetes pkg/volume/csi/csi_block.go).
 STAGING = "staging"
 PUBLISH = "publish"
 SUBPATH = "subpath"
@@ -43,24 +42,26 @@ BLOCK_MAP = "block_map"
 BLOCK_POD = "block_pod"
 IN_TREE = "in_tree"
 
-# A note is a few hundred bytes.
+# Bytes. A note has a few hundred; more would only be read to be refused.
 _NOTE_BYTES = 65536
 _NOTE = "vol_data.json"
 _CSI = "plugins/kubernetes.io/csi"
 
-# DNS names, uids, and plugins with a ~ for their slash. Nothing that begins with a dot, and no
-# blank of any kind.
+# DNS names, UIDs, and plugins, whose slash the kubelet writes as ~ (k8s.io/utils/strings
+# EscapeQualifiedName). Nothing that begins with a dot, and no kind of blank.
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._~-]{0,252}"
 # Some drivers mount in a folder of their own within the one they were given.
 _BELOW = rf"(?:/(?P<below>{_NAME}(?:/{_NAME})*))?"
 _POD = rf"pods/(?P<pod>{_NAME})"
 _VOLUME = rf"(?P<volume>{_NAME})"
 _PLUGIN = r"(?P<plugin>[A-Za-z0-9][A-Za-z0-9._-]{0,252}~[A-Za-z0-9][A-Za-z0-9._~-]{0,252})"
-# The first that fits counts.
+# The first that matches counts. The sources are kubernetes pkg/volume/csi/csi_attacher.go
+# makeDeviceMountPath, csi_mounter.go getTargetPath, csi_block.go, pkg/kubelet/kubelet_getters.go
+# and pkg/volume/util/subpath/subpath_linux.go.
 _FORMS = tuple(
     (kind, re.compile(form, re.ASCII))
     for kind, form in (
-        # Until Kubernetes 1.23, and for what was staged before an upgrade.
+        # Until Kubernetes 1.23, and for volumes that were staged before an upgrade.
         (STAGING, rf"{_CSI}/pv/{_VOLUME}/globalmount{_BELOW}"),
         (BLOCK_STAGING, rf"{_CSI}/volumeDevices/staging/{_VOLUME}{_BELOW}"),
         (BLOCK_PUBLISH, rf"{_CSI}/volumeDevices/publish/{_VOLUME}(?:/(?P<pod>{_NAME}))?"),
@@ -76,7 +77,7 @@ _FORMS = tuple(
 
 @dataclass(frozen=True)
 class Place:
-    """What a mount point is for; what its path does not tell is empty.
+    """What a mount point is for; fields that its path does not tell are empty.
 
     ``volume``: the PersistentVolume, or the pod's own name for a volume without one. ``plugin``: as
     ``kubernetes.io~csi``. ``driver`` and
@@ -100,10 +101,14 @@ class Place:
 
 @dataclass(frozen=True)
 class VolumeNote:
-    """What a vol_data.json says; that of a staging path lacks ``volume`` (specVolID) and ``node``.
+    """The content of a vol_data.json. ``problem``: why there is none.
 
-    ``problem``: why it says nothing.
+    The note of a staging path lacks ``volume`` and ``node``.
     """
+
+    # Its keys are driverName, volumeHandle, specVolID and nodeName (kubernetes
+    # pkg/volume/csi/csi_plugin.go volDataKey; csi_attacher.go MountDevice writes only the first
+    # two).
 
     driver: str = ""
     handle: str = ""
@@ -113,10 +118,10 @@ class VolumeNote:
 
 
 def classify(point: str, root: str = ROOT) -> Place | None:
-    """What a mount point (as in mountinfo) is for; None if it is no place of the kubelet whose
-    folder, without links, is ``root``.
+    """What a mount point (as in mountinfo) is for; None if it is no place of the kubelet.
 
-    Pure: says nothing of links that were put in the way since. See ``opened_parent``.
+    ``root``: the kubelet's folder, without links. Only the text is judged: a link may have been put
+    into the path, so act on it through ``opened_parent``.
     """
     inside = point[len(root) + 1 :] if point.startswith(f"{root}/") else ""
     for kind, form in _FORMS:
@@ -129,25 +134,25 @@ def classify(point: str, root: str = ROOT) -> Place | None:
 
 def _note(kind: str, point: str, root: str, said: dict[str, str]) -> str:
     if kind in (STAGING, PUBLISH):
+        # The note is beside globalmount or mount, not where the driver mounted below it.
         folder = point[: -len(said["below"]) - 1] if said.get("below") else point
         return f"{folder.rpartition('/')[0]}/{_NOTE}"
     if kind in (BLOCK_STAGING, BLOCK_PUBLISH, BLOCK_MAP) or (
         kind == BLOCK_POD and said["plugin"] == "kubernetes.io~csi"
     ):
+        # kubernetes pkg/volume/csi/csi_util.go getVolumeDeviceDataDir.
         return f"{root}/{_CSI}/volumeDevices/{said['volume']}/data/{_NOTE}"
     return ""
 
 
 def digest_of(handle: str) -> str:
-    """By which the kubelet names the folder of a volume.
-
-    A text that UTF-8 cannot hold has one that no folder has.
-    """
+    """The SHA-256 of a volume handle, which is the name of the volume's staging folder."""
+    # A text that UTF-8 cannot encode gets a digest, too, which no folder has.
     return hashlib.sha256(handle.encode(errors="surrogatepass")).hexdigest()
 
 
 def staging_points(note: VolumeNote, root: str = ROOT) -> tuple[str, str]:
-    """Where the kubelet stages the volume of a publish path: (since Kubernetes 1.24, before)."""
+    """Where the kubelet stages a volume: (since Kubernetes 1.24, before)."""
     return (
         f"{root}/{_CSI}/{note.driver}/{digest_of(note.handle)}/globalmount",
         f"{root}/{_CSI}/pv/{note.volume}/globalmount",
@@ -155,11 +160,10 @@ def staging_points(note: VolumeNote, root: str = ROOT) -> tuple[str, str]:
 
 
 def parse_note(text: str, path: str) -> VolumeNote:
-    """The note in the text of the vol_data.json at ``path``; anything else is a StorageOpsError
-    that names it.
-    """
+    """The note in the text of a vol_data.json. Raises StorageOpsError, which names ``path``."""
     try:
         data = json.loads(text)
+    # Deeply nested JSON raises RecursionError.
     except (ValueError, RecursionError) as error:
         raise StorageOpsError(f"{path!r} is no JSON") from error
     if not isinstance(data, dict):
@@ -171,13 +175,12 @@ def parse_note(text: str, path: str) -> VolumeNote:
             re.fullmatch(form, value, re.ASCII) or (value == "" and not needed)
         ):
             raise StorageOpsError(
-                f"{path!r} has {'no' if value == '' else 'a'} "
-                f"{key}{'' if value == '' else ' that can be one'}"
+                f"{path!r} has {'no' if value == '' else 'an invalid'} {key}"
             )
         return value
 
     handle = take("volumeHandle", r"[^\0]{1,4096}", needed=True)
-    # A lone surrogate, which JSON can hold, is not printable either.
+    # It is shown in messages. A lone surrogate, which JSON can encode, is not printable either.
     if not handle.isprintable():
         raise StorageOpsError(f"{path!r} has a volumeHandle that cannot be printed")
     return VolumeNote(
@@ -189,27 +192,25 @@ def parse_note(text: str, path: str) -> VolumeNote:
 
 
 def contradiction(place: Place, note: VolumeNote) -> str:
-    """Why a note cannot be that of a place, as a sentence; empty if it can."""
+    """Why a note cannot be about a place, as a sentence; empty if it can."""
     if note.volume and place.volume and note.volume != place.volume:
         return f"{place.note} is of the volume {note.volume}, not {place.volume}"
     if place.driver and note.driver != place.driver:
         return (
-            f"{place.note} names the driver {note.driver}, but lies in the folder of {place.driver}"
+            f"{place.note} names the driver {note.driver}, but is in the folder of {place.driver}"
         )
     if place.digest and digest_of(note.handle) != place.digest:
         return (
-            f"{place.note} names the volume handle {note.handle}, "
-            "which is not the one of its folder"
+            f"{place.note} names the volume handle {note.handle}, which is not that of its folder"
         )
     return ""
 
 
 def resolve_root(host: Host, root: str) -> str:
-    """The kubelet's folder with its links followed, which is how mountinfo has it: those above it
-    are the administrator's.
-    """
+    """The kubelet's folder with its links resolved, as in mountinfo. Raises BadOption."""
+    # Links up to the folder are the administrator's, unlike those inside it.
     if not root.startswith("/") or ".." in root.split("/"):
-        raise BadOption(f"the kubelet's folder {root!r} is no absolute path without '..'")
+        raise BadOption(f"the kubelet's folder {root!r} has to be an absolute path without '..'")
 
     def resolving() -> str:
         real = host.resolve(root)
@@ -217,17 +218,15 @@ def resolve_root(host: Host, root: str) -> str:
 
     reply = host.bounded(resolving)
     if reply.problem:
-        raise StorageOpsError(f"the kubelet's folder {root!r} cannot be looked at: {reply.problem}")
+        raise StorageOpsError(f"the kubelet's folder {root!r} cannot be read: {reply.problem}")
     real: str = reply.value
     if real.strip("/") == "":
-        raise BadOption(f"the kubelet's folder {root!r} is not there, or is no folder of its own")
+        raise BadOption(f"the kubelet's folder {root!r} does not exist, or is no folder of its own")
     return real
 
 
 def find_root(host: Host, root: str) -> str:
-    """The same; empty on a machine that is no node of a cluster, of which nobody has said where the
-    folder should be.
-    """
+    """The same; empty if the default folder does not exist, as on a machine that is no node."""
     reply = host.bounded(lambda: os.path.lexists(host.path(root)))
     return (
         "" if root == ROOT and not reply.problem and not reply.value else resolve_root(host, root)
@@ -236,14 +235,14 @@ def find_root(host: Host, root: str) -> str:
 
 @contextlib.contextmanager
 def opened_parent(path: str, root: str) -> Iterator[tuple[int, str]]:
-    """(descriptor of the folder that ``path`` is in, its name there), with no link followed on the
-    way, to act on just that.
+    """(descriptor of the folder that ``path`` is in, the name in it), without following links.
 
-    ``root``: folder without links that it must be in. The descriptor is an O_PATH one: hand it on
-    as ``dir_fd``, or as ``/proc/self/fd/N``. What is at ``path`` is not touched. A folder on the
-    way may be a mount that never answers: call it in a child. StorageOpsError if there is no such
-    folder, or a link in its place.
+    ``root``: folder without links that it must be in. The descriptor is an O_PATH one: use it as
+    ``dir_fd``, or as ``/proc/self/fd/N``. What is at ``path`` is not touched. Call it in a child,
+    since a folder on the way may be a mount that never answers. Raises StorageOpsError if there is
+    no such folder, or a link in its place.
     """
+    # Folder by folder, since openat2(2) with RESOLVE_NO_SYMLINKS needs Linux 5.6.
     names = path.split("/")[1:]
     if (
         not path.startswith(f"{root}/")
@@ -251,7 +250,7 @@ def opened_parent(path: str, root: str) -> Iterator[tuple[int, str]]:
         or {"", ".", ".."} & set(names)
         or "\0" in path
     ):
-        raise StorageOpsError(f"{path!r} is not inside of {root!r}")
+        raise StorageOpsError(f"{path!r} is not inside {root!r}")
     flags = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW
     folder = os.open("/", flags)
     try:
@@ -259,7 +258,7 @@ def opened_parent(path: str, root: str) -> Iterator[tuple[int, str]]:
             try:
                 inner = os.open(name, flags, dir_fd=folder)
             except OSError as error:
-                # A link is "not a directory" to the kernel, too.
+                # With O_DIRECTORY and O_NOFOLLOW a link is ENOTDIR, too (open(2)).
                 why = (
                     "it is a link, or no folder"
                     if isinstance(error, NotADirectoryError)
@@ -276,8 +275,9 @@ def opened_parent(path: str, root: str) -> Iterator[tuple[int, str]]:
 
 
 def parents_problem(host: Host, paths: Sequence[str], root: str) -> list[str]:
-    """For each path, why no folder on the way to it can be trusted (a link, gone, no answer in
-    time); empty if all is well.
+    """For each path, why the folders above it cannot be trusted; empty if they can.
+
+    One may be a link, be missing, or not answer in time.
     """
 
     def entering(path: str) -> str:
@@ -297,9 +297,7 @@ def parents_problem(host: Host, paths: Sequence[str], root: str) -> list[str]:
 
 
 def read_notes(host: Host, notes: Sequence[str], root: str) -> list[VolumeNote]:
-    """Read the vol_data.json files at these paths in children; one note per path, in order, with
-    its problem if it has one.
-    """
+    """Read vol_data.json files in children: one note for each path, in order, with its problem."""
 
     def reading(path: str) -> dict[str, str]:
         try:
@@ -317,9 +315,10 @@ def read_notes(host: Host, notes: Sequence[str], root: str) -> list[VolumeNote]:
 
 
 def _text(path: str, root: str) -> str:
-    """A small file's text, if it is a file and no link leads to it."""
+    """The text of a small regular file, without following links. Raises StorageOpsError."""
     with opened_parent(path, root) as (folder, name):
         try:
+            # O_NONBLOCK: a pipe in its place would make open(2) wait for a writer.
             note = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
         except OSError as error:
             raise StorageOpsError(f"{path!r} cannot be opened: {error.strerror}") from error

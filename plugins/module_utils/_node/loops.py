@@ -4,7 +4,7 @@
 
 # This module util is private to the collection, and may change at any time.
 
-"""Loop devices: which filesystem the file behind one lies on (see loop(4))."""
+"""Loop devices: on which filesystem the backing file of each one is (loop(4))."""
 
 from __future__ import annotations
 
@@ -17,22 +17,24 @@ from collections.abc import Iterable
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import call_each
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 
-# drivers/block/loop.c. Device numbers of partitions of loop devices have another major number.
+# LOOP_MAJOR (include/uapi/linux/major.h). Partitions of loop devices have another major number.
 MAJOR = 7
-# linux/loop.h; struct loop_info64 begins with lo_device, the device number of the file's
-# filesystem.
+# include/uapi/linux/loop.h: struct loop_info64 begins with lo_device, the device number of the
+# backing file's filesystem.
 _LOOP_GET_STATUS64 = 0x4C05
 _INFO_BYTES = 232
-# A loop device on a file of a loop device, and so on.
+# How many loop devices on each other's files are followed. The kernel refuses circles only
+# (drivers/block/loop.c loop_validate_file).
 _DEPTH = 8
 
 
 def read_backing(host: Host, devices: Iterable[str]) -> dict[str, str]:
-    """Filesystem (major:minor) of the file behind each loop device (major:minor), however deep.
+    """Loop device -> filesystem of its backing file, both as major:minor, at any depth.
 
-    By what the kernel says of the open file: the name in sysfs may by now be another file's. What
-    cannot be told is left out; the filesystem may be a server that never answers.
+    What cannot be told is left out.
     """
+    # The kernel is asked about the open file: the path in sysfs may be another file's by now. That
+    # may block, if the filesystem has a server that does not answer.
     found: dict[str, str] = {}
     asked: set[str] = set()
     wanted = set(devices)
@@ -54,12 +56,12 @@ def read_backing(host: Host, devices: Iterable[str]) -> dict[str, str]:
 
 
 def _node_of(host: Host, device: str) -> str:
-    """Device file of a block device."""
+    """The device file of a block device."""
     return f"/dev/{host.resolve(f'/sys/dev/block/{device}').rpartition('/')[2]}"
 
 
 def _ask(question: tuple[str, str]) -> str:
-    """The filesystem below; empty if this is another device by now, or has no file. May block."""
+    """The filesystem below; empty if this is now another device, or has no file. May block."""
     device, path = question
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)

@@ -18,7 +18,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors 
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 
-# Before Linux 5.8 a mount may be missing from a file that is read while others come and go.
+# Before Linux 5.8 a mount may be missing from mountinfo while others come and go (fixed by cursors
+# in fs/namespace.c m_start), so it is read until two readings are the same.
 _READINGS = 10
 
 _HEAD = re.compile(r"(?P<id>\d{1,10}) (?P<parent>\d{1,10}) (?P<device>\d+:\d+)", re.ASCII)
@@ -30,12 +31,11 @@ _GROUP = re.compile(r"(shared|master):(\d{1,10})", re.ASCII)
 class Mount:
     """One line of mountinfo.
 
-    ``id``: its number, used again after an unmount. ``parent``: number of the mount that it lies
-    on. ``device``: major:minor of the superblock. ``root``: the folder (or file) of it that is
-    mounted; ends in ``//deleted`` if that is gone. ``options``: of this mount;
-    ``super_options``: of the superblock, for all its mounts. ``shared``: peer group with which it
-    exchanges mounts; ``master``: the one it only gets them from; 0 is none. ``pid``: a process of
-    the namespace.
+    ``id``: its number, which is used again after an unmount. ``parent``: ID of the mount below.
+    ``device``: major:minor of the superblock. ``root``: its folder or file that is mounted; ends in
+    ``//deleted`` if that was removed. ``options``: those of this mount; ``super_options``: those of
+    the superblock, for all its mounts. ``shared``: its peer group; ``master``: the peer group from
+    which it only receives mounts; 0 is none. ``pid``: a process of the namespace.
     """
 
     id: int
@@ -54,31 +54,30 @@ class Mount:
 
 
 def parse_mountinfo(text: str, pid: str) -> list[Mount]:
-    """The mounts in a mountinfo file; lines that are not of its form are a StorageOpsError, never
-    passed over.
-    """
+    """The mounts in a mountinfo file. Raises StorageOpsError for a line of another form."""
     return list(each_mount(text, pid))
 
 
 def each_mount(
     text: str, pid: str, wanted: Callable[[str, str], bool] | None = None
 ) -> Iterator[Mount]:
-    """The same, one by one, since a tenant may have 100,000 of them in a namespace of his own.
+    """The mounts in a mountinfo file, one by one.
 
-    ``wanted``: takes id and device of a mount, to pass over those that are not.
+    ``wanted``: takes ID and device of a mount, and returns whether to yield it.
     """
-    # A mount point may hold any other character that str.splitlines takes for the end of a line.
+    # A tenant's namespace may have 100,000 mounts (fs.mount-max), so no list is made of them. Mount
+    # points may contain the other characters at which str.splitlines would split.
     for found in _LINE.finditer(text):
         line = found[0]
         fields = line.split(" ")
         if wanted and len(fields) > 3 and not wanted(fields[0], fields[2]):
             continue
         head = _HEAD.fullmatch(" ".join(fields[:3]))
-        # Optional fields end with a dash of its own; what stands before them may be one too.
+        # A single dash ends the optional fields. A mount point before them may be one, too.
         dash = fields.index("-", 6) if "-" in fields[6:] else len(fields)
         if head is None or len(fields) < dash + 4:
             raise StorageOpsError(f"/proc/{pid}/mountinfo has a line that cannot be read: {line!r}")
-        # The kernel may come to know more of them.
+        # Unknown optional fields are to be ignored (proc_pid_mountinfo(5)).
         groups = {name: int(number) for name, number in _GROUP.findall(" ".join(fields[6:dash]))}
         yield Mount(
             id=int(head["id"]),
@@ -92,25 +91,26 @@ def each_mount(
             unbindable="unbindable" in fields[6:dash],
             fstype=_unescape(fields[dash + 1]),
             source=_unescape(fields[dash + 2]),
-            # A filesystem may have forgotten to escape them.
+            # Some filesystems do not escape blanks in their options.
             super_options=_words(" ".join(fields[dash + 3 :])),
             pid=pid,
         )
 
 
 def _unescape(text: str) -> str:
-    # The kernel escapes nothing beyond ASCII.
+    # Octal, as \\040 for a blank (fs/seq_file.c mangle_path); the kernel escapes only ASCII.
     return re.sub(r"\\([01][0-7]{2})", lambda match: chr(int(match.group(1), 8)), text)
 
 
 def _words(text: str) -> tuple[str, ...]:
-    """Options; a comma within one is escaped."""
+    """Options in a list; a comma within one is escaped."""
     return tuple(_unescape(word) for word in text.split(","))
 
 
 class MountTable:
-    """The mounts of one namespace as a tree, which alone says what a path leads to: neither their
-    order nor their numbers do.
+    """The mounts of one namespace as a tree.
+
+    Only the tree says to which mount a path leads, not the order or the numbers of the mounts.
     """
 
     def __init__(self, mounts: Iterable[Mount]) -> None:
@@ -128,42 +128,45 @@ class MountTable:
                 self._unclear.add(place)
         if len(self._by_id) < len(self.mounts):
             raise StorageOpsError(
-                "two mounts have the same number: what lies on what cannot be told"
+                "two mounts have the same number, so it cannot be told which is on which"
             )
-        # Of a process in a chroot, the mount that its root is in is not listed.
+        # mountinfo of a process in a chroot does not list the mount that its root is in.
         outside = {
             mount.parent
             for mount in self.mounts
             if mount.parent == mount.id or mount.parent not in self._by_id
         }
         if len(outside) != 1:
-            raise StorageOpsError("the mounts do not hang together: part of them is missing")
+            raise StorageOpsError("the mounts do not form one tree: part of them is missing")
         self._outside = outside.pop()
 
     def holding(self, path: str) -> Mount | None:
-        """The mount that a path leads into, if it is listed.
+        """The mount in which a path is, if it is listed.
 
-        The path is absolute, without links, in its shortest form.
+        The path has to be absolute and normalized, without links.
         """
-        # A lookup begins in the root of the process, whatever was mounted over that.
+        # A lookup starts in the root of the process, whatever is mounted over it
+        # (path_resolution(7)).
         root = self._by_id.get(self._outside) or self._at.get((self._outside, "/"))
         number = root.id if root else self._outside
         prefix = ""
         for name in filter(None, path.split("/")):
             prefix += f"/{name}"
             while (number, prefix) in self._at:
-                # Side by side they lie only in kernels before Linux 4.11.
+                # Since Linux 4.11 such mounts are stacked ("mnt: Tuck mounts under others instead
+                # of creating shadow/side mounts").
                 if (number, prefix) in self._unclear:
                     raise StorageOpsError(
-                        f"two mounts lie side by side at {prefix!r}: which one a process gets "
+                        f"two mounts are side by side at {prefix!r}: which one a process gets "
                         "cannot be told"
                     )
                 number = self._at[(number, prefix)].id
         return self._by_id.get(number)
 
     def layers(self, point: str) -> list[Mount]:
-        """The mounts stacked at a mount point, the one that a process gets last; what a mount
-        higher up hides is none of them.
+        """The mounts stacked at a mount point; the last is the one that a process gets.
+
+        Mounts that another one on a parent folder hides are not included.
         """
         found: list[Mount] = []
         top = self.holding(point)
@@ -173,7 +176,7 @@ class MountTable:
         return found
 
     def on(self, mount: Mount) -> list[Mount]:
-        """Every mount that lies on this one, at whatever depth: a lazy unmount takes them along."""
+        """Every mount on this one, at any depth; a lazy unmount takes them along (umount(2))."""
         found: list[Mount] = []
         waiting = [mount]
         while waiting:
@@ -188,7 +191,7 @@ class MountTable:
 
 
 def read_table(host: Host, pid: str) -> MountTable:
-    """The mount table that a process sees, read until it stands still."""
+    """The mount table that a process sees, read until two readings are the same."""
     path, before = f"/proc/{pid}/mountinfo", ""
     for _reading in range(_READINGS):
         text = host.read(path, "surrogateescape")
@@ -202,28 +205,26 @@ def read_table(host: Host, pid: str) -> MountTable:
             return MountTable(parse_mountinfo(text, pid))
         before = text
     raise StorageOpsError(
-        f"{path} was another one each of {_READINGS} times that it was read: run this again when "
+        f"{path} was different each of {_READINGS} times that it was read: run this again when "
         "fewer mounts change",
         code="device_changing",
     )
 
 
 def all_mounts(host: Host) -> Iterator[Mount]:
-    """The mounts of every mount namespace that a process lives in, one by one: keep only what is
-    needed.
-    """
+    """The mounts of every mount namespace with a process, one by one; keep only what is needed."""
     return (mount for pid, text in each_namespace(host) for mount in each_mount(text, pid))
 
 
 def each_namespace(host: Host) -> Iterator[tuple[str, str]]:
-    """(a process, its mountinfo) of every mount namespace that a process lives in, each read once.
+    """(ID of a process, its mountinfo) of every mount namespace that has a process.
 
-    A process in a chroot sees only what is below its root, so a namespace is read once for every
-    root in it. A namespace that only an open file keeps alive cannot be read; a device mounted
-    there still shows by its open count.
-    Raises StorageOpsError when the deadline passes: each container may make namespaces of its own
-    with as many mounts as it likes, and what was not read is not unmounted.
+    Raises StorageOpsError when the deadline passes.
     """
+    # A process in a chroot sees only the mounts below its root, so a namespace is read once for
+    # each root in it. A namespace that only an open file keeps alive cannot be read; a device that
+    # is mounted there shows by its open count. Containers may make any number of namespaces, so
+    # this is bounded, and what was not read must not look unmounted.
     seen: set[tuple[str, str]] = set()
     for pid in host.names("/proc"):
         if not host.deadline.remaining():
@@ -239,7 +240,7 @@ def each_namespace(host: Host) -> Iterator[tuple[str, str]]:
         if not view[0] or view in seen:
             continue
         text = host.read(f"/proc/{pid}/mountinfo")
-        # A process that ended meanwhile has no mountinfo; another one of its namespace may.
+        # If this process has ended meanwhile, another one of its namespace may be left.
         if text:
             seen.add(view)
             yield pid, text
@@ -251,7 +252,7 @@ def each_namespace(host: Host) -> Iterator[tuple[str, str]]:
 
 
 def swap_devices(host: Host) -> list[str]:
-    """Device paths in use as swap."""
+    """The paths of devices that are in use as swap (proc_swaps(5))."""
     return [
         line.split()[0]
         for line in (host.read("/proc/swaps") or "").splitlines()[1:]
@@ -260,5 +261,5 @@ def swap_devices(host: Host) -> list[str]:
 
 
 def is_fuse(mount: Mount) -> bool:
-    """Served by a process. A fuseblk one is on a disk of the node's own."""
+    """Whether a process serves it. Not fuseblk (NTFS), which is on a disk of the node."""
     return mount.fstype == "fuse" or mount.fstype.startswith("fuse.")

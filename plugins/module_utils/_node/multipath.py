@@ -4,7 +4,7 @@
 
 # This module util is private to the collection, and may change at any time.
 
-"""multipathd and device-mapper as they describe multipath maps; every question is bounded."""
+"""What multipathd and device-mapper say about multipath maps; every question is bounded."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.block import unmangled
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 
-# of "multipathd show maps json"; 0 in every release from 0.8.5 to 0.11.1
+# Of "multipathd show maps json" (multipath-tools, libmultipath/print.h PRINT_JSON_MAJOR_VERSION); 0
+# in every release from 0.8.5 to 0.11.1.
 _MAJOR_VERSION = 0
-# multipathd's default max_polling_interval (seconds), four times its polling_interval
+# Seconds: the default of max_polling_interval, four times polling_interval (multipath.conf(5)).
 DEFAULT_CHECKER_INTERVAL = 20.0
-# multipathd puts aliases into its JSON as they are: mangled ones (my\x20disk) are no JSON, and one
-# with a quotation mark ends early.
+# multipathd writes aliases into its JSON without escaping them. Mangled ones (my\x20disk) are no
+# JSON, and a quotation mark ends the text too early.
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _JSON_ESCAPES = '"\\/bfnrtu'
 _TABLE_LINE = re.compile(r"^(?P<name>.*): \d+ \d+ multipath (?P<features>.*)$")
@@ -32,10 +33,10 @@ _TABLE_LINE = re.compile(r"^(?P<name>.*): \d+ \d+ multipath (?P<features>.*)$")
 
 @dataclass(frozen=True)
 class Daemon:
-    """What multipathd says. ``problem``: why it says nothing; then ``paths`` is empty.
+    """The maps of multipathd. ``problem``: why it does not tell them; then ``paths`` is empty.
 
-    ``paths``: WWID of a map -> disk name -> its state, e.g. ``failed faulty`` (device-mapper's and
-    the checker's).
+    ``paths``: WWID of a map -> disk name -> its states by device-mapper and by the checker, such as
+    ``failed faulty``.
     """
 
     paths: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -54,9 +55,8 @@ def ask_daemon(host: Host) -> Daemon:
 
 
 def parse_maps(text: str) -> dict[str, dict[str, str]]:
-    """Parse ``multipathd show maps json`` (as in ``Daemon.paths``); a busy daemon says ``timeout``
-    instead, with exit status 0.
-    """
+    """``Daemon.paths`` from the output of ``multipathd show maps json``. Raises StorageOpsError."""
+    # A busy daemon prints "timeout" instead, and exits with status 0.
     repaired = _ESCAPE.sub(
         lambda found: found[0] if found[1] in _JSON_ESCAPES else f"\\{found[0]}", text
     )
@@ -66,8 +66,8 @@ def parse_maps(text: str) -> dict[str, dict[str, str]]:
         if text.startswith("{"):
             near = " ".join(repaired[max(0, error.pos - 40) : error.pos + 40].split())
             raise StorageOpsError(
-                f"multipathd's JSON is broken near {near!r}: an alias in multipath.conf with a "
-                "quotation mark does that; change it",
+                f"multipathd's JSON is broken near {near!r}: an alias in multipath.conf may have a "
+                "quotation mark. Change the alias",
                 code="multipathd_unusable",
             ) from None
         raise StorageOpsError(
@@ -77,14 +77,14 @@ def parse_maps(text: str) -> dict[str, dict[str, str]]:
     version = answer.get("major_version") if isinstance(answer, dict) else None
     if version != _MAJOR_VERSION:
         raise StorageOpsError(
-            f"multipathd speaks version {version!r} of its JSON; this collection knows version "
-            f"{_MAJOR_VERSION}",
+            f"multipathd's JSON has version {version!r}, and this collection knows version "
+            f"{_MAJOR_VERSION} only",
             code="version_unsupported",
         )
     found: dict[str, dict[str, str]] = {}
     try:
-        # 0.9.4 has a map whose alias is mangled twice, by both of its names, and the paths in one
-        # of them.
+        # 0.9.4 lists a map with a mangled alias twice, by both names, with its paths in one of
+        # them.
         for entry in answer["maps"]:
             found.setdefault(entry["uuid"], {}).update(_paths(entry))
     except (KeyError, TypeError, AttributeError) as error:
@@ -104,15 +104,13 @@ def _paths(entry: dict[str, Any]) -> dict[str, str]:
 
 
 def known_paths(host: Host) -> set[str] | None:
-    """Disk names that multipathd knows, in a map or not; None if it does not answer."""
+    """The disks that multipathd knows, in a map or not; None if it does not answer."""
     result = host.run(["multipathd", "show", "paths", "raw", "format", "%d"])
     return set(result.stdout.split()) if result.ok and result.stdout.strip() != "timeout" else None
 
 
 def checker_interval(host: Host) -> float:
-    """Seconds after which multipathd has checked every path at least once; its default if it does
-    not tell.
-    """
+    """Seconds in which multipathd checks every path once; the default if it does not tell."""
     result = host.run(["multipathd", "show", "config"])
     match = (
         re.search(r"^\s*max_polling_interval\s+\"?(\d+)", result.stdout, re.MULTILINE)
@@ -123,11 +121,9 @@ def checker_interval(host: Host) -> float:
 
 
 def queueing(host: Host) -> dict[str, bool]:
-    """Map name -> the kernel queues I/O while no path is left.
-
-    The kernel's word, as multipathd's may lag.
-    """
-    # Mangled, so that each is one line.
+    """Map name -> whether the kernel queues I/O while no path works. Raises StorageOpsError."""
+    # The kernel is asked, since multipathd may lag behind (drivers/md/dm-mpath.c multipath_status,
+    # STATUSTYPE_TABLE). Names stay mangled, so that each is on one line.
     result = host.run(["dmsetup", "table", "--manglename", "none", "--target", "multipath"])
     if not result.ok:
         raise StorageOpsError(f"the device-mapper tables could not be read: {result.describe()}")
@@ -141,7 +137,7 @@ def queueing(host: Host) -> dict[str, bool]:
 
 
 def open_counts(host: Host) -> dict[str, int]:
-    """major:minor of a device-mapper device -> how often it is open."""
+    """major:minor of a device-mapper device -> how often it is open. Raises StorageOpsError."""
     result = host.run(
         ["dmsetup", "info", "-c", "--noheadings", "--separator", ":", "-o", "major,minor,open"]
     )
@@ -156,7 +152,7 @@ def open_counts(host: Host) -> dict[str, int]:
 
 
 def aliases(host: Host) -> dict[str, str]:
-    """Map name -> WWID from multipath's bindings file, which outlives the maps."""
+    """Map name -> WWID from multipath's bindings file, which also has maps that are gone."""
     lines = [line.split() for line in (host.read("/etc/multipath/bindings") or "").splitlines()]
     return {
         words[0]: words[1] for words in lines if len(words) == 2 and not words[0].startswith("#")

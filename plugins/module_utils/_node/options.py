@@ -4,9 +4,10 @@
 
 # This module util is private to the collection, and may change at any time.
 
-"""Options that node modules share, and the node by them.
+"""Options that node modules share, and the Host that they describe.
 
-An audit imports no more than this before it knows which controls are asked for.
+An audit imports only this before it knows which controls were asked for: the parts of one control
+do not cost the others anything.
 """
 
 from __future__ import annotations
@@ -68,9 +69,10 @@ PEERS = ArgumentSpec(
 
 
 def make_host(params: dict[str, Any]) -> Host:
-    """The node, with the bounds the user gave."""
+    """The node, with the user's bounds. Raises BadOption."""
     if not params["deadline"] >= 2 * UNDO_SECONDS:
         raise BadOption(f"deadline is {params['deadline']:g} s; give at least {2 * UNDO_SECONDS:g}")
     if not params["command_timeout"] > 0:
         raise BadOption("command_timeout must be more than 0 seconds")
+    # What a failed action leaves is taken back in the time that is kept back here.
     return Host(Deadline(params["deadline"] - UNDO_SECONDS), params["command_timeout"])

@@ -4,8 +4,9 @@
 
 # This module util is private to the collection, and may change at any time.
 
-"""Whether mounted folders answer: what mountinfo, stat and mountpoint say of a dead one is that all
-is well.
+"""Whether mounted folders answer.
+
+mountinfo and mountpoint(1) show a dead mount like a healthy one, so each folder is read.
 """
 
 from __future__ import annotations
@@ -30,10 +31,11 @@ DEAD = "dead"
 HUNG = "hung"
 ERROR = "error"
 
-# ENOTCONN: the server is gone. ECONNABORTED: it went while we were asking. ESTALE is said by a
-# server that lives.
+# ENOTCONN: the server has ended (fs/fuse/dev.c __fuse_request_send). ECONNABORTED: it ended, or its
+# connection was aborted, while the request waited (fuse_abort_conn). ESTALE comes from a live
+# server.
 DEAD_ERRORS = ("ENOTCONN", "ECONNABORTED")
-# A server whose backend is stuck still answers the first of them.
+# Some servers answer statvfs by themselves while their backend hangs, so a listing follows.
 _STEPS = ("", "statvfs", "listing")
 
 
@@ -41,12 +43,10 @@ _STEPS = ("", "statvfs", "listing")
 class Answer:
     """What a folder answered.
 
-    ``state``: ok; dead, its server is gone; hung, no answer in all the time it had; error, anything
-    else, which says nothing of its server.
-    ``step``: statvfs or listing, whichever failed or hung; empty if all is well or it was never
-    asked. ``error``: name such as ENOTCONN.
-    ``text``: why, as a sentence. ``left``: pid of the child that the kernel does not let go of, or
-    0.
+    ``state``: OK; DEAD, its server has ended; HUNG, no answer in time; ERROR, anything else, which
+    says nothing about its server. ``step``: statvfs or listing, whichever failed or hung; else
+    empty. ``error``: a name such as ENOTCONN. ``text``: why, as a sentence. ``left``: ID of the
+    child that is in D state and could not be ended, or 0.
     """
 
     state: str
@@ -57,13 +57,12 @@ class Answer:
 
 
 def probe_folders(host: Host, paths: Sequence[str], timeout: float) -> list[Answer]:
-    """Ask folders, all in parallel, each for at most ``timeout`` seconds and all within the
-    deadline; one answer per path, in order.
+    """Probe folders in parallel; one answer for each path, in order.
 
-    What answers is the topmost mount there. A file that is mounted by itself (a subPath) is opened
-    in place of the listing.
+    ``timeout``: seconds for each, within the deadline. The topmost mount of a path answers. A file
+    that is mounted by itself (a subPath) is opened instead of listed.
     """
-    # How far each one came is to be known of a child that does not return.
+    # Shared with the children, to know how far one came that never returns.
     with mmap.mmap(-1, max(1, len(paths))) as steps:
 
         def asking(index: int) -> dict[str, str] | None:
@@ -90,19 +89,20 @@ def _list(path: str) -> None:
     """Read the first entry of a folder."""
     with opened_itself(path) as found:
         if stat.S_ISDIR(os.fstat(found).st_mode):
-            # It has a descriptor of its own.
+            # scandir() duplicates the descriptor, and closes only its own.
             with os.scandir(found) as entries:
                 next(entries, None)
 
 
 @contextlib.contextmanager
 def opened_itself(path: str, folder: int | None = None) -> Iterator[int]:
-    """A folder or a file to be read, no link and nothing else; ``folder``: the open one that it is
-    in.
+    """A descriptor of a folder or regular file; raises OSError for links and all else.
 
-    To open a pipe or a device may wait, or do something: a watchdog that was opened and closed
-    resets the machine. So what was looked at is what is opened, whoever exchanges it in between.
+    ``folder``: descriptor of the folder that a relative ``path`` is in.
     """
+    # Opening a pipe or a device may wait or have effects: a watchdog that is opened and closed
+    # resets the machine (Documentation/watchdog/watchdog-api.rst). So the file is found with
+    # O_PATH, checked, and then opened through /proc, in case a tenant exchanges it in between.
     flags = os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         opened = os.open(path, os.O_RDONLY | os.O_DIRECTORY | flags, dir_fd=folder)

@@ -4,9 +4,7 @@
 
 # This module util is private to the collection, and may change at any time.
 
-"""Every process with its mount namespace, its pod, and the mounts it is inside of: what says
-whether a mount may be taken away.
-"""
+"""Every process with its mount namespace, its pod, and the mounts that it uses."""
 
 from __future__ import annotations
 
@@ -24,10 +22,11 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host im
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.unmount import mount_id_of
 
 # Control groups of pods, by the cgroupfs driver (kubepods/burstable/podUID/ID) and by systemd's
-# (kubepods-burstable-podUID.slice, with each - of the uid as _ ; cri-containerd-ID.scope, or
-# :cri-containerd:ID where runc does not ask systemd). The uid of a static pod is a hash without
-# dashes. Where the kubelet has a --cgroup-root, as in kind, its name stands before all of these.
-# conmon watches a container of CRI-O's from the node.
+# (kubepods-burstable-podUID.slice, with each - of the UID as _ ; cri-containerd-ID.scope, or
+# :cri-containerd:ID if runc does not use systemd). See kubernetes
+# pkg/kubelet/cm/cgroup_manager_linux.go and pod_container_manager_linux.go. The UID of a static pod
+# is a hash without dashes. With a --cgroup-root, as in kind, its name is in front of all of these.
+# conmon, which watches a container of CRI-O, belongs to the node.
 _UID = r"[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32}"
 _POD = re.compile(
     rf"/(?:[^/:]*-)?pod(?P<uid>{_UID})(?:\.slice)?(?:[/:]|$)", re.ASCII | re.MULTILINE
@@ -42,9 +41,9 @@ _CONTAINER = re.compile(
 class Process:
     """A process.
 
-    ``namespace``: what /proc/PID/ns/mnt says. ``pod``: uid of its pod, or empty. ``container``: id
-    of its container, or empty. ``uses``: (number of a mount of its namespace that it is inside of,
-    how), each once.
+    ``namespace``: text of the link /proc/PID/ns/mnt. ``pod``: UID of its pod, or empty.
+    ``container``: ID of its container, or empty. ``uses``: (ID of a mount of its namespace, how it
+    uses that), each once.
     """
 
     pid: int
@@ -60,35 +59,33 @@ class Process:
 
 
 def require_host_namespace(host: Host) -> None:
-    """In another mount namespace than that of pid 1, /dev and the mounts are not the node's, and
-    what is unmounted stays mounted for it.
-    """
+    """Raise StorageOpsError unless this runs in the mount namespace of process 1."""
+    # Elsewhere /dev and the mounts are not the node's, and an unmount would not reach the node.
     if host.link("/proc/self/ns/mnt") != host.link("/proc/1/ns/mnt"):
         raise StorageOpsError(
             "this runs in a mount namespace of its own, not the node's: connect to the node itself "
-            "(ssh, no container)",
+            "(by ssh, not in a container)",
             code="privileges_missing",
         )
 
 
 def pod_uid_of(cgroup: str) -> str:
-    """Uid of the pod that a /proc/PID/cgroup names; empty if it names none."""
+    """The UID of the pod in a /proc/PID/cgroup; empty if there is none."""
     match = _POD.search(cgroup)
     return match["uid"].replace("_", "-") if match else ""
 
 
 def container_id_of(cgroup: str) -> str:
-    """Id of the container that a /proc/PID/cgroup names; empty if it names none of a pod."""
+    """The ID of the pod's container in a /proc/PID/cgroup; empty if there is none."""
     match = _CONTAINER.search(cgroup) if pod_uid_of(cgroup) else None
     return match["id"] if match else ""
 
 
 def read_processes(host: Host, uses: bool = True) -> list[Process]:
-    """All processes, by number. Those that end meanwhile are left out; those that may not be read
-    are a StorageOpsError.
+    """All processes, by ID, without those that end meanwhile. Raises StorageOpsError.
 
-    ``uses``: whether to find out what each is inside of. That may fail where a process hangs on a
-    mount; all else never does.
+    ``uses``: whether to find the mounts that each uses. Only that can fail because of a process
+    that hangs on a mount.
     """
     reply = host.bounded(lambda: [list(fields) for fields in _scan(host.path("/proc"), uses)])
     if reply.problem:
@@ -119,12 +116,10 @@ def _scan(proc: str, with_uses: bool) -> Iterator[tuple[Any, ...]]:
 
 
 def _uses(base: str) -> Iterator[tuple[int, str]]:
-    """Where a process is inside.
-
-    Opened as paths only: that asks no server, so none can keep us waiting.
-    """
+    """(ID of a mount, how a process uses it), with repetitions."""
+    # All are opened with O_PATH, which asks no server, so that none can block this (open(2)).
     for name, how in (("cwd", "working directory"), ("root", "root"), ("exe", "program")):
-        # A kernel thread has no program.
+        # A kernel thread has no program, and its links cannot be followed.
         with contextlib.suppress(FileNotFoundError):
             yield _mount_of(f"{base}/{name}"), how
     for descriptor in os.listdir(f"{base}/fd"):
@@ -132,21 +127,21 @@ def _uses(base: str) -> Iterator[tuple[int, str]]:
             for line in _text(f"{base}/fdinfo/{descriptor}").splitlines():
                 if line.startswith("mnt_id:"):
                     yield int(line.split()[1]), "open file"
-    # Most files are mapped many times.
+    # Most files are mapped several times; one area of each is enough.
     files: dict[str, str] = {}
     for line in _text(f"{base}/maps").splitlines():
         fields = line.split(None, 5)
         if len(fields) == 6 and fields[5].startswith("/"):
             files.setdefault(" ".join(fields[3:]), fields[0])
     for area in files.values():
-        # The one pads its numbers with zeroes, the other does not.
+        # maps pads addresses with zeroes, map_files does not (fs/proc/task_mmu.c, fs/proc/base.c).
         area = "-".join(f"{int(end, 16):x}" for end in area.split("-"))
         with contextlib.suppress(FileNotFoundError):
             yield _mount_of(f"{base}/map_files/{area}"), "mapped file"
 
 
 def _mount_of(path: str) -> int:
-    # The links in /proc lead to what is open, wherever that lies: nothing is looked up by name.
+    # These links lead straight to the open file, without a lookup by name (proc_pid_fd(5)).
     descriptor = os.open(path, os.O_PATH)
     try:
         return mount_id_of(descriptor)

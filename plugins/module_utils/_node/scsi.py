@@ -4,12 +4,10 @@
 
 # This module util is private to the collection, and may change at any time.
 
-"""Ask a SCSI disk itself: fresh INQUIRY, VPD page 0x83, TEST UNIT READY and REPORT LUNS through
-SG_IO.
+"""Ask a SCSI disk itself: INQUIRY, VPD page 0x83, TEST UNIT READY and REPORT LUNS, by SG_IO.
 
-sysfs, udev and multipathd remember what a disk said when it was found. After a LUN was unmapped, or
-its number given to another volume, only the disk itself tells. Sources: SPC-5 (INQUIRY, REPORT
-LUNS, sense data), scsi/sg.h.
+sysfs, udev and multipathd remember what a disk said when it was found. After its LUN was unmapped,
+or the number given to another volume, only the disk itself tells.
 """
 
 from __future__ import annotations
@@ -23,20 +21,26 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+# include/scsi/sg.h: the ioctl, and struct sg_io_hdr with its directions of data. "@": with the
+# alignment of this machine's C compiler.
 SG_IO = 0x2285
 _HEADER = struct.Struct("@iiBBHIPPPIIiPBBBBHHiII")
 _FROM_DEVICE, _NO_DATA = -3, -1
+# driver_status: there is sense data (include/scsi/sg.h DRIVER_SENSE).
 _DRIVER_SENSE = 0x08
 
 TEST_UNIT_READY = bytes(6)
-# MODE SENSE(6) of all pages, of which the header is enough, as the kernel asks when it finds a disk
-# (drivers/scsi/sd.c, sd_read_write_protect_flag).
+# MODE SENSE(6) of all pages, of which only the header is read, as the kernel does when it finds a
+# disk (drivers/scsi/sd.c sd_read_write_protect_flag).
 MODE_SENSE = bytes((0x1A, 0, 0x3F, 0, 4, 0))
+# ILLEGAL REQUEST, LOGICAL UNIT NOT SUPPORTED (SPC-4, ASC and ASCQ assignments).
 LUN_NOT_SUPPORTED = "05/25/00"
 _GOOD = "good"
-# A unit attention is news, told once per command; an array with much to tell needs a few questions.
+# A unit attention is reported once, instead of the command's result (SAM-5, Unit attention
+# conditions). An array may have several of them, so a command is sent a few times.
 _ATTEMPTS = 5
 
+# The host byte: the command was not completed by the device (include/scsi/scsi_status.h).
 _HOST_STATUS = {
     1: "DID_NO_CONNECT",
     2: "DID_BUS_BUSY",
@@ -54,26 +58,23 @@ _HOST_STATUS = {
 
 
 class CommandSender(Protocol):
-    """Sends a command block and returns how it ended and the data that came back."""
+    """Sends a command descriptor block, and returns how it ended and the received data."""
 
     def __call__(self, cdb: bytes, length: int) -> tuple[str, bytes]:
-        """``length``: bytes of data wanted, 0 for none.
-
-        The first item is as in ``Answer.ready``.
-        """
+        """``length``: bytes to receive, 0 for none. The first item is as in ``Answer.ready``."""
 
 
 @dataclass(frozen=True)
 class Answer:
     """What one disk answered.
 
-    ``ready``, ``inquiry``, ``vpd`` say how each command ended: ``good``; a sense as ``KK/AA/QQ`` in
+    ``ready``, ``inquiry``, ``vpd``: how each command ended: ``good``; sense data as ``KK/AA/QQ`` in
     hex; ``status 0xNN``; a transport error by its kernel name (``DID_NO_CONNECT``); ``missing`` or
-    ``malformed`` for a VPD page; ``not asked``.
-    ``wwids``: the logical unit's names as multipath writes them (``3600...`` for NAA, ``2...`` for
-    EUI-64, ``1...`` for T10).
-    ``luns``: what the target answered to REPORT LUNS, None if it was not asked or did not answer.
-    ``problem``: why there is no answer at all. ``denied``: since the right to ask is missing.
+    ``malformed`` for a VPD page; ``not asked``. ``qualifier``: PERIPHERAL QUALIFIER. ``wwids``: the
+    logical unit's names as multipath writes them (``3600...`` for NAA, ``2...`` for EUI-64,
+    ``1...`` for T10). ``luns``: the LUN numbers that the target reported; None if it was not asked
+    or did not answer. ``problem``: why there is no answer at all; ``denied``: since a right is
+    missing.
     """
 
     ready: str = "not asked"
@@ -87,7 +88,7 @@ class Answer:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Answer:
-        """The answer that ``to_json`` gave, on this side of a pipe."""
+        """The answer of a child, from its JSON."""
         luns = value.get("luns")
         return cls(
             **{
@@ -98,7 +99,7 @@ class Answer:
         )
 
     def describe(self) -> str:
-        """One line of evidence."""
+        """The answer in one line, for the evidence."""
         if self.problem:
             return self.problem
         qualifier = "" if self.qualifier is None else f" (qualifier {self.qualifier})"
@@ -109,12 +110,12 @@ class Answer:
 
 
 def ask(device: str, timeout: float, report_luns: bool) -> dict[str, Any]:
-    """Ask the disk at the device node ``device``; ``timeout`` (seconds) is the kernel's for each
-    command.
+    """Ask a disk, and return the fields of ``Answer``.
 
-    Blocks as long as the transport does: call it in a child (``bounded.call_each``). Returns the
-    fields of ``Answer``.
+    ``device``: path of its device node. ``timeout``: seconds that the kernel gives each command.
+    Call it in a child, since it may block as long as the transport does.
     """
+    # O_NONBLOCK: no wait for a medium, and no error without one (drivers/scsi/sd.c sd_open).
     fd = os.open(device, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         return converse(lambda cdb, length: _sg_io(fd, cdb, length, timeout), report_luns)
@@ -123,7 +124,8 @@ def ask(device: str, timeout: float, report_luns: bool) -> dict[str, Any]:
 
 
 def converse(send: CommandSender, report_luns: bool) -> dict[str, Any]:
-    """The conversation with one disk, over any ``send``; returns the fields of ``Answer``."""
+    """Send the commands to one disk, and return the fields of ``Answer``."""
+    # TEST UNIT READY first: it collects the unit attentions, also of a LUN that was exchanged.
     answer: dict[str, Any] = {"ready": _repeat(send, TEST_UNIT_READY, 0)[0]}
     answer["inquiry"], data = _repeat(send, bytes((0x12, 0, 0, 0, 96, 0)), 96)
     if answer["inquiry"] == _GOOD:
@@ -145,31 +147,32 @@ def converse(send: CommandSender, report_luns: bool) -> dict[str, Any]:
 
 
 def write_protected(device: str, timeout: float) -> bool | None:
-    """Whether the LUN below the device node ``device`` may not be written; None if it does not say.
+    """Whether the LUN below a device node is write-protected; None if it does not tell.
 
-    The kernel does not notice when an array sets or lifts the protection: ``ro`` in sysfs is of the
-    time when the disk was found. A multipath device hands the question on to one of its paths.
-    ``timeout`` (seconds) and where to call it: as for ``ask``.
+    ``timeout``, and where to call it: as for ``ask``.
     """
+    # The kernel does not notice when an array sets or lifts the protection: "ro" in sysfs is from
+    # the discovery of the disk. A multipath device passes SG_IO on to a path (drivers/md/dm-mpath.c
+    # multipath_prepare_ioctl).
     fd = os.open(device, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         return says_write_protected(lambda cdb, length: _sg_io(fd, cdb, length, timeout))
     except OSError:
-        return None  # no SCSI disk
+        # No SCSI disk: the ioctl is not supported.
+        return None
     finally:
         os.close(fd)
 
 
 def says_write_protected(send: CommandSender) -> bool | None:
-    """WP in the DEVICE-SPECIFIC PARAMETER of the mode parameter header (SBC-4); None as above."""
+    """Whether the mode parameter header says so; None if there is none."""
+    # The bit WP in the DEVICE-SPECIFIC PARAMETER (SBC-4).
     status, data = _repeat(send, MODE_SENSE, 4)
     return bool(data[2] & 0x80) if status == _GOOD and len(data) > 2 else None
 
 
 def _repeat(send: CommandSender, cdb: bytes, length: int) -> tuple[str, bytes]:
-    """Send a command again while the disk answers with a unit attention (sense key 6), which says
-    nothing of the LUN itself.
-    """
+    """Send a command, and again while the answer is a unit attention (sense key 6)."""
     status, data = "not asked", b""
     for _attempt in range(_ATTEMPTS):
         status, data = send(cdb, length)
@@ -210,7 +213,7 @@ def _sg_io(fd: int, cdb: bytes, length: int, timeout: float) -> tuple[str, bytes
 
 
 def classify(status: int, host: int, driver: int, sense: bytes) -> str:
-    """How a command ended, in the words of ``Answer.ready``, from the fields of a sg_io_hdr."""
+    """How a command ended, as in ``Answer.ready``, from the fields of a sg_io_hdr."""
     if host:
         return _HOST_STATUS.get(host, f"DID_0x{host:02x}")
     if status == 0x02 or driver & _DRIVER_SENSE:
@@ -221,9 +224,8 @@ def classify(status: int, host: int, driver: int, sense: bytes) -> str:
 
 
 def parse_sense(sense: bytes) -> str:
-    """``KK/AA/QQ`` (sense key, additional code, qualifier; hex) of fixed or descriptor sense data;
-    ``sense unreadable`` if cut.
-    """
+    """``KK/AA/QQ``: sense key, ASC and ASCQ in hex; ``sense unreadable`` if it is cut short."""
+    # RESPONSE CODE 70h and 71h: fixed format; 72h and 73h: descriptor format (SPC-4, Sense data).
     code = sense[0] & 0x7F if sense else 0
     if code in (0x70, 0x71) and len(sense) >= 14:
         key, asc, ascq = sense[2] & 0x0F, sense[12], sense[13]
@@ -237,8 +239,10 @@ def parse_sense(sense: bytes) -> str:
 def parse_device_identification(page: bytes) -> tuple[str, ...]:
     """The logical unit's names in VPD page 0x83, spelled as multipath spells WWIDs.
 
-    ValueError if the page is not sound.
+    Raises ValueError if the page is malformed.
     """
+    # A header of four bytes, then designation descriptors: CODE SET, ASSOCIATION and DESIGNATOR
+    # TYPE, a reserved byte, the length, the designator (SPC-4, Device Identification VPD page).
     if len(page) < 4 or page[1] != 0x83:
         raise ValueError("not a device identification page")
     end = 4 + int.from_bytes(page[2:4], "big")
@@ -252,8 +256,11 @@ def parse_device_identification(page: bytes) -> tuple[str, ...]:
         association, kind = (page[offset + 1] >> 4) & 3, page[offset + 1] & 0x0F
         designator = page[offset + 4 : offset + 4 + page[offset + 3]]
         offset += 4 + page[offset + 3]
+        # Other associations name the target port or the target device, not the logical unit.
         if association != 0 or not designator:
             continue
+        # The first character of a WWID is the designator type, as in udev's scsi_id and
+        # multipath-tools (libmultipath/discovery.c parse_vpd_pg83).
         if kind in (2, 3):
             names.append(f"{kind}{designator.hex()}")
         elif kind in (0, 1):
@@ -264,9 +271,8 @@ def parse_device_identification(page: bytes) -> tuple[str, ...]:
 
 
 def parse_report_luns(data: bytes) -> tuple[int, ...] | None:
-    """LUN numbers in REPORT LUNS data, as the kernel numbers them (the L of H:C:T:L); None if the
-    list is cut short.
-    """
+    """The LUN numbers in REPORT LUNS data, as the kernel writes them; None if it is cut short."""
+    # LUN LIST LENGTH in bytes, four reserved bytes, then 8 bytes for each LUN (SPC-4, REPORT LUNS).
     if len(data) < 8:
         return None
     length = int.from_bytes(data[:4], "big")
@@ -276,25 +282,26 @@ def parse_report_luns(data: bytes) -> tuple[int, ...] | None:
 
 
 def kernel_lun(lun: bytes) -> int:
-    """The kernel's integer for an 8-byte SCSI LUN (``scsilun_to_int``: four big-endian words, the
-    first one lowest).
-    """
+    """The kernel's integer for an 8-byte LUN, as the L of H:C:T:L."""
+    # Four big-endian words, the first is the lowest (drivers/scsi/scsi_common.c scsilun_to_int).
     return sum(
         int.from_bytes(lun[index : index + 2], "big") << (index * 8) for index in (0, 2, 4, 6)
     )
 
 
 def udev_text(text: str) -> str:
-    """Vendor text as udev's scsi_id writes it into a WWID: blanks become one underscore, odd
-    characters too.
-    """
+    """A vendor's text as udev's scsi_id writes it into a WWID."""
+    # Blanks become one underscore, and so does each character that is not allowed in /dev (systemd,
+    # src/shared/udev-util.c udev_replace_whitespace, src/shared/device-nodes.c).
     return re.sub(r"[^0-9A-Za-z#+\-.:=@_]", "_", re.sub(r"\s+", "_", text.strip(" \0")))
 
 
 def wwid_from_sysfs(wwid: str) -> str:
-    """The WWID multipath would use for a sysfs ``wwid`` attribute (``naa.6001..`` -> ``36001..``);
-    empty if it has none.
+    """The WWID in multipath's spelling for a sysfs attribute wwid (``naa.6001..`` -> ``36001..``).
+
+    Empty if it has another form.
     """
+    # drivers/scsi/scsi_lib.c scsi_vpd_lun_id writes naa., eui. or t10. in front.
     prefix, _dot, rest = wwid.strip().partition(".")
     if prefix == "naa":
         return f"3{rest.lower()}"
@@ -304,7 +311,7 @@ def wwid_from_sysfs(wwid: str) -> str:
 
 
 def world_wide(wwids: Iterable[str]) -> set[str]:
-    """Those names that are unique in the world and spelled one way only (NAA, EUI-64): fit to prove
-    a *difference*.
+    """The names that prove a difference: NAA and EUI-64 are unique in the world, and have only one
+    spelling.
     """
     return {wwid for wwid in wwids if wwid[:1] in ("2", "3")}

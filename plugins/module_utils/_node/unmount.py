@@ -4,11 +4,10 @@
 
 # This module util is private to the collection, and may change at any time.
 
-"""Take exactly these layers off a mount point of the kubelet's, or put one on it: no link on the
-way is followed, and nothing else is hit.
+"""Unmount exactly these layers of a mount point of the kubelet, or bind a mount to it.
 
-umount(8) and mount(8) look paths up by themselves, and may ask a dead server for it. The system
-calls do neither.
+No link is followed on the way. The system calls are used: umount(8) and mount(8) resolve paths
+themselves, for which they may ask a dead server.
 """
 
 from __future__ import annotations
@@ -37,25 +36,26 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts 
     parse_mountinfo,
 )
 
-# linux/fs.h, linux/mount.h
+# include/linux/fs.h MNT_DETACH, UMOUNT_NOFOLLOW; include/uapi/linux/mount.h MS_BIND.
 _MNT_DETACH = 2
 _UMOUNT_NOFOLLOW = 8
 _MS_BIND = 4096
 
-_ANOTHER = "another mount lies there now, or none"
+_ANOTHER = "another mount is there now, or none"
 
+# What the errors of umount2 and mount mean here (umount(2), mount(2)).
 _WORDS = {
-    errno.EBUSY: "a process is inside, or another mount lies on it",
+    errno.EBUSY: "a process is inside, or another mount is on it",
     errno.EPERM: "the kernel does not allow it to this process",
-    errno.EINVAL: "it is no mount point any more, or is locked",
+    errno.EINVAL: "it is no longer a mount point, or is locked",
 }
 
 
 def unmount(host: Host, mount: Mount, root: str, lazy: bool = False) -> None:
-    """Take this mount off its point, if it still is the topmost there.
+    """Unmount a mount, if it is still the topmost at its mount point.
 
-    ``root``: the kubelet's folder, without links. ``lazy``: also where a process is inside, which
-    keeps what it has open. NotStarted if another mount, or none, lies there by now; ActionFailed if
+    ``root``: the kubelet's folder, without links. ``lazy``: also if a process uses it, which keeps
+    its open files. Raises NotStarted if another mount, or none, is there by now; ActionFailed if
     the kernel refuses or does not answer.
     """
 
@@ -63,6 +63,8 @@ def unmount(host: Host, mount: Mount, root: str, lazy: bool = False) -> None:
         with opened_parent(host.path(mount.point), host.path(root)) as (folder, name):
             if not _is_top(host, mount, folder, name):
                 return _ANOTHER
+            # The parent folder is open, so the kernel only looks up the last name; it follows no
+            # link there (umount(2), UMOUNT_NOFOLLOW).
             call_libc("umount2", _at(folder, name), _UMOUNT_NOFOLLOW | (_MNT_DETACH if lazy else 0))
         return ""
 
@@ -70,13 +72,11 @@ def unmount(host: Host, mount: Mount, root: str, lazy: bool = False) -> None:
 
 
 def bind(host: Host, source: str, trusted: str, point: str, root: str) -> None:
-    """Mount the folder or file ``source`` at ``point``, too; neither may be a link, or have one on
-    its way.
+    """Bind a folder or file to a mount point. Neither may be a link, or have one on its way.
 
-    ``source``: below ``trusted``, a folder without links. Below that it may be what a volume holds,
-    and so whatever its users made of it.
-    ``point``: below ``root``, the kubelet's folder, without links.
-    NotStarted if one of them is not there, or is a link; ActionFailed if the kernel refuses or does
+    ``source``: below ``trusted``, a folder without links. It may be inside a volume, where its
+    users can make links. ``point``: below ``root``, the kubelet's folder, without links. Raises
+    NotStarted if one of them is missing or is a link; ActionFailed if the kernel refuses or does
     not answer.
     """
 
@@ -94,13 +94,13 @@ def bind(host: Host, source: str, trusted: str, point: str, root: str) -> None:
 def replace(
     host: Host, layers: Sequence[Mount], source: str, trusted: str, point: str, root: str
 ) -> None:
-    """Take these layers off ``point``, the topmost first, lazily, and bind ``source`` there, in one
-    child: little can come between.
+    """Unmount layers of ``point`` lazily, the topmost first, and bind ``source`` there.
 
-    Both are found before anything is taken away. ``trusted``, ``root``: as for ``bind``.
-    NotStarted if nothing was done; ActionFailed if the kernel refuses or does not answer, or where
-    layers are gone and nothing is there.
+    ``trusted``, ``root``: as for ``bind``. Raises NotStarted if nothing was done; ActionFailed if
+    the kernel refuses or does not answer, or if layers are gone and nothing is in their place.
     """
+    # In one child, so that the mount point is empty as shortly as possible, and with both paths
+    # opened before anything is unmounted.
 
     def replacing() -> str:
         taken = 0
@@ -116,7 +116,7 @@ def replace(
                     call_libc("umount2", _at(folder, name), _UMOUNT_NOFOLLOW | _MNT_DETACH)
                     taken += 1
                 with _topmost(folder, name, point) as where:
-                    # Where mount points are peers it may have come by itself.
+                    # Where mount points are peers, it may have come by propagation.
                     if _shown(host, where) != wanted:
                         _bind(what, where)
             except (OSError, StorageOpsError) as error:
@@ -133,14 +133,12 @@ def replace(
 
 
 class _HalfDone(Exception):
-    """Something was done, but not all of it."""
+    """A part was done, but not all."""
 
 
 def _is_top(host: Host, mount: Mount, folder: int, name: str) -> bool:
-    """Whether this very mount is the topmost there.
-
-    Its number alone is given to the next mount that is made.
-    """
+    """Whether this very mount is the topmost there."""
+    # The ID alone does not tell: the next new mount may get it (proc_pid_mountinfo(5)).
     now = _mount_of(host, mount_id(name, folder))
     return now is not None and now.id == mount.id and _identity(now) == _identity(mount)
 
@@ -162,6 +160,7 @@ def _shown(host: Host, descriptor: int) -> tuple[str, str]:
 def _bind(what: int, where: int) -> None:
     call_libc(
         "mount",
+        # Paths through /proc/self/fd lead to the opened files, whatever is at their paths by now.
         f"/proc/self/fd/{what}".encode(),
         f"/proc/self/fd/{where}".encode(),
         None,
@@ -175,10 +174,7 @@ def _identity(mount: Mount) -> tuple[str, ...]:
 
 
 def mount_id(name: str, folder: int | None = None) -> int:
-    """Number of the topmost mount at a path, as in mountinfo.
-
-    Asks no server for that itself, but a folder on the way may be on one.
-    """
+    """The ID of the topmost mount at a path. It asks no server, unless a folder on the way does."""
     descriptor = os.open(name, os.O_PATH | os.O_NOFOLLOW, dir_fd=folder)
     try:
         return mount_id_of(descriptor)
@@ -187,14 +183,15 @@ def mount_id(name: str, folder: int | None = None) -> int:
 
 
 def mount_id_of(descriptor: int) -> int:
-    """Number of the mount that an open file or folder is in."""
+    """The ID of the mount that an open file or folder is in (proc_pid_fdinfo(5), mnt_id)."""
+    # name_to_handle_at(2) gives it, too, but not on every filesystem.
     with open(f"/proc/self/fdinfo/{descriptor}", encoding="ascii") as info:
         return next(int(line.split()[1]) for line in info if line.startswith("mnt_id:"))
 
 
 @contextlib.contextmanager
 def _opened_itself(host: Host, path: str, root: str) -> Iterator[int]:
-    """What is topmost at a path, opened as a path only."""
+    """An O_PATH descriptor of what is topmost at a path."""
     with contextlib.ExitStack() as opened:
         folder, name = opened.enter_context(opened_parent(host.path(path), host.path(root)))
         yield opened.enter_context(_topmost(folder, name, path))
@@ -217,7 +214,7 @@ def _at(folder: int, name: str) -> bytes:
 
 
 def call_libc(function: str, *arguments: bytes | int | None) -> None:
-    """A function of the C library that returns 0, or sets errno, which is an OSError."""
+    """Call a function of the C library that returns 0 or sets errno. Raises OSError."""
     library = ctypes.CDLL(None, use_errno=True)
     if (
         getattr(library, function)(
@@ -234,7 +231,10 @@ def _words(error: OSError) -> str:
 
 
 def _do(host: Host, what: str, function: Callable[[], str]) -> None:
-    """Do it in a child, since a folder on the way may be a mount that never answers."""
+    """Run it in a child, since a folder on the way may be a mount that never answers.
+
+    Turns what it raises into NotStarted or ActionFailed, with ``what`` in front.
+    """
 
     def trying() -> dict[str, str]:
         try:

@@ -4,7 +4,7 @@
 
 # This module util is private to the collection, and may change at any time.
 
-"""Who uses a block device: mounts in any namespace, swap, holders, device nodes bound into
+"""Who uses a block device: mounts in any namespace, swap, loop devices, device nodes bound into
 containers, and open files.
 """
 
@@ -26,12 +26,14 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors 
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
+    Mount,
     all_mounts,
     each_mount,
     swap_devices,
 )
 
-# stat() of a file there may ask a server that is dead; no block device lives there.
+# Types of filesystems with a server, which may be dead when stat(2) asks it. No block device is
+# there.
 _REMOTE = (
     "fuse",
     "nfs",
@@ -47,20 +49,20 @@ _REMOTE = (
     "autofs",
 )
 
-# What any user can mount in a user namespace (FS_USERNS_MOUNT in the kernel's sources), with any
-# words for its source; none of it is on a disk.
+# Filesystems that any user can mount in a user namespace (FS_USERNS_MOUNT in the kernel), with any
+# text as their source. None of them is on a disk.
 _ANYBODYS = (
     *("binfmt_misc", "bpf", "cgroup", "cgroup2", "devpts", "fuse", "mqueue", "overlay"),
     *("proc", "ramfs", "sysfs", "tmpfs"),
 )
-# Where the kubelet binds folders of volumes, which their users name.
+# Where the kubelet binds folders of volumes, whose names the volume's users choose.
 _SUBPATHS = "/volume-subpaths/"
 
-# linux/loop.h: struct loop_info64 begins with the device that the backing file is on, its inode,
-# and the device that it is.
+# include/uapi/linux/loop.h: struct loop_info64 begins with lo_device (the device that the backing
+# file is on), lo_inode and lo_rdevice (the device that it is).
 _LOOP_GET_STATUS64 = 0x4C05
 _LOOP_INFO = struct.Struct("=QQQ208x")
-# Seconds
+# Seconds for all loop devices together.
 _LOOP_ASKING = 5.0
 
 _UDEV = ("udevadm", "systemd-udevd")
@@ -71,10 +73,9 @@ _UDEV_UNIT = "systemd-udevd.service"
 class Opener:
     """A process that has a device open.
 
-    ``hung``: one of its threads is in D state. ``udev``: it is udev or was started by a rule of
-    udev's (kpartx, blkid), which read the start of a device at each event and then let go of it.
-    ``opens``: how many of its file descriptors are the device.
-    ``writes``: one of these was opened for writing.
+    ``hung``: one of its threads is in D state. ``udev``: it is udev, or one of its rules started it
+    (kpartx, blkid): these read the start of a device at each event, and close it. ``opens``: how
+    many of its file descriptors are the device. ``writes``: one of these was opened for writing.
     """
 
     pid: int
@@ -95,60 +96,57 @@ class Opener:
 
 
 class UsesByDevice:
-    """Mounts, swap and loop devices of the node, indexed once, so that each device is looked up and
-    not searched for.
-    """
+    """The node's mounts, swap and loop devices, indexed by block device."""
 
     def __init__(self, host: Host) -> None:
         self._by_dev: dict[str, list[Reason]] = {}
         self._by_name: dict[str, list[Reason]] = {}
-        kernel_names: dict[str, str] = {}
-
-        def name_of(source: str) -> str:
-            """Kernel name behind a device path; empty for anything else."""
-            if source.startswith("/dev/") and source not in kernel_names:
-                kernel_names[source] = host.resolve(source).rpartition("/")[2]
-            return kernel_names.get(source, "")
-
+        self._unknown: list[Reason] = []
+        self._host = host
+        self._kernel_names: dict[str, str] = {}
         with_nodes = _filesystems_with_nodes(host)
         for mount in all_mounts(host):
-            where = f"{mount.point} in the mount namespace of pid {mount.pid}"
-            # No block device has the major number 0, and a tenant may have any number of such
-            # mounts.
-            if not mount.device.startswith("0:"):
-                self._by_dev.setdefault(mount.device, []).append(
-                    Reason("in_use_mounted", f"mounted at {where}")
-                )
-            # btrfs shows a device number of its own, so the source counts too.
-            if mount.fstype.partition(".")[0] not in _ANYBODYS and name_of(mount.source):
-                self._by_name.setdefault(name_of(mount.source), []).append(
-                    Reason("in_use_mounted", f"mounted at {where}")
-                )
-            if mount.root != "/" and (mount.fstype == "devtmpfs" or mount.device in with_nodes):
-                self._by_name.setdefault(mount.root.rpartition("/")[2], []).append(
-                    Reason("in_use_mounted", f"its device node is bound at {where}")
-                )
+            self._add_mount(mount, with_nodes)
         for swap in swap_devices(host):
-            self._by_name.setdefault(name_of(swap), []).append(
+            self._by_name.setdefault(self._name_of(swap), []).append(
                 Reason("in_use_held", f"{swap} is swap")
             )
-        # A path says little: it may be one of another mount namespace, or be unmounted by now.
-        self._unknown: list[Reason] = []
+        # By device number: the path of a backing file may be one of another mount namespace, or
+        # unmounted by now.
         for loop, (devs, problem) in loop_backings(host).items():
             for dev in devs:
                 self._by_dev.setdefault(dev, []).append(Reason("in_use_held", f"behind {loop}"))
-            self._unknown += (
-                [
-                    Reason(
-                        "evidence_unreadable", f"whether {loop} stands on it is unknown: {problem}"
-                    )
-                ]
-                if problem
-                else []
+            if problem:
+                said = f"whether {loop} is on it is unknown: {problem}"
+                self._unknown.append(Reason("evidence_unreadable", said))
+
+    def _name_of(self, source: str) -> str:
+        """The kernel name of the device at a path; empty for a text that is no path in /dev."""
+        if source.startswith("/dev/") and source not in self._kernel_names:
+            self._kernel_names[source] = self._host.resolve(source).rpartition("/")[2]
+        return self._kernel_names.get(source, "")
+
+    def _add_mount(self, mount: Mount, with_nodes: set[str]) -> None:
+        """Index a mount. ``with_nodes``: devices of the filesystems that have device nodes."""
+        where = f"{mount.point} in the mount namespace of pid {mount.pid}"
+        # No block device has the major number 0, and a tenant may have any number of such mounts.
+        if not mount.device.startswith("0:"):
+            self._by_dev.setdefault(mount.device, []).append(
+                Reason("in_use_mounted", f"mounted at {where}")
+            )
+        # btrfs has an anonymous device number (see btrfs.py), so the source counts, too.
+        if mount.fstype.partition(".")[0] not in _ANYBODYS and self._name_of(mount.source):
+            self._by_name.setdefault(self._name_of(mount.source), []).append(
+                Reason("in_use_mounted", f"mounted at {where}")
+            )
+        # A container gets a device as a bind mount of its node in the host's /dev.
+        if mount.root != "/" and (mount.fstype == "devtmpfs" or mount.device in with_nodes):
+            self._by_name.setdefault(mount.root.rpartition("/")[2], []).append(
+                Reason("in_use_mounted", f"its device node is bound at {where}")
             )
 
     def of(self, devices: dict[str, str]) -> list[Reason]:
-        """What the devices (kernel name -> major:minor) are used for; one sentence each."""
+        """Why devices (kernel name -> major:minor) are in use, each reason once."""
         found = [
             use
             for name, dev in devices.items()
@@ -158,12 +156,12 @@ class UsesByDevice:
 
 
 def _filesystems_with_nodes(host: Host) -> set[str]:
-    """major:minor of each tmpfs that is the node's /dev, or from which it has bound something by
-    itself.
-
-    A driver binds devices from the /dev of its container. A tenant's tmpfs, as an emptyDir in
-    memory, may have folders of any name.
+    """major:minor of each tmpfs that may have device nodes: the node's /dev, and those from which
+    something is bound on the node.
     """
+    # A CSI driver binds devices from the /dev of its container. A tenant's tmpfs, such as an
+    # emptyDir in memory, may have folders with the names of devices, but only the kubelet binds
+    # them.
     found = each_mount(host.read("/proc/1/mountinfo") or "", "1")
     return {
         mount.device
@@ -174,15 +172,14 @@ def _filesystems_with_nodes(host: Host) -> set[str]:
 
 
 def loop_backings(host: Host) -> dict[str, tuple[tuple[str, ...], str]]:
-    """Loop device in use -> (major:minor of the device that it stands on, or that its file is on;
-    why that is not known).
-    """
+    """Loop device in use -> (major:minor of the devices below it, why these are not known)."""
     loops = [
         loop
         for loop in host.names("/sys/block")
         if host.exists(f"/sys/block/{loop}/loop/backing_file")
     ]
-    # The kernel asks the file system of the backing file, which may be dead.
+    # LOOP_GET_STATUS64 calls vfs_getattr on the backing file (drivers/block/loop.c), whose
+    # filesystem may have a dead server.
     replies = call_each(
         lambda loop: loop_devices(host.path(f"/dev/{loop}")), loops, host.deadline.cap(_LOOP_ASKING)
     )
@@ -207,16 +204,15 @@ def loop_devices(loop: str) -> list[str]:
 
 
 def parse_loop_info(info: bytes) -> list[str]:
-    """major:minor of the device that the backing file is, and of the one that it is on, from a
-    struct loop_info64.
-    """
+    """major:minor of the device that the backing file is, and of the one that it is on, if any."""
     file_is_on, _inode, file_is = _LOOP_INFO.unpack(info)
     return [f"{os.major(dev)}:{os.minor(dev)}" for dev in (file_is, file_is_on) if dev]
 
 
 def openers(host: Host, devs: set[str]) -> dict[str, list[Opener]]:
-    """Processes that have one of the devices (major:minor, with a ``c`` before it for character
-    devices) open, by device.
+    """By device, the processes that have it open. Raises StorageOpsError.
+
+    ``devs``: major:minor, with a ``c`` in front for character devices.
     """
     reply = host.bounded(lambda: scan_open_files(host.path("/proc"), devs))
     if reply.problem:
@@ -227,10 +223,7 @@ def openers(host: Host, devs: set[str]) -> dict[str, list[Opener]]:
 
 
 def scan_open_files(proc: str, devs: set[str]) -> dict[str, list[dict[str, Any]]]:
-    """Read every /proc/PID/fd; returns major:minor -> fields of ``Opener``.
-
-    May block: call it in a child.
-    """
+    """By device, the fields of ``Opener`` for each process. Call it in a child, as it may block."""
     found: dict[str, list[dict[str, Any]]] = {dev: [] for dev in devs}
     remote_by_root: dict[tuple[str, str], set[str]] = {}
     for pid in filter(str.isdigit, os.listdir(proc)):
@@ -249,12 +242,13 @@ def scan_open_files(proc: str, devs: set[str]) -> dict[str, list[dict[str, Any]]
                 writes = any(_writes(base, fd) for fd in opened[dev])
                 found[dev].append({**opener, "opens": len(opened[dev]), "writes": writes})
         except (FileNotFoundError, ProcessLookupError):
-            continue  # it ended, and so no longer has anything open
+            # It has ended, and so has nothing open.
+            continue
     return found
 
 
 def _device(base: str, fd: str, remote_by_root: dict[tuple[str, str], set[str]]) -> str:
-    """major:minor of the device behind a file descriptor, with a ``c`` before it for a character
+    """major:minor of the device that a file descriptor is, with a ``c`` in front for a character
     device; empty for anything else.
     """
     try:
@@ -267,7 +261,8 @@ def _device(base: str, fd: str, remote_by_root: dict[tuple[str, str], set[str]])
     except PermissionError:
         raise
     except OSError:
-        return ""  # closed meanwhile
+        # Closed meanwhile.
+        return ""
     kind = "" if stat.S_ISBLK(status.st_mode) else "c" if stat.S_ISCHR(status.st_mode) else None
     return "" if kind is None else f"{kind}{os.major(status.st_rdev)}:{os.minor(status.st_rdev)}"
 
@@ -282,7 +277,8 @@ def _writes(base: str, fd: str) -> bool:
 
 
 def _is_remote(base: str, fd: str, remote_by_root: dict[tuple[str, str], set[str]]) -> bool:
-    # What mountinfo shows depends on the root of the process, too.
+    # By the mount that the file is in, without stat(2). mountinfo also depends on the process's
+    # root.
     view = (os.readlink(f"{base}/ns/mnt"), os.readlink(f"{base}/root"))
     if view not in remote_by_root:
         lines = [line.split(" ") for line in _text(f"{base}/mountinfo").split("\n")]
@@ -300,18 +296,17 @@ def _is_remote(base: str, fd: str, remote_by_root: dict[tuple[str, str], set[str
 
 
 def _udev(base: str) -> bool:
-    """udev itself, or, by its control group, what udev has started."""
+    """Whether a process is udev, or was started by it, as its control group shows."""
     if os.readlink(f"{base}/exe").rpartition("/")[2] in _UDEV:
         return True
     return any(_UDEV_UNIT in line.split("/") for line in _text(f"{base}/cgroup").splitlines())
 
 
 def _hung(base: str) -> bool:
-    """A thread of the process is in D state (proc_pid_stat(5): the state follows the command in
-    brackets).
-    """
+    """Whether a thread of the process is in D state."""
+    # The state follows the command in brackets (proc_pid_stat(5)); threads come and go meanwhile.
     for task in os.listdir(f"{base}/task"):
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # threads come and go
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             if _text(f"{base}/task/{task}/stat").rpartition(") ")[2].startswith("D"):
                 return True
     return False
@@ -323,12 +318,10 @@ def _text(path: str) -> str:
 
 
 def exclusive_open(host: Host, name: str) -> list[Reason]:
-    """Why a device cannot be claimed for oneself: another has claimed it, or no answer in time;
-    empty if it can.
-
-    The kernel checks for another exclusive holder before anything else, so any error but EBUSY
-    means that there is none.
-    """
+    """Why a device cannot be claimed exclusively; empty if it can."""
+    # O_EXCL on a block device without O_CREAT claims it (open(2)). The kernel checks for another
+    # holder first (block/bdev.c bd_prepare_to_claim), so any error but EBUSY means that there is
+    # none.
 
     def claiming() -> bool:
         try:

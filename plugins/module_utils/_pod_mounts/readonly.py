@@ -5,7 +5,7 @@
 # This module util is private to the collection, and may change at any time.
 
 """What is below a filesystem that turned read-only: its block device, the paths to it, and what the
-kernel has said of both.
+kernel has logged about both.
 """
 
 from __future__ import annotations
@@ -30,17 +30,19 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.multipath import Daemon
 
-# Whatever the size of the device's blocks is, this is whole ones.
+# Bytes. A direct read must be whole blocks of the device (open(2), O_DIRECT); this is, for all
+# sizes.
 _READ_BYTES = 4096
-# A record of the kernel's log is never longer.
+# Bytes. No record of /dev/kmsg is longer (include/linux/printk.h CONSOLE_EXT_LOG_MAX).
 _RECORD_BYTES = 8192
 _KEPT_LINES = 5
 _EXT4 = ("errors_count", "first_error_time", "last_error_time")
 # fs/btrfs/messages.c; since Linux 5.18 with the filesystem's state. It names one of its devices.
 _BTRFS = r"\(device (?P<name>[^\s():]+)(?:: state \w+)?\)"
 
-# In the kernel's words: it gave up. Of ext4 some kernels tell it nowhere else, as the 6.1 of Debian
-# 12: mountinfo still says rw.
+# The kernel's messages when it gives a filesystem up (fs/ext4/super.c ext4_handle_error,
+# fs/jbd2/journal.c, fs/xfs/xfs_fsops.c xfs_do_force_shutdown, fs/btrfs/messages.c). For ext4 some
+# kernels show it nowhere else, as the 6.1 of Debian 12: mountinfo still says rw.
 _ERRORS = (
     re.compile(
         r"EXT4-fs \((?P<name>[^()]+)\): (?:Remounting filesystem read-only|shut down requested)"
@@ -53,9 +55,9 @@ _ERRORS = (
     re.compile(rf"BTRFS \w+ {_BTRFS}: forced readonly"),
     re.compile(rf"BTRFS:? error {_BTRFS} in \w+:\d+: errno=-"),
 )
-# It was mounted, remounted or unmounted: nothing said before is of what is mounted now. A btrfs
-# that gave up cannot be remounted (fs/btrfs/super.c, btrfs_remount). What it says when it is
-# mounted depends on the kernel (fs/btrfs/disk-io.c, open_ctree).
+# The messages of a mount, remount or unmount: what was logged before is not about the current
+# mount. A btrfs that gave up cannot be remounted (fs/btrfs/super.c btrfs_remount). What it logs
+# when it is mounted depends on the kernel (fs/btrfs/disk-io.c open_ctree).
 _MOUNTS = (
     re.compile(
         r"EXT4-fs \((?P<name>[^()]+)\): (?:mounted filesystem|unmounting filesystem|re-mounted)"
@@ -72,11 +74,11 @@ Names = Mapping[str, Iterable[str]]
 
 @dataclass(frozen=True)
 class Backing:
-    """The block device of a filesystem; of btrfs it may be several.
+    """The block device of a filesystem; a btrfs may have several.
 
-    ``name``: the kernel's, empty if it is gone. ``read_only``: the device itself is. ``errors``:
-    what ext4 or btrfs counts, by name. ``paths``: each with its state. ``obstacles``: why it cannot
-    be used now.
+    ``name``: the kernel's names, empty if the device is gone. ``read_only``: the device itself is.
+    ``errors``: counters of ext4 or btrfs, by name. ``paths``: each with its state. ``obstacles``:
+    why the device cannot be used now.
     """
 
     name: str
@@ -89,8 +91,8 @@ class Backing:
 def read_names(host: Host, points: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
     """Filesystem (major:minor) -> the kernel's names of its block devices.
 
-    None if they are gone, or nothing tells which they are.
-    ``points``: filesystem -> a mount point where it can be asked; empty if there is none.
+    Empty if they are gone, or if it cannot be told which they are.
+    ``points``: filesystem -> a mount point at which it can be asked; empty if there is none.
     """
     askable = {device: point for device, point in points.items() if point and _is_anonymous(device)}
     told = btrfs.read_devices(host, askable)
@@ -99,17 +101,20 @@ def read_names(host: Host, points: Mapping[str, str]) -> dict[str, tuple[str, ..
 
 
 def _is_anonymous(device: str) -> bool:
-    """The number is no device's (fs/super.c, get_anon_bdev): it lies on several, or on none."""
+    """Whether a filesystem has no device number, since it is on several block devices or on none
+    (fs/super.c get_anon_bdev).
+    """
     return device.startswith("0:")
 
 
 def _named(host: Host, device: str) -> tuple[str, ...]:
+    # A removed device leaves its number in mountinfo, but not here.
     path = f"/sys/dev/block/{device}"
     return (host.resolve(path).rpartition("/")[2],) if host.exists(path) else ()
 
 
 def read_logs(host: Host, names: Names) -> dict[str, tuple[str, ...]]:
-    """Filesystem -> what the kernel has said when it gave it up, newest last, if it has.
+    """Filesystem -> the lines in which the kernel gave it up, newest last; those that it gave up.
 
     ``names``: filesystem -> the kernel's names of its block devices.
     """
@@ -119,13 +124,14 @@ def read_logs(host: Host, names: Names) -> dict[str, tuple[str, ...]]:
 
 
 def read_backings(host: Host, names: Names, timeout: float) -> dict[str, Backing]:
-    """Look at the block devices of filesystems.
+    """Filesystem -> its block devices, and whether they can be read and written.
 
     ``names``: as of read_logs. ``timeout``: seconds for a direct read of each.
     """
     if not names:
         return {}
     reached = block.transports(host)
+    # Read once for all filesystems, since many of them share the same paths.
     disks, dm = block.disks(host, reached), block.dm_devices(host)
     daemon = (
         multipath.ask_daemon(host)
@@ -134,13 +140,16 @@ def read_backings(host: Host, names: Names, timeout: float) -> dict[str, Backing
     )
 
     def look(name: str) -> Backing:
+        # From the filesystem's device down to the disks, through LVM, dm-crypt and the like.
         paths, obstacles = paths_below(host, name, disks, dm, daemon)
         return Backing(
             name,
+            # Set by the kernel, or by blockdev --setro; the array's own protection shows only in
+            # MODE SENSE.
             host.read(f"/sys/class/block/{name}/ro") == "1",
             _counted_errors(host, name),
             tuple(paths),
-            # A read of what is known not to answer would only hang.
+            # A read from a device that is known not to answer would only hang.
             tuple(obstacles or _unreadable(host, name, timeout) or _protected(host, name, timeout)),
         )
 
@@ -154,13 +163,14 @@ def joined(device: str, found: list[Backing]) -> Backing:
         gone = Reason("device_unusable", f"its device {device} is gone from the kernel")
         unknown = Reason(
             "device_unusable",
-            f"which block devices it lies on cannot be told: {device} is no device's number",
+            f"which block devices it is on cannot be told: {device} is no number of a device",
         )
+        # Nothing to read from, so it can neither be proven nor repaired.
         return Backing("", obstacles=(unknown if _is_anonymous(device) else gone,))
     return Backing(
         " ".join(backing.name for backing in found),
         any(backing.read_only for backing in found),
-        # What btrfs counts is of all of its devices.
+        # btrfs counts for all its devices together.
         found[0].errors,
         tuple(path for backing in found for path in backing.paths),
         tuple(obstacle for backing in found for obstacle in backing.obstacles),
@@ -169,6 +179,7 @@ def joined(device: str, found: list[Backing]) -> Backing:
 
 def _counted_errors(host: Host, name: str) -> dict[str, str]:
     read = {key: host.read(f"/sys/fs/ext4/{name}/{key}") for key in _EXT4}
+    # The folder exists only for ext4 filesystems that are mounted.
     counted = {key: value for key, value in read.items() if value is not None}
     return counted or btrfs.counted_errors(host, name)
 
@@ -181,7 +192,7 @@ def paths_below(
     daemon: Daemon,
 ) -> tuple[list[str], list[Reason]]:
     """(every path from a block device down to its disks, with its state; why it cannot be relied
-    on, in sentences).
+    on).
     """
     paths: list[str] = []
     bad: list[Reason] = []
@@ -191,32 +202,49 @@ def paths_below(
         if current in seen:
             continue
         seen.add(current)
+        # A partition has no "slaves"; its disk is the folder above it in sysfs.
         if host.exists(f"/sys/class/block/{current}/partition"):
             waiting.append(host.resolve(f"/sys/class/block/{current}").split("/")[-2])
+        # A node of the tree is a device-mapper device, a disk, a partition, or none of these (md,
+        # loop).
         device, disk = dm.get(current), disks.get(current)
         if device is not None and device.is_multipath:
-            said = daemon.paths.get(device.wwid, {})
-            for path in device.slaves:
-                known = said.get(path, "not known to multipathd")
-                paths.append(f"{device.name}: {path} {known}")
-                if not known.endswith(("active ready", "active ghost")):
-                    bad.append(Reason("transport_outage", f"a path is down: {paths[-1]}"))
-            if not device.slaves:
-                bad.append(Reason("transport_outage", f"{device.name} has no path left"))
-            if daemon.problem:
-                bad.append(Reason("multipathd_unusable", daemon.problem))
+            _look_at_map(device, daemon, paths, bad)
         if device is not None and device.suspended:
-            changing = f"{device.name} is suspended: somebody is changing it"
+            changing = f"{device.name} is suspended, so another process is changing it"
             bad.append(Reason("device_changing", changing))
         if disk is not None:
-            state = f"{disk.name}: {disk.state}" + (
-                f", {disk.transport.describe()}" if disk.transport else ""
-            )
-            paths.append(state)
-            if disk.state != "running" or (disk.transport is not None and not disk.transport.up):
-                bad.append(Reason("transport_outage", f"a path is down: {state}"))
+            _look_at_disk(disk, paths, bad)
         waiting += host.names(f"/sys/class/block/{current}/slaves")
     return paths, bad
+
+
+def _look_at_map(
+    device: block.DmDevice, daemon: Daemon, paths: list[str], bad: list[Reason]
+) -> None:
+    """Add the paths of a multipath map, and what is wrong with it."""
+    said = daemon.paths.get(device.wwid, {})
+    for path in device.slaves:
+        known = said.get(path, "not known to multipathd")
+        paths.append(f"{device.name}: {path} {known}")
+        # "ghost" is a passive path that is up (multipath-tools, libmultipath/checkers.h
+        # PATH_GHOST).
+        if not known.endswith(("active ready", "active ghost")):
+            bad.append(Reason("transport_outage", f"a path is down: {paths[-1]}"))
+    if not device.slaves:
+        bad.append(Reason("transport_outage", f"{device.name} has no path left"))
+    if daemon.problem:
+        bad.append(Reason("multipathd_unusable", daemon.problem))
+
+
+def _look_at_disk(disk: block.Disk, paths: list[str], bad: list[Reason]) -> None:
+    """Add a disk with its state, and whether it can be reached."""
+    state = f"{disk.name}: {disk.state}" + (
+        f", {disk.transport.describe()}" if disk.transport else ""
+    )
+    paths.append(state)
+    if disk.state != "running" or (disk.transport is not None and not disk.transport.up):
+        bad.append(Reason("transport_outage", f"a path is down: {state}"))
 
 
 def _unreadable(host: Host, name: str, timeout: float) -> list[Reason]:
@@ -227,9 +255,10 @@ def _unreadable(host: Host, name: str, timeout: float) -> list[Reason]:
             host.path(f"/dev/{name}"), os.O_RDONLY | os.O_DIRECT | os.O_NONBLOCK | os.O_CLOEXEC
         )
         try:
-            # Aligned, as a direct read has to be.
+            # A mapping is aligned to a page, as the buffer of a direct read has to be.
             with mmap.mmap(-1, _READ_BYTES) as page:
-                # A write that failed while the paths were down is told to the first who reads.
+                # An earlier failed write may be reported to the first reader, so only the second
+                # read counts.
                 with contextlib.suppress(OSError):
                     os.preadv(descriptor, [page], 0)
                 return (
@@ -252,26 +281,30 @@ def _protected(host: Host, name: str, timeout: float) -> list[Reason]:
         lambda: scsi.write_protected(host.path(f"/dev/{name}"), timeout), timeout + 1
     )
     if reply.value:
-        said = f"{name} cannot be written: the array has it write-protected: lift that first"
+        # The kernel's own flag is not enough, see write_protected() in _node/scsi.py.
+        said = f"{name} cannot be written: the array has it write-protected. Lift that first"
         return [Reason("device_read_only", said)]
     unread = f"{name} cannot be written: {reply.problem}"
     return [Reason("device_unusable", unread)] if reply.problem else []
 
 
 def _kernel_log(host: Host) -> list[str]:
-    """The kernel's messages that are still in its buffer, oldest first, each with its second since
+    """The kernel's messages that are still in its buffer, oldest first, each with the seconds since
     boot.
     """
 
     def reading() -> list[str]:
         lines: list[str] = []
+        # Each reader of /dev/kmsg gets all records that are still in the buffer.
         log = os.open(host.path("/dev/kmsg"), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             while True:
                 try:
                     record = os.read(log, _RECORD_BYTES).decode("utf-8", "replace")
                 except BrokenPipeError:
-                    continue  # what was next has been overwritten meanwhile
+                    # EPIPE: the next record was overwritten meanwhile
+                    # (Documentation/ABI/testing/dev-kmsg).
+                    continue
                 except BlockingIOError:
                     return lines
                 lines += kernel_line(record)
@@ -286,13 +319,11 @@ def _kernel_log(host: Host) -> list[str]:
 
 
 def kernel_line(record: str) -> list[str]:
-    """The line of a record of /dev/kmsg with its second since boot; none of what a process wrote
-    there.
-
-    "priority,number,microseconds,flags;message", then lines with keys that begin with a blank. The
-    priority has the facility above its three lowest bits, 0 for the kernel; whoever else claims
-    that becomes 1 (kernel/printk/printk.c, devkmsg_write).
-    """
+    """The line of a record of /dev/kmsg with the seconds since boot; none if a process wrote it."""
+    # "priority,number,microseconds,flags;message", then lines of keys that begin with a blank
+    # (Documentation/ABI/testing/dev-kmsg). The facility is above the three lowest bits of the
+    # priority, and 0 for the kernel; a process that claims 0 gets 1 (kernel/printk/printk.c
+    # devkmsg_write).
     head, _semicolon, message = record.partition("\n")[0].partition(";")
     with contextlib.suppress(IndexError, ValueError):
         priority, _number, microseconds = head.split(",")[:3]
@@ -302,9 +333,11 @@ def kernel_line(record: str) -> list[str]:
 
 
 def since_mounted(log: Iterable[str], *names: str) -> list[str]:
-    """The last lines since it was mounted in which the kernel gave up what is on these devices."""
+    """The last lines in which the kernel gave up what is on these devices, since it was mounted."""
     found: list[str] = []
     for line in log:
+        # The device names of removed disks are given to new ones, so older lines may be about
+        # others.
         if _is_of(_MOUNTS, line, names):
             found = []
         elif _is_of(_ERRORS, line, names):
@@ -313,7 +346,7 @@ def since_mounted(log: Iterable[str], *names: str) -> list[str]:
 
 
 def _is_of(forms: Iterable[re.Pattern[str]], line: str, names: Iterable[str]) -> bool:
-    # A message begins so. Within one may stand what a tenant has written, as the name of the
-    # program that crashed (arch/x86/mm/fault.c, show_signal_msg; mm/memory.c, print_vma_addr).
+    # Only the beginning counts. Further on there may be text of a tenant, such as the name of a
+    # program that crashed (arch/x86/mm/fault.c show_signal_msg; mm/memory.c print_vma_addr).
     message = line.partition("] ")[2]
     return any(match["name"] in names for form in forms for match in [form.match(message)] if match)

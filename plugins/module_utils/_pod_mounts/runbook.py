@@ -5,7 +5,7 @@
 # This module util is private to the collection, and may change at any time.
 
 """Mounts of pods that are not their volume, and volumes that turned read-only: reads the node,
-carries out what pod_mounts_plan decides.
+carries out the plan.
 """
 
 from __future__ import annotations
@@ -42,15 +42,23 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.options import PUBLISH
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.unmount import unmount
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts import plan as pure
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.plan import (
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts import stacks
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.model import (
     LayerSubject,
     Options,
     State,
+    show,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.readonly import (
     read_backings,
     read_logs,
     read_names,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.stacks import (
+    is_fuse,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.wrong_mounts import (
+    judge_stack,
 )
 
 OPTIONS_SPEC = PUBLISH.merge(
@@ -65,12 +73,13 @@ OPTIONS_SPEC = PUBLISH.merge(
 
 
 def pod_mount_options(params: dict[str, Any]) -> Options:
-    """Options of PodMounts, checked.
+    """The options of PodMounts, checked. Raises BadOption.
 
-    Modules that only report lack the scope and the risks, and get their defaults.
+    Modules that only report lack the scope and the accepted risks, and get their defaults.
     """
     for name, least in (("probe_timeout", 0.1), ("max_repairs", 0)):
-        if not params.get(name, least) >= least:  # not a number is neither
+        # Written so that NaN, which compares as false, is refused, too.
+        if not params.get(name, least) >= least:
             raise BadOption(f"{name} is {params[name]:g}; give at least {least:g}")
     given = {
         "max_repairs": 1_000_000,
@@ -82,13 +91,17 @@ def pod_mount_options(params: dict[str, Any]) -> Options:
         )
         if not all(given[name]):
             raise BadOption(f"{name} has an empty name; leave the option out to look at everything")
-    for driver, place in given.get("publish_from", {}).items():
+    _require_places(given.get("publish_from", {}))
+    return Options(**given)
+
+
+def _require_places(publish_from: dict[str, str]) -> None:
+    for driver, place in publish_from.items():
         if place not in (drivers.STAGING, drivers.ELSEWHERE):
             raise BadOption(
                 f"publish_from has {place!r} for {driver}: give {drivers.STAGING}, if the mounts "
                 f"of pods are binds of its staging mount, or {drivers.ELSEWHERE}"
             )
-    return Options(**given)
 
 
 class PodMounts:
@@ -99,24 +112,27 @@ class PodMounts:
         self._options = options
 
     def gather(self) -> State:
-        """Compare mounts, and ask each filesystem once; where something is wrong, find out what it
-        stands on and who uses it.
+        """Compare mounts, and probe each filesystem once. Where something is wrong, find its block
+        devices and its users.
         """
         self._host.require_root()
         processes.require_host_namespace(self._host)
         root = kubelet.find_root(self._host, self._options.kubelet_root)
+        # No node of a cluster: there is nothing that could be wrong.
         if not root:
             return State(self._host.name, "", read_table(self._host, "self"), {})
         self._options = replace(
             self._options, paths=tuple(self._resolved(path, root) for path in self._options.paths)
         )
         state = self._mounts(root)
-        devices = [filesystem.device for filesystem in pure.filesystems(state)]
-        names = read_names(self._host, {each: pure.point_of(state, each) for each in devices})
+        devices = [filesystem.device for filesystem in stacks.filesystems(state)]
+        # Needed for the log, which names devices and not mount points.
+        names = read_names(self._host, {each: stacks.point_of(state, each) for each in devices})
         state = replace(state, answers=self._ask(state), logs=read_logs(self._host, names))
-        if pure.suspicious_stacks(state):
+        # Reading all processes is the most expensive part, so a healthy node is spared it.
+        if stacks.suspicious_stacks(state):
             state = self._users(state)
-        turned = [filesystem.device for filesystem in pure.suspicious_filesystems(state)]
+        turned = [filesystem.device for filesystem in stacks.suspicious_filesystems(state)]
         if turned:
             state = state if state.elsewhere else self._users(state)
             below = {device: names[device] for device in turned}
@@ -125,11 +141,11 @@ class PodMounts:
         return state
 
     def plan(self, state: State) -> Plan:
-        """Decide."""
+        """Decide, from what was gathered."""
         return pure.plan(state, self._options)
 
     def healthy(self, state: State) -> str:
-        """Counts of what was looked at, and the scope if there was one."""
+        """What a run says that finds nothing; with the scope, if there was one."""
         options = self._options
         if not state.root:
             return f"there is no {options.kubelet_root}, and so no pod mount"
@@ -141,14 +157,15 @@ class PodMounts:
         within = f" within the scope ({'; '.join(scope)})" if scope else ""
         counts = (
             f"{len(state.places(kubelet.PUBLISH))} pod mounts and "
-            f"{len(pure.filesystems(state))} volume filesystems"
+            f"{len(stacks.filesystems(state))} volume filesystems"
         )
         return f"{counts} looked at, none wrong or read-only by error{within}"
 
     def _resolved(self, path: str, root: str) -> str:
-        """A path that the user gave, as mountinfo has it."""
+        """A given path as mountinfo writes it: the kubelet's folder may be given as a link."""
         given = self._options.kubelet_root.rstrip("/")
         real = f"{root}{path[len(given) :]}" if path.startswith(f"{given}/") else path
+        # A mistyped path must not look like a healthy one.
         if kubelet.classify(real, root) is None:
             raise BadOption(
                 f"{path!r} is no mount point that the kubelet makes in {root}: name one as the "
@@ -157,7 +174,7 @@ class PodMounts:
         return real
 
     def _mounts(self, root: str) -> State:
-        """Mounts, and what the kubelet noted of them."""
+        """The node's mounts, and the kubelet's notes of them."""
         host = self._host
         state = State(host.name, root, read_table(host, "self"), {})
         places = state.places(kubelet.PUBLISH)
@@ -171,16 +188,17 @@ class PodMounts:
         )
 
     def _ask(self, state: State) -> dict[str, probes.Answer]:
-        """Ask every volume's filesystem, and of the FUSE mounts those that do not look right."""
-        devices = [filesystem.device for filesystem in pure.filesystems(state)]
+        """Probe every volume's filesystem, and the FUSE mounts in stacks that are not fine."""
+        devices = [filesystem.device for filesystem in stacks.filesystems(state)]
         devices += [
             layer.device
-            for stack in pure.stacks(state)
+            for stack in stacks.pod_stacks(state)
             if not stack.fine
             for layer in stack.layers
-            if pure.is_fuse(layer)
+            if is_fuse(layer)
         ]
-        points = {device: pure.point_of(state, device) for device in dict.fromkeys(devices)}
+        points = {device: stacks.point_of(state, device) for device in dict.fromkeys(devices)}
+        # Where other mounts cover it everywhere, it cannot be probed by a path.
         points = {device: point for device, point in points.items() if point}
         return dict(
             zip(
@@ -192,13 +210,13 @@ class PodMounts:
         )
 
     def _users(self, state: State) -> State:
-        """Who could be inside of a mount."""
+        """The state with all processes, and the mounts of other namespaces that they may use."""
         ours = {mount.id for mount in state.table.mounts}
-        # Only copies of what the kubelet has mounted say anything; a tenant may have any number of
-        # others.
+        # Only copies of the kubelet's mounts matter; a tenant may have any number of others.
         devices = {
             mount.device for mount in state.table.mounts if mount.point.startswith(f"{state.root}/")
         }
+        # A mount of the node has the same ID in no other namespace.
         elsewhere = tuple(
             mount
             for mount in all_mounts(self._host)
@@ -210,90 +228,107 @@ class PodMounts:
     # apply
 
     def apply(self, action: Action) -> None:
-        """Take one layer off, after looking once more at the whole stack and at who uses it."""
+        """Unmount one layer, after one more look at the whole stack and at its users."""
         subject: LayerSubject = action.subject
         mount, planned = subject.mount, [_key(layer) for layer in subject.layers]
         state = self._fresh(mount.point)
         layers = [_key(layer) for layer in state.table.layers(mount.point)]
-        # Others may have gone with one that had come together with them, on shared mounts; verify
-        # sees that what must stay is there.
+        # On shared mounts, several layers may have gone with the previous one, with which they
+        # came. verify() sees to it that what must stay is there.
         if layers != [
             layer for layer in planned[: planned.index(_key(mount)) + 1] if layer in layers
         ]:
             raise NotStarted(f"what is mounted at {mount.point} has changed meanwhile")
         if _key(mount) not in layers:
             return
-        stack = next(
-            (stack for stack in pure.suspicious_stacks(state) if stack.place.point == mount.point),
-            None,
-        )
-        finding = pure.judge_stack(state, stack) if stack else None
-        if finding is None or not finding.repair or finding.repair[0].subject.mount.id != mount.id:
-            raise NotStarted(
-                f"{mount.point} is no longer to be repaired: "
-                f"{finding.reason if finding else 'it is as it should be'}",
-                finding.code if finding else "",
-            )
+        self._require_repair(state, mount)
         try:
             unmount(self._host, mount, state.root)
         except NotStarted:
             raise
         except ActionFailed as error:
-            # The kernel knows users that /proc does not name.
+            # The kernel knows users that /proc does not name, and then umount2 returns EBUSY.
             if mount.id in [
                 layer.id for layer in read_table(self._host, "self").layers(mount.point)
             ]:
                 raise NotStarted(str(error), error.code) from error
             raise
 
+    def _require_repair(self, state: State, mount: Mount) -> None:
+        """Judged again, the layer must still be the next to be unmounted. Raises NotStarted."""
+        stack = next(
+            (
+                stack
+                for stack in stacks.suspicious_stacks(state)
+                if stack.place.point == mount.point
+            ),
+            None,
+        )
+        finding = judge_stack(state, stack) if stack else None
+        if finding is None or not finding.repair or finding.repair[0].subject.mount.id != mount.id:
+            raise NotStarted(
+                f"{mount.point} is no longer to be repaired: "
+                f"{finding.reason if finding else 'it is as it should be'}",
+                finding.code if finding else "",
+            )
+
     def undo(self, action: Action) -> None:
-        """Nothing: each layer that went was not the volume, or was there twice."""
+        """Nothing to take back: each removed layer was not the volume, or was there twice."""
 
     def _fresh(self, point: str) -> State:
-        """The node now, as far as one mount point goes."""
+        """The node's current state, as far as one mount point needs it."""
         root = kubelet.resolve_root(self._host, self._options.kubelet_root)
         state = self._mounts(root)
         layers = state.table.layers(point)
-        if any(pure.is_fuse(layer) for layer in layers):
+        # Only then the answer matters: a dead one is left to the repair of FUSE mounts.
+        if any(is_fuse(layer) for layer in layers):
             state = replace(state, answers=self._ask(state))
         return self._users(state)
 
     # verify
 
     def verify(self, finding: Finding) -> list[str]:
-        """What proves that the wrong layers are gone, and nothing else is."""
+        """What proves that the wrong layers are gone, and nothing else."""
         point = finding.name
+        # What was planned, compared with what is there now.
         gone: list[Mount] = [action.subject.mount for action in finding.repair]
         kept = [mount for mount in finding.repair[0].subject.layers if mount not in gone]
+        # The node's own namespace, which require_host_namespace() has checked.
         table = read_table(self._host, "self")
-        there = {_key(mount) for mount in table.mounts}
-        doubts = [f"mount {mount.id} is still there" for mount in gone if _key(mount) in there]
-        doubts += [f"mount {mount.id} is gone, too" for mount in kept if _key(mount) not in there]
-        doubts += [
-            f"the staging mount at {staged['point']} is gone"
-            for staged in finding.evidence["staging"]
-            if not _staged(table, staged)
-        ]
+        doubts = _doubts(finding, table, gone, kept)
         layers = table.layers(point)
         if [_key(layer) for layer in layers] != [_key(mount) for mount in kept]:
-            doubts.append(f"{len(layers)} mounts lie there, not {len(kept)}")
+            doubts.append(f"{len(layers)} mounts are there, not {len(kept)}")
         if doubts:
             raise StorageOpsError(
                 f"the repair of {point} is not proven: {'; '.join(doubts)}", code="repair_unproven"
             )
         proof = [
-            f"mount {mount.id} of {pure.show(mount.source)} ({mount.device}) is gone from {point}"
+            f"mount {mount.id} of {show(mount.source)} ({mount.device}) is gone from {point}"
             for mount in gone
         ]
         return proof + [f"the pod's mount is {mount.device}, the volume" for mount in kept]
 
 
+def _doubts(finding: Finding, table: MountTable, gone: list[Mount], kept: list[Mount]) -> list[str]:
+    """Mounts that are there and should not be, or the other way round."""
+    there = {_key(mount) for mount in table.mounts}
+    doubts = [f"mount {mount.id} is still there" for mount in gone if _key(mount) in there]
+    doubts += [f"mount {mount.id} is gone, too" for mount in kept if _key(mount) not in there]
+    return doubts + [
+        f"the staging mount at {staged['point']} is gone"
+        for staged in finding.evidence["staging"]
+        if not _staged(table, staged)
+    ]
+
+
 def _key(mount: Mount) -> tuple[int, str, str, str]:
-    """What stays of a mount when others on the same point come and go."""
+    """What identifies a mount while others at the same point come and go."""
     return mount.id, mount.device, mount.root, mount.point
 
 
 def _staged(table: MountTable, staged: dict[str, Any]) -> bool:
+    # By ID and device: another mount at the staging point would be another volume's.
     return any(
         (mount.id, mount.device) == (staged["mount"], staged["device"])
         for mount in table.layers(staged["point"])

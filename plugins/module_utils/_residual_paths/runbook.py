@@ -4,8 +4,8 @@
 
 # This module util is private to the collection, and may change at any time.
 
-"""Residual multipath maps and SCSI disks: reads the node, carries out what residual_plan decides,
-and proves it.
+"""Residual multipath maps and SCSI disks: reads the node, carries out the plan, and proves the
+result.
 """
 
 from __future__ import annotations
@@ -45,9 +45,20 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host im
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.scsi import Answer
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths import (
+    judging,
+    scans,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths import (
     plan as pure,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths.plan import (
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths.actions import (
+    removed_paths,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths.cases import (
+    judge_map,
+    judge_plain_disk,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths.model import (
     MapSubject,
     Observation,
     Options,
@@ -57,24 +68,24 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_pat
     TargetSubject,
 )
 
-# How long (seconds) the kernel, udev and multipathd get to follow a change before it counts as
-# failed.
+# Seconds that the kernel, udev and multipathd get to follow a change before it counts as failed.
 _SETTLE = 15.0
-# A reader freed by disabling queueing ends within a second; one that is still there after this
-# (seconds) is not going to.
+# Seconds. A reader that disabling queueing has freed ends within one; one that is still there after
+# this will not end.
 _READERS_END = 10.0
-# A map is not begun with less time left: disabling queueing, flushing and proving must fit.
+# The repair of a map is not begun with less time left: disabling queueing, flushing and proving
+# have to fit.
 _MAP_SECONDS = 2 * _SETTLE + _READERS_END
-# The same for a path: deleting, and the scan that may have to follow.
+# The same for a path: deleting it, and the scan that may have to follow.
 _PATH_SECONDS = 2 * _SETTLE
-# And for each further map or path that goes with the first one.
+# What each further map or path of the same repair adds.
 _MORE_SECONDS = 2.0
 
 
 def residual_options(params: dict[str, Any]) -> Options:
-    """Options of ResidualPaths, checked.
+    """The options of ResidualPaths, checked. Raises BadOption.
 
-    Modules that only report lack the risks, and get their defaults.
+    Modules that only report lack the accepted risks, which then are off.
     """
     for name, least in (
         ("observations", 1),
@@ -82,8 +93,10 @@ def residual_options(params: dict[str, Any]) -> Options:
         ("probe_timeout", 0.1),
         ("max_repairs", 0),
     ):
-        if not params.get(name, least) >= least:  # not a number is neither
+        # Written so that NaN, which compares as false, is refused, too.
+        if not params.get(name, least) >= least:
             raise BadOption(f"{name} is {params[name]:g}; give at least {least:g}")
+    # An empty name would match nothing, and the run would look successful.
     empty = [name for name in ("maps", "wwids") if any(not item.strip() for item in params[name])]
     if empty:
         raise BadOption(f"{empty[0]} has an empty name; leave the option out to look at everything")
@@ -99,7 +112,7 @@ def residual_options(params: dict[str, Any]) -> Options:
 
 
 def _spelled(wwid: str) -> str:
-    """A WWID as multipath spells it: those that are a number (NAA, EUI-64) in small letters."""
+    """A WWID as multipath spells it: those that are a number (NAA, EUI-64) in lower case."""
     return wwid.lower() if wwid[:1] in ("2", "3") else wwid
 
 
@@ -109,35 +122,38 @@ class ResidualPaths:
     def __init__(self, host: Host, options: Options) -> None:
         self._host = host
         self._options = options
-        # What was planned, and what of it was looked at again, right before its first action.
+        # What was planned, and which findings were checked again right before their first action.
         self._planned_from = State(host.name, ())
         self._findings: list[Finding] = []
         self._rechecked: set[int] = set()
         self._proven = 0
 
     def gather(self) -> State:
-        """Ask every disk once; where something is wrong, find out who uses it.
+        """Ask every disk once; where something is wrong, observe it further and find its users.
 
-        It is observed further only where that may decide something.
+        Further observations are made only if they may decide something.
         """
         self._host.require_root()
         processes.require_host_namespace(self._host)
+        # As in a container without sysfs, where all would look healthy.
         if not self._host.exists("/sys/block"):
             raise StorageOpsError(
-                "there is no /sys here, so no disk would be seen: connect to the node itself (ssh, "
-                "no container)",
+                "there is no /sys here, so no disk would be seen: connect to the node itself (by "
+                "ssh, not in a container)",
                 code="privileges_missing",
             )
         observations = [self._observe(None)]
+        # As in a container whose device cgroup allows no disk: open(2) returns EPERM.
         denied = [name for name, answer in observations[0].answers.items() if answer.denied]
         if denied:
             raise StorageOpsError(
-                f"{', '.join(denied[:3])} may not be asked: run as root, with all of its "
+                f"{', '.join(denied[:3])} could not be asked: run as root, with all of its "
                 "capabilities",
                 code="privileges_missing",
             )
-        wanted = pure.suspects(observations[0])
-        if pure.undecided(observations[0]) or _empty_maps(observations[0]):
+        wanted = judging.suspects(observations[0])
+        # Observing takes a minute, so a healthy node is spared it.
+        if judging.undecided(observations[0]) or _empty_maps(observations[0]):
             pause = self._options.observation_seconds / max(1, self._options.observations - 1)
             for _number in range(1, self._options.observations):
                 self._host.sleep(pause)
@@ -145,15 +161,13 @@ class ResidualPaths:
         return self._state(observations, wanted)
 
     def plan(self, state: State) -> Plan:
-        """Decide."""
+        """Decide, from what was gathered."""
         plan = pure.plan(state, self._options)
         self._planned_from, self._findings = state, plan.findings
         return plan
 
     def healthy(self, state: State) -> str:
-        """Counts of what was asked, and the scope if there was one: what is out of it was not
-        judged.
-        """
+        """What a run says that finds nothing; with the scope, outside which nothing was judged."""
         last, options = state.last, self._options
         scope = [
             f"{name} {', '.join(value) if isinstance(value, tuple) else value}"
@@ -167,22 +181,25 @@ class ResidualPaths:
         )
 
     def _observe(self, wanted: set[str] | None, wwids: Collection[str] = ()) -> Observation:
-        """One observation, with what multipathd and the targets of the suspects say; arguments as
-        of ``_look``.
+        """One observation, with what multipathd and the targets of the suspects say.
+
+        The arguments are those of ``_look``.
         """
         seen = self._look(wanted, wwids)
+        # A node without maps need not have multipathd.
         daemon = multipath.ask_daemon(self._host) if seen.maps else multipath.Daemon()
-        luns = self._report_luns(seen, pure.suspects(seen) if wanted is None else wanted)
+        luns = self._report_luns(seen, judging.suspects(seen) if wanted is None else wanted)
         return replace(seen, daemon=daemon, luns=luns)
 
     def _look(self, wanted: set[str] | None, wwids: Collection[str] = ()) -> Observation:
-        """What there is, and what the disks answer.
+        """The node's disks and maps, and what the disks answer.
 
-        ``wanted``: names of the disks to ask, None for all. ``wwids``: ask those too that are paths
-        of such a map, or were found as such a LUN.
+        ``wanted``: names of the disks to ask, None for all. ``wwids``: also ask the paths of such
+        maps, and disks that were found as such a LUN.
         """
         host = self._host
         transports = block.transports(host)
+        # sysfs is read again each time: disks come and go between observations.
         disks = block.disks(host, transports)
         dm = block.dm_devices(host)
         slaves = {
@@ -201,24 +218,28 @@ class ResidualPaths:
         )
 
     def _ask(self, disks: list[Disk], report_luns: bool = False) -> dict[str, Answer]:
-        """Ask the disks whose transport works; the question to the others would only hang."""
+        """Ask the disks whose transport works; a command to the others would only hang."""
         reachable = [disk for disk in disks if disk.reachable]
         answers = self._host.ask(
             [(disk.name, report_luns) for disk in reachable], self._options.probe_timeout
         )
+        # A state other than running makes SG_IO wait or fail without a word from the array.
         found = {disk.name: Answer(problem=f"not asked: device {disk.state}") for disk in disks}
         found.update({disk.name: answer for disk, answer in zip(reachable, answers)})
         return found
 
     def _report_luns(self, seen: Observation, suspects: set[str]) -> dict[str, tuple[int, ...]]:
-        """What the targets of the suspects say they serve, each asked through a disk that does
-        answer if it has one.
+        """By target of the suspects, the LUN numbers that it reports.
+
+        Each is asked through a disk that is no suspect, if it has one. REPORT LUNS is about the
+        whole target, whichever LUN receives it (SPC-4, REPORT LUNS command).
         """
         through: dict[str, Disk] = {}
         for disk in seen.disks.values():
             if disk.name in suspects:
                 through.setdefault(disk.target, disk)
         for disk in seen.disks.values():
+            # A suspect may not answer at all, while the target does.
             if disk.target in through and disk.name not in suspects:
                 through[disk.target] = disk
         answers = self._ask(list(through.values()), report_luns=True) if through else {}
@@ -226,52 +247,60 @@ class ResidualPaths:
         return {target: numbers for target, numbers in luns.items() if numbers is not None}
 
     def _state(self, observations: list[Observation], wanted: set[str]) -> State:
-        """Add who uses the suspects, and how the kernel treats the maps among them; nothing more is
-        read when there are none.
+        """Add who uses the suspects, and how the kernel treats the maps among them.
+
+        Nothing more is read if there are no suspects.
         """
         host, last = self._host, observations[-1]
         aliases = multipath.aliases(host) if self._options.maps else {}
-        suspect_maps = [
-            device for device in last.maps if not device.slaves or wanted & set(device.slaves)
-        ]
-        suspect_disks = [disk for disk in last.plain_disks if disk.name in wanted]
-        if not suspect_maps and not suspect_disks:
+        maps = [device for device in last.maps if not device.slaves or wanted & set(device.slaves)]
+        disks = [disk for disk in last.plain_disks if disk.name in wanted]
+        # Reading all processes is the most expensive part.
+        if not maps and not disks:
             return State(host.name, tuple(observations), aliases=aliases)
-        known_uses = usage.UsesByDevice(host)
-        map_devices = {device.dm: _tree(last, device) for device in suspect_maps}
-        disk_devices = {disk.name: block.disk_devices(host, disk) for disk in suspect_disks}
-        devices = {**map_devices, **disk_devices}
-        uses = {name: known_uses.of(tree) for name, tree in devices.items()}
-        openers = usage.openers(host, {dev for tree in devices.values() for dev in tree.values()})
-        counts = multipath.open_counts(host) if suspect_maps else {}
-        for name, tree in disk_devices.items():
-            uses[name] += _opened(openers, tree)
-            uses[name] += usage.exclusive_open(host, name)
-        for name, tree in map_devices.items():
-            # Whoever has claimed the map for itself is the kernel or a program that writes: no
-            # reader that may be failed.
-            for dm in [dm for dm in tree if counts.get(tree[dm], 0) and not last.dm[dm].holders]:
-                uses[name] += usage.exclusive_open(host, dm)
+        uses, openers, counts = self._uses(last, maps, disks)
         return State(
             host.name,
             tuple(observations),
             multipath.checker_interval(host),
-            multipath.queueing(host) if suspect_maps else {},
+            multipath.queueing(host) if maps else {},
             counts,
             openers,
             uses,
             aliases,
         )
 
+    def _uses(
+        self, last: Observation, maps: list[DmDevice], disks: list[Disk]
+    ) -> tuple[dict[str, list[Reason]], dict[str, list[usage.Opener]], dict[str, int]]:
+        """(by kernel name why it is in use, by major:minor who has it open, and how often)."""
+        host = self._host
+        known_uses = usage.UsesByDevice(host)
+        map_devices = {device.dm: _tree(last, device) for device in maps}
+        disk_devices = {disk.name: block.disk_devices(host, disk) for disk in disks}
+        devices = {**map_devices, **disk_devices}
+        uses = {name: known_uses.of(tree) for name, tree in devices.items()}
+        openers = usage.openers(host, {dev for tree in devices.values() for dev in tree.values()})
+        # Counted last: who opens a map while /proc is read shows at least in its open count.
+        counts = multipath.open_counts(host) if maps else {}
+        for name, tree in disk_devices.items():
+            uses[name] += _opened(openers, tree)
+            uses[name] += usage.exclusive_open(host, name)
+        for name, tree in map_devices.items():
+            # The kernel, or a program that writes, claims a device for itself (O_EXCL). That is not
+            # a reader that may be failed. A device with holders is claimed by these.
+            for dm in [dm for dm in tree if counts.get(tree[dm], 0) and not last.dm[dm].holders]:
+                uses[name] += usage.exclusive_open(host, dm)
+        return uses, openers, counts
+
     # apply
 
     def apply(self, action: Action) -> None:
-        """Carry out one action, after looking once more at what it changes."""
+        """Carry out one action, after one more look at what it changes."""
         try:
             self._apply(action)
         except NotStarted as error:
-            # The scan comes at the end of the run, so what ends it takes the scan from those before
-            # it.
+            # The scan is the last action, so a failure before it leaves earlier repairs without.
             if self._options.rescan_targets and self._proven:
                 raise ActionFailed(
                     f"{error}; the targets of what was removed before were not scanned",
@@ -294,11 +323,12 @@ class ResidualPaths:
             self._remove(action, subject)
 
     def undo(self, action: Action) -> Action | None:
-        """Queueing is switched on again on a map that could not be flushed."""
+        """Switch queueing on again, on a map that could not be flushed."""
         if action.verb != "disable_queueing":
             return None
-        # The deadline may be what failed the action; taking it back has time of its own.
+        # The deadline may have passed, which may be why the action failed.
         self._host.deadline = Deadline(UNDO_SECONDS)
+        # It was flushed after all, or queues again already.
         if self._find_map(action.subject.device.wwid) is None or multipath.queueing(self._host).get(
             action.target, False
         ):
@@ -310,32 +340,32 @@ class ResidualPaths:
 
     def _recheck(self, action: Action) -> None:
         """All that is repaired together must still be what the plan says, by a fresh look at
-        everything but time.
+        everything; only the time between observations is not repeated.
         """
         planned = next(
             finding for finding in self._findings if any(step is action for step in finding.repair)
         )
+        # Once for all actions of a finding: in between, its own actions change what is looked at.
         if id(planned) in self._rechecked:
             return
         maps = [step.subject.device for step in planned.repair if step.verb == "flush_map"]
-        paths = _paths(planned)
-        needed = _MAP_SECONDS + _MORE_SECONDS * (len(maps) - 1)
-        if self._host.deadline.remaining() < needed:
-            raise Prevented(
-                f"less than {needed:g} s are left of the deadline; run again, or raise it"
-            )
+        paths = removed_paths(planned)
+        self._require_time(_MAP_SECONDS + _MORE_SECONDS * (len(maps) - 1))
         wanted = {slave for device in maps for slave in device.slaves} | paths.leaving
+        # None asks every disk, as for a map without paths.
         seen = self._observe(wanted or None, paths.brings)
-        now = {device.wwid: device for device in seen.maps}
-        changed = [device.name for device in maps if now.get(device.wwid) != device]
-        changed += [
-            path.disk.name for path in paths.paths if seen.disks.get(path.disk.name) != path.disk
-        ]
+        changed = _changed(maps, paths, seen)
         if changed:
             raise NotStarted(f"{', '.join(changed)} is no longer as it was planned for")
-        state = self._state([seen], wanted)
-        cases = [pure.judge_map(state, device, self._options) for device in maps]
-        cases += [pure.judge_plain_disk(state, path.disk) for path in paths.paths if path.plain]
+        self._require_residual(planned, maps, paths, self._state([seen], wanted))
+        self._rechecked.add(id(planned))
+
+    def _require_residual(
+        self, planned: Finding, maps: list[DmDevice], paths: PathsSubject, state: State
+    ) -> None:
+        """Judged again, it must be the same finding, and still have a repair."""
+        cases = [judge_map(state, device, self._options) for device in maps]
+        cases += [judge_plain_disk(state, path.disk) for path in paths.paths if path.plain]
         broken = [case for case in cases if case is not None]
         if len(broken) < len(cases):
             raise NotStarted(
@@ -349,9 +379,14 @@ class ResidualPaths:
             )
         if finding.control != planned.control:
             raise NotStarted(
-                f"{planned.name} is another finding by now, {finding.control}: {finding.summary}"
+                f"{planned.name} is now another finding, {finding.control}: {finding.summary}"
             )
-        self._rechecked.add(id(planned))
+
+    def _require_time(self, seconds: float) -> None:
+        if self._host.deadline.remaining() < seconds:
+            raise Prevented(
+                f"less than {seconds:g} s are left of the deadline: run again, or raise it"
+            )
 
     def _find_map(self, wwid: str) -> DmDevice | None:
         return next(
@@ -390,25 +425,23 @@ class ResidualPaths:
 
         def unused() -> bool:
             counts = multipath.open_counts(self._host)
+            # Each partition map has the map open once.
             return counts.get(device.dev, 0) <= len(parts) and not any(
                 counts.get(part, 0) for part in parts
             )
 
         if not self._host.wait_for(unused, _READERS_END):
-            who = [
-                opener.describe()
-                for found in usage.openers(self._host, {device.dev, *parts}).values()
-                for opener in found
-            ]
+            found = usage.openers(self._host, {device.dev, *parts}).values()
+            who = ", ".join(opener.describe() for openers in found for opener in openers)
             raise ActionFailed(
-                f"the map is open by {', '.join(who) or 'somebody that /proc does not name'}",
+                f"the map is open by {who or 'a process that /proc does not name'}",
                 code="in_use_open",
             )
-        # Waiting took a while, in which somebody may have mapped the LUN again.
+        # While that was waited for, the LUN may have been mapped to this node again.
         disks = block.disks(self._host, block.transports(self._host))
         answers = self._ask([disk for name, disk in disks.items() if name in subject.judgements])
         for name, planned in subject.judgements.items():
-            now = pure.judge(disks.get(name), answers.get(name), device.wwid)
+            now = judging.judge(disks.get(name), answers.get(name), device.wwid)
             if not now.same_as(planned):
                 raise ActionFailed(f"{name} now is {now.kind}: {now.why}")
         self._command(action)
@@ -417,36 +450,33 @@ class ResidualPaths:
 
     def _command(self, action: Action) -> None:
         result = self._host.run(action.command)
-        # multipathd says "fail" with exit status 0 in some releases.
+        # Some releases of multipathd answer "fail" and exit with status 0.
         if not result.ok or result.stdout.strip() in ("fail", "timeout"):
             raise ActionFailed(result.describe(), code="program_failed")
 
     def _remove(self, action: Action, subject: PathsSubject) -> None:
-        """Delete paths that are still as planned for, unused and in no map, if what takes their
-        numbers joins nothing wrong.
+        """Delete paths that are still as planned, unused and in no map, unless the LUNs that took
+        their numbers would join a wrong map.
         """
         host = self._host
         needed = _PATH_SECONDS + _MORE_SECONDS * (len(subject.paths) - 1)
-        if host.deadline.remaining() < needed:
-            raise Prevented(
-                f"less than {needed:g} s are left of the deadline; run again, or raise it"
-            )
+        self._require_time(needed)
         seen = self._look(subject.leaving, subject.brings)
         for path in subject.paths:
-            # Where the kernel was quicker, there is only the scan left to do.
+            # The kernel may have removed it by itself; then only the scan is left to do.
             if host.exists(f"/sys/class/scsi_device/{path.disk.hctl}"):
                 self._require_unchanged(path, seen)
-        risks = pure.mixtures(State(host.name, (seen,)), subject.brings, subject.leaving)
+        risks = scans.mixtures(State(host.name, (seen,)), subject.brings, subject.leaving)
         if risks:
             raise NotStarted("; ".join(risks), risks[0].code)
         self._delete(subject, needed)
 
     def _require_unchanged(self, path: PathSubject, seen: Observation) -> None:
-        """A path must be the one that was planned for, answer as it did, and have no user."""
+        """A path must be the planned one, answer as it did, and have no user. Raises NotStarted."""
         planned, disk = path.disk, seen.disks.get(path.disk.name)
         if disk is None or (disk.hctl, disk.dev) != (planned.hctl, planned.dev):
             raise NotStarted(f"{planned.hctl} is no longer {planned.name}")
-        now = pure.judge(disk, seen.answers.get(disk.name), path.expected)
+        now = judging.judge(disk, seen.answers.get(disk.name), path.expected)
         if not now.same_as(path.judgement):
             raise NotStarted(f"{disk.name} now is {now.kind}: {now.why}")
         used = self._used(disk, path.plain)
@@ -456,7 +486,7 @@ class ResidualPaths:
     def _used(self, disk: Disk, plain: bool) -> list[Reason]:
         """Why a disk may not be deleted.
 
-        The paths of a map that has just been flushed had no user but the map.
+        A path of a map that was just flushed can have had no user but the map.
         """
         used = [
             Reason("in_use_held", f"still held by {holder}") for holder in disk.holders
@@ -469,11 +499,10 @@ class ResidualPaths:
         return used
 
     def _delete(self, subject: PathsSubject, seconds: float) -> None:
-        """Delete; where another LUN took a number, scan for it in the same child, so that a kill in
-        between loses no path.
+        """Delete the paths; where another LUN has taken a number, scan for that.
 
-        Nothing is scanned for that a path which is still there was found as: it would be taken for
-        a path of the same LUN.
+        Both happen in one child, so that a kill in between loses no path. A LUN that an undeleted
+        path was found as is not scanned for: the new disk would join that path.
         """
         host = self._host
 
@@ -506,7 +535,7 @@ class ResidualPaths:
                         )
             return [path.disk.hctl for path in there]
 
-        # Not cut short by command_timeout: what was deleted must be scanned for.
+        # Without command_timeout, which could end the child between deletion and scan.
         reply = call(deleting, seconds)
         if reply.problem or reply.value:
             raise ActionFailed(
@@ -517,7 +546,7 @@ class ResidualPaths:
             raise ActionFailed(f"after the scan {', '.join(self._absent(subject))}")
 
     def _absent(self, subject: PathsSubject) -> list[str]:
-        """Which of the LUNs that took the numbers are not there."""
+        """The LUNs that took the numbers and were not found by the scan, as sentences."""
         replaced = [path for path in subject.paths if path.judgement.wwids]
         there = (
             {(disk.hctl, disk.wwid) for disk in block.disks(self._host, {}).values()}
@@ -531,10 +560,10 @@ class ResidualPaths:
         ]
 
     def _scan(self, action: Action) -> None:
-        """Have the kernel ask the target what it serves; it adds what it does not know yet, and
-        leaves all else alone.
+        """Have the kernel scan a target. It adds disks it does not know and changes no others
+        (drivers/scsi/scsi_scan.c scsi_scan_target).
         """
-        risks = pure.mixtures(self._node_now(), None, set())
+        risks = scans.mixtures(self._node_now(), None, set())
         if risks:
             raise Prevented("; ".join(risks), risks[0].code)
         _write_word, file, text = action.command
@@ -543,13 +572,13 @@ class ResidualPaths:
             raise ActionFailed(reply.problem)
 
     def _node_now(self) -> State:
-        """All disks and maps, looked at once."""
+        """All disks and maps, asked once."""
         return State(self._host.name, (self._look(None),))
 
     # verify
 
     def verify(self, finding: Finding) -> list[str]:
-        """What proves that the map and its paths are gone from the kernel, multipathd and
+        """What proves that the map and its paths are gone from the kernel, from multipathd and from
         /dev/disk/by-id, and that no map is mixed.
         """
         doubts: list[str] = []
@@ -564,37 +593,36 @@ class ResidualPaths:
                 code="repair_unproven",
             )
         self._proven += 1
-        paths = _paths(finding)
+        return [
+            *self._proof_of_removal(finding),
+            "every path of the node's maps was asked once more, and none joined a map of another "
+            "volume",
+            *(self._appeared(subject) for subject in _scanned(finding)),
+        ]
+
+    def _proof_of_removal(self, finding: Finding) -> list[str]:
+        paths = removed_paths(finding).paths
         known = "" if multipath.known_paths(self._host) is None else ", from multipathd"
         there = {
             device.wwid for device in block.dm_devices(self._host).values() if device.is_multipath
         }
         gone = f"is gone from sysfs{known} and from /dev/disk/by-id"
-        proof = [
-            f"{name} ({wwid}) {'is there again, by other paths' if wwid in there else gone}"
-            for name, wwid in _subjects(finding)
+        return [
+            *(
+                f"{name} ({wwid}) {'is there again, by other paths' if wwid in there else gone}"
+                for name, wwid in _subjects(finding)
+            ),
+            *(f"{path.disk.hctl} was deleted" for path in paths if not path.judgement.wwids),
+            *(
+                f"{path.disk.hctl} now is {path.judgement.wwid}"
+                for path in paths
+                if path.judgement.wwids
+            ),
         ]
-        proof += [
-            f"{path.disk.hctl} was deleted" for path in paths.paths if not path.judgement.wwids
-        ]
-        proof += [
-            f"{path.disk.hctl} now is {path.judgement.wwid}"
-            for path in paths.paths
-            if path.judgement.wwids
-        ]
-        proof.append(
-            "every path of the node's maps was asked once more, and "
-            "none joined a map of another volume"
-        )
-        scanned = [
-            action.subject for action in finding.repair if isinstance(action.subject, TargetSubject)
-        ]
-        return proof + [self._appeared(subject) for subject in scanned]
 
     def _appeared(self, subject: TargetSubject) -> str:
-        """What a scan has brought.
-
-        Nothing is no fault: the LUN may be known already, or not be mapped yet.
+        """The disks that a scan has added; none is not an error, since the LUN may be known
+        already, or not mapped yet.
         """
         found = block.disks(self._host, {}).values()
         new = [
@@ -606,62 +634,43 @@ class ResidualPaths:
         return f"{subject.target} was scanned, which brought {names or 'nothing new'}"
 
     def _left_behind(self, finding: Finding) -> list[str]:
-        """What of a repaired finding is still to be seen, or has not come back."""
-        host, paths, disks = self._host, _paths(finding), block.disks(self._host, {})
+        """What of a repaired finding is still there, or has not come back."""
+        # Read again: verify() polls until the kernel, udev and multipathd have followed.
+        host, paths, disks = self._host, removed_paths(finding), block.disks(self._host, {})
         dm = block.dm_devices(host)
-        maps = {device.wwid: device for device in dm.values() if device.is_multipath}
-        names = {name for name in paths.leaving if name not in disks}
-        doubts = self._absent(paths)
-        for path in paths.paths:
-            there = [
-                disk
-                for disk in disks.values()
-                if (disk.hctl, disk.wwid) == (path.disk.hctl, path.disk.wwid)
-            ]
-            doubts += [
-                f"{disk.hctl}: {disk.name} is still there"
-                for disk in there
-                if not path.judgement.wwids
-            ]
         known = multipath.known_paths(host)
-        scanned = any(isinstance(action.subject, TargetSubject) for action in finding.repair)
-        flushed = [action.subject for action in finding.repair if action.verb == "flush_map"]
-        if flushed:
+        gone = {name for name in paths.leaving if name not in disks}
+        doubts = self._absent(paths)
+        doubts += _undeleted(paths, disks)
+        if any(action.verb == "flush_map" for action in finding.repair):
             daemon = multipath.ask_daemon(host)
             doubts += [daemon.problem] if daemon.problem else []
             doubts += ["multipathd does not tell its paths"] if known is None else []
-        for subject in flushed:
-            wwid, name = subject.device.wwid, subject.device.name
-            if wwid not in paths.brings and not scanned:
-                doubts += [f"the map {name} is back"] if wwid in maps else []
-                doubts += [f"multipathd still lists the map {name}"] if wwid in daemon.paths else []
-            elif subject.kept and not (wwid in maps and subject.kept <= set(maps[wwid].slaves)):
-                doubts.append(f"the map of {wwid} has not come back")
-        doubts += [f"multipathd still lists {name}" for name in sorted(names & (known or set()))]
+            doubts += _maps_left(finding, dm, daemon)
+        doubts += [f"multipathd still lists {name}" for name in sorted(gone & (known or set()))]
         wwids = {wwid for _name, wwid in _subjects(finding)}
-        links = host.names("/dev/disk/by-id")
         return doubts + [
             f"/dev/disk/by-id/{link} is left"
-            for link in links
+            for link in host.names("/dev/disk/by-id")
             for wwid in wwids
-            if self._lies(link, wwid, names, disks, dm)
+            if self._dangles(link, wwid, gone, disks, dm)
         ]
 
     def _mixed(self, finding: Finding) -> list[str]:
-        """Whether any map of the node has become mixed, or still may by what was brought in."""
-        now, brought = self._node_now(), _paths(finding).brings
-        # A scan of a whole target may have brought back what was removed, by another number.
-        if any(isinstance(action.subject, TargetSubject) for action in finding.repair):
+        """Whether a map of the node has become mixed, or still may by the disks that were added."""
+        now, brought = self._node_now(), removed_paths(finding).brings
+        # A scan of a whole target may find the removed LUNs again, under other numbers.
+        if _scanned(finding):
             brought |= {wwid for _name, wwid in _subjects(finding)}
-        return [*pure.mixed(self._planned_from, now), *pure.mixtures(now, brought, set())]
+        return [*scans.mixed(self._planned_from, now), *scans.mixtures(now, brought, set())]
 
-    def _lies(
+    def _dangles(
         self, link: str, wwid: str, gone: set[str], disks: dict[str, Disk], dm: dict[str, DmDevice]
     ) -> bool:
-        """A link that still speaks of the LUN, or leads to a deleted disk, and no device stands
-        behind it.
-        """
+        """Whether a link names the LUN or a deleted disk, and leads to no device of that LUN."""
         target = self._host.link(f"/dev/disk/by-id/{link}").rpartition("/")[2]
+        # The names that udev gives (systemd, rules.d/60-persistent-storage.rules; multipath-tools,
+        # 11-dm-mpath.rules).
         speaks_of_it = bool(wwid) and link in (
             f"dm-uuid-mpath-{wwid}",
             f"scsi-{wwid}",
@@ -674,26 +683,61 @@ class ResidualPaths:
         )
 
 
-def _paths(finding: Finding) -> PathsSubject:
-    """All paths that a repair removes."""
-    subjects = [
-        action.subject for action in finding.repair if isinstance(action.subject, PathsSubject)
-    ]
-    return PathsSubject(tuple(path for subject in subjects for path in subject.paths))
-
-
 def _subjects(finding: Finding) -> list[tuple[str, str]]:
-    """Name and WWID of every map and disk that a repair is about."""
+    """(name, WWID) of every map and disk that a repair is about."""
     maps = [action.subject.device for action in finding.repair if action.verb == "flush_map"]
-    plain = [path for path in _paths(finding).paths if path.plain]
+    plain = [path for path in removed_paths(finding).paths if path.plain]
     return [
         *((device.name, device.wwid) for device in maps),
         *((path.disk.name, path.expected) for path in plain),
     ]
 
 
+def _scanned(finding: Finding) -> list[TargetSubject]:
+    """The targets that a repair scans as a whole."""
+    return [
+        action.subject for action in finding.repair if isinstance(action.subject, TargetSubject)
+    ]
+
+
+def _maps_left(finding: Finding, dm: dict[str, DmDevice], daemon: multipath.Daemon) -> list[str]:
+    """Which flushed maps are still there; or are not, though their LUN has paths again."""
+    doubts = []
+    maps = {device.wwid: device for device in dm.values() if device.is_multipath}
+    brings, scanned = removed_paths(finding).brings, _scanned(finding)
+    for subject in [action.subject for action in finding.repair if action.verb == "flush_map"]:
+        wwid, name = subject.device.wwid, subject.device.name
+        # The scan may have brought new paths of its LUN, from which multipathd makes it again.
+        if wwid not in brings and not scanned:
+            doubts += [f"the map {name} is back"] if wwid in maps else []
+            doubts += [f"multipathd still lists the map {name}"] if wwid in daemon.paths else []
+        elif subject.kept and not (wwid in maps and subject.kept <= set(maps[wwid].slaves)):
+            doubts.append(f"the map of {wwid} has not come back")
+    return doubts
+
+
+def _changed(maps: list[DmDevice], paths: PathsSubject, seen: Observation) -> list[str]:
+    """Names of the maps and paths that are no longer what was planned for."""
+    now = {device.wwid: device for device in seen.maps}
+    changed = [device.name for device in maps if now.get(device.wwid) != device]
+    return changed + [
+        path.disk.name for path in paths.paths if seen.disks.get(path.disk.name) != path.disk
+    ]
+
+
+def _undeleted(paths: PathsSubject, disks: dict[str, Disk]) -> list[str]:
+    """The paths that were deleted and are still there, with the same identity."""
+    return [
+        f"{disk.hctl}: {disk.name} is still there"
+        for path in paths.paths
+        if not path.judgement.wwids
+        for disk in disks.values()
+        if (disk.hctl, disk.wwid) == (path.disk.hctl, path.disk.wwid)
+    ]
+
+
 def _opened(openers: dict[str, list[usage.Opener]], tree: dict[str, str]) -> list[Reason]:
-    """Who has a disk open; udev does not count, since it only looks and lets go."""
+    """Who has a disk open. udev does not count, since it only probes and closes it again."""
     return [
         Reason("in_use_open", f"opened by {opener.describe()}")
         for dev in tree.values()
@@ -707,7 +751,7 @@ def _empty_maps(observation: Observation) -> bool:
 
 
 def _tree(observation: Observation, device: DmDevice) -> dict[str, str]:
-    """A map and the partition maps on it: kernel name -> major:minor."""
+    """Kernel name -> major:minor, of a map and the partition maps on it."""
     parts = [
         observation.dm[name]
         for name in device.holders

@@ -246,7 +246,7 @@ class FuseNode(Host):
         self._call(f"umount {one.point} {'lazy' if lazy else 'busy is refused'}")
         assert one.point.startswith(f"{root}/")
         if self.layers(one.point)[-1:] != [one]:
-            raise NotStarted(f"unmount {one.point!r}: another mount lies there now, or none")
+            raise NotStarted(f"unmount {one.point!r}: another mount is there now, or none")
         self.mounts.remove(one)
         if one.point.startswith(f"{PRIVATE}/") and not self.layers(one.point):
             # What was in the folder was in the filesystem.

@@ -26,7 +26,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Finding, run
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.scsi import Answer
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths.plan import (
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths.model import (
     Options,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths.runbook import (

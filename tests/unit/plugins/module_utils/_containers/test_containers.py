@@ -162,7 +162,7 @@ def test_a_container_that_hides_its_mounts_keeps_no_other_from_its_repair(tmp_pa
     of_pod(tmp_path, "8", ROOT + "2 1 0:50 / /data rw - fuse.s3fs x rw\n")
     audit = StaleContainers(host(str(tmp_path)), options())
     first, second = audit._containers([("7" * 64, "7", 7), ("8" * 64, "8", 8)])
-    assert "do not hang together" in first.problem and "do not hang together" in first.unasked
+    assert "do not form one tree" in first.problem and "do not form one tree" in first.unasked
     assert second.copies and not second.problem
 
 
@@ -508,7 +508,7 @@ def test_a_restart_policy_that_is_another_one_by_now_is_looked_at_again() -> Non
     ("copy", "problem"),
     [
         (None, "ended meanwhile"),
-        (Copy("/data", "0:60", Answer(OK), NODE_HAS), "its mounts answer by now"),
+        (Copy("/data", "0:60", Answer(OK), NODE_HAS), "its mounts answer now"),
         (Copy("/data", "0:60", Answer(DEAD), NODE_HAS), "the node has the same file system 0:60"),
         (
             Copy("/data", "0:50", Answer(DEAD), replace(NODE_HAS, device="")),

@@ -210,7 +210,7 @@ def test_one_that_was_given_by_a_link_only_is_told(scene: Scene) -> None:
     scene.start("main", OLD)
     module = scene.repair({"container": "main", "mount_path": "/var/run/data"})
     assert module.verdicts == {f"{UID}/main": "refuse"}
-    assert "by the paths that were given (/var/run/data)" in module.reasons
+    assert "the given paths (/var/run/data)" in module.reasons
     assert scene.stopped() == []
 
 
@@ -273,7 +273,7 @@ def test_a_container_that_is_well_again_is_not_ended(scene: Scene) -> None:
 
     scene.node.steps.append(well_at_the_second_look)
     module = scene.repair()
-    assert "was not started: its mounts answer by now" in module.reasons
+    assert "was not started: its mounts answer now" in module.reasons
     assert scene.stopped() == []
 
 

@@ -288,8 +288,8 @@ def slow(scene: Scene) -> None:
         (gone, f"other mounts are at {PUBLISH} than were planned for"),
         (same_number, f"other mounts are at {PUBLISH} than were planned for"),
         (another_beneath, f"other mounts are at {PUBLISH} than were planned for"),
-        (well_again, f"{SUBPATH} answers by now: ok"),
-        (slow, f"{SUBPATH} answers by now: Input/output error"),
+        (well_again, f"{SUBPATH} answers now: ok"),
+        (slow, f"{SUBPATH} answers now: Input/output error"),
     ],
 )
 def test_nothing_is_begun_where_the_mounts_have_changed(
@@ -544,7 +544,7 @@ def test_a_later_point_that_fails_leaves_the_earlier_ones_well(scene: Scene) -> 
     scene.node.at("bind", lambda: scene.node.add(mount(77, PUBLISH, "0:77")))
     module = scene.repair()
     assert module.failed
-    assert f"another mount is at {PUBLISH} by now" in module.result["msg"]
+    assert f"another mount is now at {PUBLISH}" in module.result["msg"]
     assert scene.devices() == [[NEW], [OLD, "0:77"], [OLD]]
     assert ("bind_mount", "done") not in module.outcomes
 
@@ -879,7 +879,7 @@ def taken_away(scene: Scene) -> None:
         (renewed_is(device=OLD), f"the new mount at {STAGING} is gone"),
         (errs, f"the new mount at {STAGING} no longer answers: Input/output error"),
         (renewed_is(super_options=("rw",)), "the new mount lacks allow_other"),
-        (well_again, f"{SUBPATH} answers by now"),
+        (well_again, f"{SUBPATH} answers now"),
     ],
 )
 def test_a_mount_that_is_no_longer_what_it_was_is_not_used(
@@ -1071,8 +1071,8 @@ def test_what_cannot_be_asked_below_another_is_not_dead(
     [
         ([], ""),
         ([mount(90, PUBLISH, NEW)], ""),
-        ([mount(90, PUBLISH, NEW, root="/sub")], "another mount is at"),
-        ([mount(90, PUBLISH, "0:61")], "another mount is at"),
+        ([mount(90, PUBLISH, NEW, root="/sub")], "another mount is now at"),
+        ([mount(90, PUBLISH, "0:61")], "another mount is now at"),
     ],
 )
 def test_a_mount_that_came_with_that_of_a_peer_is_kept(

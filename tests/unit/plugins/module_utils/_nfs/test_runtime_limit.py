@@ -254,14 +254,14 @@ def test_infinity_is_the_limit_of_systemd() -> None:
             INFINITY,
             GOOD,
             "minor",
-            f"will be let open {HUGE} files each at its next start",
+            f"may open {HUGE} files each at its next start",
             "'LimitNOFILE=1048576', run",
         ),
         (
             INFINITY,
             0,
             "minor",
-            f"will be let open {HUGE} files each once it is started",
+            f"may open {HUGE} files each once it is started",
             "write /etc/systemd/system/",
         ),
         (

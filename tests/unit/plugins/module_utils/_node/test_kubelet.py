@@ -397,7 +397,7 @@ def test_root_of_a_machine_that_is_no_node(tmp_path: Path) -> None:
     """Only where nobody has said that there should be one."""
     host = Host(Deadline(30), 5, str(tmp_path))
     assert kubelet.find_root(host, kubelet.ROOT) == ""
-    with pytest.raises(StorageOpsError, match="is not there"):
+    with pytest.raises(StorageOpsError, match="does not exist"):
         kubelet.find_root(host, "/data/kubelet")
     (tmp_path / "var/lib/kubelet").mkdir(parents=True)
     assert kubelet.find_root(host, kubelet.ROOT) == kubelet.ROOT

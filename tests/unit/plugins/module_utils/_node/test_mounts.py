@@ -216,7 +216,7 @@ def test_a_table_is_read_until_it_stands_still(
     assert len(mounts.read_table(host, "7").mounts) == 2
     changing = itertools.count(1)
     monkeypatch.setattr(Host, "read", lambda *_args: f"{next(changing)} 0 0:1 / / rw - a b rw")
-    with pytest.raises(StorageOpsError, match="another one each"):
+    with pytest.raises(StorageOpsError, match="different each"):
         mounts.read_table(host, "7")
     monkeypatch.setattr(Host, "read", lambda *_args: None)
     with pytest.raises(StorageOpsError, match="cannot be read"):
@@ -344,4 +344,4 @@ def test_a_loop_device_that_does_not_say_what_is_behind_it(tmp_path: Path) -> No
         {"proc/1/ns/mnt": "mnt:[1]"},
     )
     (unknown,) = usage.UsesByDevice(host).of({"dm-3": "253:3"})
-    assert unknown.startswith("whether loop0 stands on it is unknown: OSError")
+    assert unknown.startswith("whether loop0 is on it is unknown: OSError")

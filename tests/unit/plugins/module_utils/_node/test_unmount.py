@@ -50,7 +50,7 @@ def mount_at(point: str, number: int = 0) -> Mount:
 
 def test_no_mount_there(host: Host, tmp_path: Path) -> None:
     (tmp_path / "pods/mount").mkdir(parents=True)
-    with pytest.raises(NotStarted, match="another mount lies there now, or none"):
+    with pytest.raises(NotStarted, match="another mount is there now, or none"):
         unmount(host, mount_at(f"{tmp_path}/pods/mount"), str(tmp_path))
 
 
@@ -258,7 +258,7 @@ def test_a_refusal_of_the_kernel_is_told(
 
     mount = mount_at(f"{calls}/root/point", 7)
     monkeypatch.setattr(unmount_module, "call_libc", busy)
-    with pytest.raises(ActionFailed, match="a process is inside, or another mount lies on it"):
+    with pytest.raises(ActionFailed, match="a process is inside, or another mount is on it"):
         unmount(host, mount, f"{calls}/root")
 
 
@@ -277,7 +277,7 @@ def test_a_child_that_does_not_come_back_has_proven_nothing(
     ("numbers", "refuse", "error", "expected"),
     [
         ([7, 8], False, None, [TAKEN_LAZILY, TAKEN_LAZILY, "mount"]),
-        ([100, 7], False, "another mount lies there now, or none", []),
+        ([100, 7], False, "another mount is there now, or none", []),
         (
             [7, 100],
             False,

@@ -13,7 +13,7 @@ import pytest
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
     StorageOpsError,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.plan import Options
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.model import Options
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.runbook import (
     pod_mount_options,
 )

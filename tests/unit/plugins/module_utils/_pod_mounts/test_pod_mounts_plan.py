@@ -21,7 +21,10 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes import Answer
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.processes import Process
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts import plan as pure
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.plan import (
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts import (
+    stacks,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.model import (
     Options,
     State,
 )
@@ -160,7 +163,7 @@ def test_unknown_drivers_are_never_called_wrong(layers: list[tuple[str, str]]) -
     finding = only(stacked(*layers).state(publish_from=UNKNOWN))
     assert (finding.severity, finding.verdict, finding.repair) == ("minor", "refuse", [])
     assert finding.workload is None
-    assert f"nothing is known of the driver {DRIVER}" in finding.reason
+    assert f"where the driver {DRIVER}" in finding.reason
     said = [layer["is"] for layer in finding.evidence["layers"]]
     assert said == ["the volume" if device == A else "unknown" for device, _root in layers]
 
@@ -177,7 +180,7 @@ def test_drivers_that_publish_what_they_have_not_staged() -> None:
     assert found(stacked((B, "/")).state(publish_from=said)) == []
     finding = only(stacked((B, "/"), (A, "/")).state(publish_from=said))
     assert (finding.verdict, finding.repair, finding.workload) == ("refuse", [], None)
-    assert "2 mounts lie on one another" in finding.reason
+    assert "2 mounts are on top of each other" in finding.reason
 
 
 LOOP = "7:0"
@@ -253,7 +256,7 @@ def test_what_is_not_the_staging_folder_on_the_disk_of_the_node() -> None:
     # A driver of which nothing is known may do so, though hardly one does.
     finding = only(unmounted(said=""))
     assert (finding.severity, finding.verdict) == ("minor", "refuse")
-    assert f"nothing is known of the driver {DRIVER}" in finding.reason
+    assert f"where the driver {DRIVER}" in finding.reason
 
 
 def test_the_disk_of_the_node_is_a_filesystem_of_its_own() -> None:
@@ -271,7 +274,7 @@ def test_the_disk_of_the_node_is_a_filesystem_of_its_own() -> None:
 def test_a_volume_that_turned_read_only_is_the_pods_whatever_the_driver_does() -> None:
     for said, volumes in (("", ["pv-a"]), ("elsewhere", ["pv-a"]), ("staging", [])):
         state = stacked((B, "/")).state(publish_from={DRIVER: said})
-        (stack,) = pure.stacks(state)
+        (stack,) = stacks.pod_stacks(state)
         assert ([stack.place.volume] if stack.has(B) else []) == volumes
         assert not stack.has("253:9")
 
@@ -279,8 +282,8 @@ def test_a_volume_that_turned_read_only_is_the_pods_whatever_the_driver_does() -
 @pytest.mark.parametrize(
     ("layers", "reason"),
     [
-        ([(B, "/"), (A, "/")], "the wrong mount 3 lies underneath a right one"),
-        ([(B, "/"), (A, "/"), (B, "/")], "the wrong mount 3 lies underneath a right one"),
+        ([(B, "/"), (A, "/")], "the wrong mount 3 is below a right one"),
+        ([(B, "/"), (A, "/"), (B, "/")], "the wrong mount 3 is below a right one"),
         ([(A, "/"), (A, "/sub")], "different folders of the volume"),
     ],
 )
@@ -324,7 +327,7 @@ def test_staging_with_two_devices() -> None:
     lines.add(f"{ROOT}/plugins/kubernetes.io/csi/pv/pv-a/globalmount", B)
     # Both are staged, so each layer is one of them.
     assert (
-        "mounts of different devices (253:1, 253:2) lie in its staging folder"
+        "mounts of different devices (253:1, 253:2) are in its staging folder"
         in only(lines.state()).reason
     )
     lines = Lines()
@@ -333,7 +336,7 @@ def test_staging_with_two_devices() -> None:
     lines.add(publish(), A)
     lines.add(publish(), B)
     assert (
-        "mounts of different devices (253:1, 253:2) lie in its staging folder"
+        "mounts of different devices (253:1, 253:2) are in its staging folder"
         in only(lines.state()).reason
     )
 
@@ -440,7 +443,7 @@ def test_process_inside_of_a_copy(point: str, device: str, root: str, verdict: s
 def test_mounts_on_top_and_made_from_it() -> None:
     lines = stacked((A, "/"), (B, "/"))
     lines.add(f"{publish()}/sub dir".replace(" ", "\\040"), "0:50", fstype="tmpfs")
-    assert f"another mount lies on it, at '{publish()}/sub dir'" in only(lines.state()).reason
+    assert f"another mount is on it, at '{publish()}/sub dir'" in only(lines.state()).reason
     lines = stacked((A, "/"), (B, "/"))
     lines.add(f"{ROOT}/pods/{UID}/volume-subpaths/pv-a/main/0", B, "/x")
     assert (
@@ -486,7 +489,7 @@ def test_what_no_other_volume_has_may_have_been_staged() -> None:
     finding = only(shared())
     assert (
         finding.verdict,
-        "lies on the staging mount, too: which one is the volume cannot be told" in finding.reason,
+        "is on the staging mount, too: which one is the volume cannot be told" in finding.reason,
     ) == ("refuse", True)
 
 

@@ -152,7 +152,7 @@ def test_a_filesystem_on_several_devices_needs_all_of_them() -> None:
     both = Backing("sda sdb", True, errors, ("sda: running", "sdb: blocked"), ("a path is down",))
     assert joined("0:45", [sound, other]) == both
     assert "gone from the kernel" in joined("253:1", []).obstacles[0]
-    assert "which block devices it lies on cannot be told" in joined("0:45", []).obstacles[0]
+    assert "which block devices it is on cannot be told" in joined("0:45", []).obstacles[0]
 
 
 # A partition of a multipath map, with LVM on top.
@@ -224,7 +224,7 @@ def test_what_else_is_wrong_with_paths(host: Host) -> None:
     assert bad(disk=replace(DISKS["sda"], transport=replace(SESSION, state="FAILED"))) == [
         "a path is down: sda: running, iSCSI session1 to 10.0.0.1: FAILED",
     ]
-    assert "mpatha is suspended: somebody is changing it" in bad(
+    assert "mpatha is suspended, so another process is changing it" in bad(
         dm=replace(DM["dm-0"], suspended=True)
     )
     assert "mpatha has no path left" in bad(dm=replace(DM["dm-0"], slaves=()))

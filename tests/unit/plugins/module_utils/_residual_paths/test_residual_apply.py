@@ -338,7 +338,7 @@ def leave(node: StorageNode, name: str, disk: str) -> None:
     [
         (lose_a_path, "mpath2, sdc is no longer as it was planned for"),
         (lambda node: node.serve(2, 2), "mpath2 is no longer residual: its paths serve the LUN"),
-        (lambda node: node.serve(2, 9), "mpath2 is another finding by now, STOR-02"),
+        (lambda node: node.serve(2, 9), "mpath2 is now another finding, STOR-02"),
         (lambda node: node.mount("mpath2"), "mpath2 is no longer residual: mounted at /mnt/mpath2"),
     ],
 )
@@ -381,7 +381,7 @@ def test_the_map_is_opened_after_queueing_is_off(node: StorageNode) -> None:
     half_way(
         node,
         ["done", "failed", "skipped", "skipped", "done"],
-        "the map is open by somebody that /proc does not name",
+        "the map is open by a process that /proc does not name",
     )
     assert flushed(node) == 0
 

@@ -18,7 +18,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors 
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import scsi
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths.plan import (
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths.model import (
     Options,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths.runbook import (
@@ -68,7 +68,7 @@ def test_a_mount_namespace_of_its_own_is_no_node(tmp_path: Path) -> None:
 def test_disks_that_may_not_be_asked_are_no_healthy_ones(tmp_path: Path) -> None:
     with_a_disk(tmp_path)
     with pytest.raises(
-        StorageOpsError, match="sda may not be asked: run as root, with all of its capabilities"
+        StorageOpsError, match="sda could not be asked: run as root, with all of its capabilities"
     ) as caught:
         ResidualPaths(
             Node(tmp_path, scsi.Answer(problem="Operation not permitted", denied=True)), Options()

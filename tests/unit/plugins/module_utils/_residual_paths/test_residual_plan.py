@@ -24,9 +24,14 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.multipa
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.scsi import Answer
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.usage import Opener
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths import (
+    judging,
+    model,
+    scans,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths import (
     plan as pure,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths.plan import (
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths.model import (
     Observation,
     Options,
     State,
@@ -275,7 +280,7 @@ MOVED = make_map(slaves=("sda",))
         ),
         (
             make_state(open_counts={"253:1": 1}),
-            "somebody that /proc does not name: set fail_hung_readers",
+            "a process that /proc does not name: set fail_hung_readers",
         ),
         (
             make_state(open_counts={"253:1": 1}, openers={"253:1": [DD]}),
@@ -368,7 +373,7 @@ def test_another_lun_with_the_same_wwid() -> None:
     [(), (WWID,), (WWID, "0the name that people see"), (WWID, "1LIO-ORG_x", "1LIO-ORG_old")],
 )
 def test_names_that_do_not_show_another_lun(names: tuple[str, ...]) -> None:
-    assert pure.judge(make_disk("sda", 6, 2, names=names), serving(), WWID).kind == pure.SERVING
+    assert judging.judge(make_disk("sda", 6, 2, names=names), serving(), WWID).kind == model.SERVING
 
 
 def test_every_observation_counts() -> None:
@@ -406,18 +411,18 @@ def test_a_lun_that_was_listed_early_proves_nothing() -> None:
 def test_names_of_another_kind_are_no_other_volume() -> None:
     """An EUI-64 beside an NAA name of the same volume: nothing says whose disk that is."""
     other = Answer("good", "good", "good", 0, ("2600a0b8000000000",))
-    assert pure.judge(make_disk("sda", 6, 2), other, WWID).kind == pure.UNIDENTIFIED
+    assert judging.judge(make_disk("sda", 6, 2), other, WWID).kind == model.UNIDENTIFIED
 
 
-@pytest.mark.parametrize("kind", [pure.OTHER, pure.TWIN])
+@pytest.mark.parametrize("kind", [model.OTHER, model.TWIN])
 def test_maps_that_read_something_else_count_for_an_outage(kind: str) -> None:
     """As after an array was restored from a copy: three of four maps are another volume's."""
     state = many(1, 4)
-    names = () if kind == pure.OTHER else ("1LIO-ORG_x",)
+    names = () if kind == model.OTHER else ("1LIO-ORG_x",)
     disks = {name: replace(disk, names=names) for name, disk in state.last.disks.items()}
     answers = dict(state.last.answers)
     for name in ("sdb", "sdc"):
-        wwid = disks[name].wwid if kind == pure.TWIN else f"3600x{name}"
+        wwid = disks[name].wwid if kind == model.TWIN else f"3600x{name}"
         answers[name] = Answer("good", "good", "good", 0, (wwid, "1LIO-ORG_y"))
     answers["sdd"] = Answer("good", "good", "good", 0, (disks["sdd"].wwid, "1LIO-ORG_x"))
     seen = tuple(replace(one, disks=disks, answers=answers) for one in state.observations)
@@ -579,7 +584,7 @@ def test_reused_lun_number_in_use_or_on_some_paths() -> None:
 
 def test_a_path_that_does_not_name_itself_must_not_be_joined_by_whatever_is_found() -> None:
     unnamed = make_state({"sda": serving(), "sdb": Answer("good", "good", "missing", 0)})
-    (risk,) = pure.mixtures(unnamed, None, set())
+    (risk,) = scans.mixtures(unnamed, None, set())
     assert "to sdb in mpathb, which is not proven to serve it" in risk
 
 
@@ -618,7 +623,7 @@ STANDBY = Answer("02/04/0b", "good", "good", 0, (WWID,))
 
 def test_active_and_standby_paths_are_a_healthy_map() -> None:
     assert pure.plan(make_state({"sda": serving(), "sdb": STANDBY}), Options()).findings == []
-    assert pure.suspects(make_state({"sda": serving(), "sdb": STANDBY}).observations[0]) == set()
+    assert judging.suspects(make_state({"sda": serving(), "sdb": STANDBY}).observations[0]) == set()
     finding = only(make_state({"sda": STANDBY, "sdb": STANDBY}))
     assert finding.verdict == "refuse"
     assert "no sign that the LUN is gone: TEST UNIT READY 02/04/0b" in finding.reason
@@ -660,7 +665,7 @@ def test_a_disk_that_vanishes_while_observed() -> None:
 
 def test_every_name_of_the_other_lun_counts() -> None:
     names = Answer("good", "good", "good", 0, ("3600aaaa", "3500bbbb", "1LIO-ORG_x"))
-    assert pure.judge(make_disk("sda", 6, 2), names, WWID).wwids == ("3500bbbb", "3600aaaa")
+    assert judging.judge(make_disk("sda", 6, 2), names, WWID).wwids == ("3500bbbb", "3600aaaa")
 
 
 def test_one_path_failed() -> None:
@@ -901,9 +906,11 @@ def test_no_daemon_is_a_finding_of_its_own() -> None:
 
 def test_suspects() -> None:
     seen = make_state({"sda": GONE, "sdb": serving()}).observations[0]
-    assert pure.suspects(seen) == {"sda"}
-    assert pure.suspects(make_state({"sda": serving(), "sdb": serving()}).observations[0]) == set()
-    assert pure.suspects(empty().observations[0]) == {"sdc"}
+    assert judging.suspects(seen) == {"sda"}
+    assert (
+        judging.suspects(make_state({"sda": serving(), "sdb": serving()}).observations[0]) == set()
+    )
+    assert judging.suspects(empty().observations[0]) == {"sdc"}
 
 
 DOWN = replace(UP[0], state="FAILED")
@@ -928,7 +935,7 @@ def test_what_another_look_may_decide(
 ) -> None:
     disks = {"sda": make_disk("sda", 6, 2, **first), "sdb": make_disk("sdb", 7, 2)}
     state = make_state(answers, disks=disks)
-    assert pure.undecided(state.observations[0]) == expected
+    assert judging.undecided(state.observations[0]) == expected
     if not expected:
         assert all(finding.verdict == "refuse" for finding in pure.plan(state, Options()).findings)
 
@@ -944,7 +951,7 @@ def test_a_map_in_an_outage_leaves_the_others_to_be_observed() -> None:
     }
     answers = dict.fromkeys(disks, GONE)
     seen = make_state(answers, disks=disks, dm={"dm-1": make_map(), "dm-2": other}).observations[0]
-    assert pure.undecided(seen) == {"sdc", "sdd"}
+    assert judging.undecided(seen) == {"sdc", "sdd"}
 
 
 ANSWERS = st.builds(
@@ -970,10 +977,10 @@ ANSWERS = st.builds(
 
 @given(ANSWERS)
 def test_no_answer_that_names_the_lun_is_ever_taken_for_gone(answer: Answer) -> None:
-    judgement = pure.judge(make_disk("sda", 6, 2), answer, WWID)
-    if judgement.kind == pure.GONE:
+    judgement = judging.judge(make_disk("sda", 6, 2), answer, WWID)
+    if judgement.kind == model.GONE:
         assert answer.ready == "05/25/00" or (answer.ready == "good" and answer.qualifier in (1, 3))
         assert answer.inquiry == "05/25/00" or answer.qualifier in (1, 3)
-    if judgement.kind == pure.OTHER:
+    if judgement.kind == model.OTHER:
         assert WWID not in answer.wwids
         assert judgement.wwids == (OTHER,)

@@ -1,0 +1,247 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# This module util is private to the collection, and may change at any time.
+
+"""The types of the plan of pod mounts: mount points, layers, filesystems. Pure: no I/O here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import drivers
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import kubelet
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kubelet import (
+    Place,
+    VolumeNote,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
+    Mount,
+    MountTable,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes import Answer
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.processes import (
+    Process,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.readonly import (
+    Backing,
+)
+
+RUNBOOK = "storage_ops.runbooks.repair_pod_mounts"
+# Mount options by which the kernel shows a filesystem that has given up: emergency_ro since Linux
+# 6.14 (fs/ext4/super.c _ext4_show_options), shutdown after a forced one.
+_GIVEN_UP = ("emergency_ro", "shutdown")
+_DELETED = "//deleted"
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the user asked for and allows; the documentation of csi_mount_repair describes each.
+
+    ``publish_from``: CSI driver -> drivers.STAGING or drivers.ELSEWHERE.
+    """
+
+    paths: tuple[str, ...] = ()
+    volumes: tuple[str, ...] = ()
+    kubelet_root: str = kubelet.ROOT
+    probe_timeout: float = 5.0
+    max_repairs: int = 10
+    accept_majority: bool = False
+    # What the user knows about drivers that are not in _core/drivers.py.
+    publish_from: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class State:
+    """What was gathered, from which the plan is made. A device is a superblock's major:minor.
+
+    ``root``: the kubelet's folder, without links. ``notes``: the kubelet's notes of volumes, by
+    path. ``answers``: of filesystems, by device. ``logs``: by device, the lines in which the kernel
+    gave a filesystem up. ``processes``, ``elsewhere`` (mounts of all other namespaces) and
+    ``backings`` (by device, its block device) are read only if something looks wrong. ``loops``: by
+    loop device, the filesystem that its file is on. ``publish_from``: as in Options.
+    """
+
+    node: str
+    root: str
+    table: MountTable
+    notes: dict[str, VolumeNote]
+    answers: dict[str, Answer] = field(default_factory=dict)
+    logs: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    processes: tuple[Process, ...] = ()
+    elsewhere: tuple[Mount, ...] = ()
+    backings: dict[str, Backing] = field(default_factory=dict)
+    loops: dict[str, str] = field(default_factory=dict)
+    publish_from: Mapping[str, str] = field(default_factory=dict)
+
+    def places(self, *kinds: str) -> list[Place]:
+        """The places of these kinds where something is mounted; none if there is no kubelet."""
+        if not self.root:
+            return []
+        found = [
+            kubelet.classify(point, self.root)
+            for point in dict.fromkeys(mount.point for mount in self.table.mounts)
+        ]
+        return [
+            place
+            for place in found
+            # Mount points below another mount are in mountinfo, too, but cannot be reached.
+            if place is not None and place.kind in kinds and self.table.layers(place.point)
+        ]
+
+
+@dataclass(frozen=True)
+class LayerSubject:
+    """The layer that an action unmounts, and the whole stack when the plan was made."""
+
+    mount: Mount
+    layers: tuple[Mount, ...]
+
+
+@dataclass(frozen=True)
+class Stack:
+    """The mounts at a pod's mount point, compared with those where its volume is staged.
+
+    ``layers``: the pod's mounts, the topmost last. ``staged``: the topmost mounts of the staging
+    folders; ``hidden``: those below them. Neither includes mounts that came there by propagation
+    from the pod's mount point. ``problem``: why it is unknown where the volume is staged.
+    ``publishes``: what the driver is known to do (_core/drivers.py). ``loops``: as in State.
+    ``folders``: the staging folders themselves, as (device, folder) of the filesystem they are in.
+    """
+
+    place: Place
+    note: VolumeNote
+    layers: tuple[Mount, ...]
+    staged: tuple[Mount, ...]
+    hidden: tuple[Mount, ...]
+    problem: str
+    publishes: str = ""
+    loops: Mapping[str, str] = field(default_factory=dict)
+    folders: tuple[tuple[str, str], ...] = ()
+
+    def right(self, layer: Mount) -> bool:
+        """Whether a layer is the staged volume, or a folder or file of it, as some drivers do."""
+        below = layer.device
+        # At most as many steps as there are loop devices: they are read one after the other, so two
+        # may seem to be on each other.
+        for _depth in self.loops:
+            below = self.loops.get(below, "")
+            # Only whole filesystems count: the kernel does not say in which folder the file is.
+            # A driver may format a file in the staged volume and mount that by a loop device.
+            if any((below, "/") == (staged.device, staged.root) for staged in self.staged):
+                return True
+        return any(
+            layer.device == staged.device and _within(layer.root, staged.root)
+            for staged in self.staged
+        )
+
+    def has(self, device: str) -> bool:
+        """Whether the volume is on that device, as far as is known."""
+        return not self.problem and any(
+            layer.device == device and layer not in self.wrong for layer in self.layers
+        )
+
+    @property
+    def strange(self) -> list[Mount]:
+        """The layers that are not what is staged."""
+        return [layer for layer in self.layers if self.staged and not self.right(layer)]
+
+    @property
+    def wrong(self) -> list[Mount]:
+        """The layers that are not the volume, since the driver publishes only what it staged."""
+        # Only of such a driver is it known that the pod's mount has to be the staged one.
+        return self.strange if self.publishes == drivers.STAGING else []
+
+    @property
+    def unknown(self) -> list[Mount]:
+        """The layers that may be the volume: its driver may have mounted them elsewhere."""
+        # Judged as unknown, which is reported and never repaired.
+        return [] if self.publishes == drivers.STAGING else self.strange
+
+    def verdict(self, layer: Mount) -> str:
+        """What a layer is, for the evidence; empty if that is not known."""
+        # Nothing to compare with.
+        if not self.staged:
+            return ""
+        if layer not in self.strange:
+            return "the volume"
+        return "wrong" if layer in self.wrong else "unknown"
+
+    @property
+    def bare(self) -> bool:
+        """Whether the pod has the staging folder itself, without the mount that should be on it."""
+        # The topmost is what the pod has; below it the folder would do no harm.
+        top = self.layers[-1]
+        return any(
+            top.device == device and _within(top.root, folder) for device, folder in self.folders
+        )
+
+    @property
+    def fine(self) -> bool:
+        """Whether there is one layer, and nothing contradicts that it is the volume."""
+        strange = (self.strange or self.bare) and self.publishes != drivers.ELSEWHERE
+        # A driver that mounts elsewhere may rightly show another device than the staged one.
+        return len(self.layers) == 1 and not self.problem and not strange
+
+
+@dataclass(frozen=True)
+class Filesystem:
+    """A volume's filesystem, wherever the kubelet has it mounted.
+
+    ``mounts``: its layers at staging and publish points, ``places``: these points.
+    """
+
+    device: str
+    mounts: tuple[Mount, ...]
+    places: tuple[Place, ...]
+
+    @property
+    def first(self) -> Mount:
+        """The mount that the driver has made; that in the staging folder, if there is one."""
+        # Binds of it may have other options, as readOnly of a volumeMount.
+        return self.mounts[0]
+
+    @property
+    def read_only(self) -> bool:
+        """Whether the superblock is read-only, and with it all mounts of it."""
+        return "ro" in self.first.super_options
+
+    @property
+    def wanted(self) -> str:
+        """``rw`` or ``ro``: what the driver asked for when it mounted the filesystem."""
+        # When a filesystem turns read-only, only its superblock gets the flag (SB_RDONLY); that of
+        # a mount (MNT_READONLY) stays (fs/proc_namespace.c show_mountinfo shows both).
+        return "ro" if "ro" in self.first.options else "rw"
+
+    @property
+    def given_up(self) -> list[str]:
+        """The options by which the kernel shows that it has given the filesystem up."""
+        return [
+            # Some filesystems give the flag a value, as shutdown=1.
+            flag
+            for flag in _GIVEN_UP
+            if any(word.partition("=")[0] == flag for word in self.first.super_options)
+        ]
+
+
+def _within(root: str, above: str) -> bool:
+    """Whether a folder of a filesystem is another one, or inside it; either may be deleted."""
+    # mountinfo appends //deleted to a removed folder, which is still the same one.
+    inner, outer = (
+        path[: -len(_DELETED)] if path.endswith(_DELETED) else path for path in (root, above)
+    )
+    return inner == outer or inner.startswith(f"{outer.rstrip('/')}/")
+
+
+def show(text: str) -> str:
+    """A foreign text for messages: quoted and escaped if it has unprintable characters."""
+    return text if text.isprintable() else repr(text)
+
+
+def workload_of(volume: str, note: VolumeNote, places: tuple[Place, ...]) -> dict[str, Any]:
+    """What the playbook has to move off the node and back."""
+    pods = sorted({place.pod for place in places if place.pod})
+    return {"volume": volume, "driver": note.driver, "handle": note.handle, "pods": pods}

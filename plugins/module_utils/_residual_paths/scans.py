@@ -1,0 +1,119 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# This module util is private to the collection, and may change at any time.
+
+"""Which maps a scan for new disks could mix, and which were mixed. Pure: no I/O here.
+
+A map is mixed if its paths lead to different volumes: then writes go to either of them.
+"""
+
+from __future__ import annotations
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.block import Disk, DmDevice
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths.judging import (
+    history_of,
+    is_broken,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths.model import (
+    FOREIGN,
+    OTHER,
+    WHOLE,
+    Judgement,
+    Observation,
+    State,
+)
+
+
+def mixtures(state: State, wwids: set[str] | None, leaving: set[str]) -> list[Reason]:
+    """Why disks of these WWIDs (None: of any) must not be scanned for: one would join a path that
+    is not proven to serve its LUN.
+
+    ``leaving``: names of the disks that are gone by then. Every disk that counts must have been
+    asked in some observation.
+    """
+    last = state.last
+    found = []
+    for name, wwid, owner in _joinable(last, wwids, leaving):
+        judgement = history_of(state, name, wwid)[-1]
+        # A scan for any LUN concerns a disk in no map only if the array may have taken it away.
+        disk = last.disks.get(name)
+        # Without WWIDs, a healthy local disk would otherwise forbid every scan.
+        matters = owner or wwids is not None or (disk and is_broken(judgement, disk))
+        if matters and judgement.kind not in {*WHOLE, FOREIGN}:
+            where = f"{name} in {owner}" if owner else name
+            found.append(
+                Reason(
+                    "scan_unsafe",
+                    f"a scan could add a disk of {wwid} to {where}, which is not proven to serve "
+                    f"it ({judgement.why})",
+                )
+            )
+    return found
+
+
+def _joinable(
+    last: Observation, wwids: set[str] | None, leaving: set[str]
+) -> list[tuple[str, str, str]]:
+    """(name, WWID, its map): what a new disk of one of the WWIDs would be in one map with."""
+    paths = [(name, device.wwid, device.name) for device in last.maps for name in device.slaves]
+    # A second disk of the same WWID makes a map of a disk that is in none (multipath-tools,
+    # multipathd/main.c ev_add_path; find_multipaths in multipath.conf(5)).
+    paths += [(disk.name, disk.wwid, "") for disk in last.plain_disks if disk.wwid]
+    return [
+        (name, wwid, owner)
+        for name, wwid, owner in paths
+        if name not in leaving and (wwids is None or wwid in wwids)
+    ]
+
+
+def mixed(before: State, now: State) -> list[str]:
+    """The maps that a repair may have mixed, as sentences.
+
+    Such a map reads another volume, or has gained a path beside one that does not serve its LUN.
+    What was so ``before`` does not count.
+    """
+    known = _known_kinds(before)
+    found = []
+    for device in now.last.maps:
+        paths = [now.last.disks[name] for name in device.slaves if name in now.last.disks]
+        # A path that was never asked counts as odd, too: it is not proven.
+        odd = _odd_paths(now, device, paths)
+        gained = [disk.name for disk in paths if _key(device, disk) not in known]
+        turned = [
+            disk.name
+            for disk, judgement in odd.items()
+            if judgement.kind == OTHER and known.get(_key(device, disk)) != OTHER
+        ]
+        # A map that was mixed before is a finding of its own, not the result of this repair.
+        if odd and (gained or turned):
+            why = "; ".join(f"{disk.name}: {judgement.why}" for disk, judgement in odd.items())
+            found.append(
+                f"{device.name} is mixed since, by "
+                f"{', '.join(dict.fromkeys([*gained, *turned]))}: {why}"
+            )
+    return found
+
+
+def _odd_paths(now: State, device: DmDevice, paths: list[Disk]) -> dict[Disk, Judgement]:
+    """The paths that are not proven to serve the map's LUN."""
+    judged = {disk: history_of(now, disk.name, device.wwid)[-1] for disk in paths}
+    return {disk: judgement for disk, judgement in judged.items() if judgement.kind not in WHOLE}
+
+
+def _known_kinds(before: State) -> dict[tuple[str, str, str], str]:
+    """What each path of a map was, by what identifies it."""
+    last = before.last
+    return {
+        _key(device, last.disks[name]): history_of(before, name, device.wwid)[-1].kind
+        for device in last.maps
+        for name in device.slaves
+        if name in last.disks
+    }
+
+
+def _key(device: DmDevice, disk: Disk) -> tuple[str, str, str]:
+    # Neither the map's nor the disk's name: the kernel gives names of removed devices to new ones.
+    return device.wwid, disk.hctl, disk.wwid
