@@ -14,11 +14,11 @@ from typing import Any
 from ansible.module_utils.basic import env_fallback
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.cli import Ceph, Connection
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import ArgumentSpec
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
-    BadOption,
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import (
+    ArgumentSpec,
+    check_numbers,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
 
 __all__ = ["CONNECTION", "ArgumentSpec", "make_ceph"]
 
@@ -42,9 +42,7 @@ def make_ceph(params: dict[str, Any], more_seconds: float = 0.0) -> Ceph:
     """
     # Ceph's tools name a user by its type too (client.admin), and --name takes that; users give
     # either.
-    for name, least, most in (("connect_timeout", 1, 60), ("deadline", 10, 3600)):
-        if not least <= params[name] <= most:  # so that it ends; not a number is neither
-            raise BadOption(f"{name} is {params[name]:g} s; give {least} to {most}")
+    check_numbers(params, {"connect_timeout": (1, 60), "deadline": (10, 3600)})
     user = params["user"].strip()
     user = user[len("client.") :] if user.startswith("client.") else user
     # It would overrule the options, and another cluster would answer.

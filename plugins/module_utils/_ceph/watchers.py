@@ -36,6 +36,9 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.images 
     Target,
     image_of,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import (
+    check_numbers,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Finding, Plan
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
@@ -509,13 +512,11 @@ def _image(image: Observed, observations: int) -> dict[str, Any]:
 
 def make_options(params: dict[str, Any]) -> Options:
     """Options of the audit, checked."""
-    for name, least, most in (
-        ("observations", 1, 1000),
-        ("observation_seconds", 0, 3600),
-        ("gone_timeout", 0, 3600),
-    ):
-        if not least <= params[name] <= most:  # so that it ends; not a number is neither
-            raise BadOption(f"{name} is {params[name]:g}; give {least} to {most}")
+    # So that it ends.
+    check_numbers(
+        params,
+        {"observations": (1, 1000), "observation_seconds": (0, 3600), "gone_timeout": (0, 3600)},
+    )
     if params["observations"] > 1 and not params["observation_seconds"] > 0:
         raise BadOption("several observations at once prove nothing: give observation_seconds")
     targets = [

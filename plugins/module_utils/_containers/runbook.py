@@ -34,7 +34,10 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._containers.p
     Runtime,
     State,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import ArgumentSpec
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import (
+    ArgumentSpec,
+    check_numbers,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import (
     Deadline,
     call_each,
@@ -48,7 +51,6 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine 
     Plan,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
-    BadOption,
     StorageOpsError,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
@@ -556,10 +558,7 @@ def container_options(params: dict[str, Any], check_mode: bool = False) -> Optio
         "restart_timeout": 1,
         "max_repairs": 0,
     }
-    for name, minimum in least.items():
-        # Written so that NaN, which compares as false, is refused, too.
-        if not given.get(name, minimum) >= minimum:
-            raise BadOption(f"{name} is {given[name]:g}; give at least {minimum:g}")
+    check_numbers(given, least)
     given["containers"] = tuple(_known(entry) for entry in given.get("containers", ()))
     # A real run acts on what is there, not on a plan.
     given["planned_paths"] = tuple(given.get("planned_paths", ())) if check_mode else ()

@@ -8,8 +8,12 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import BadOption
 
 
 @dataclass(frozen=True)
@@ -28,3 +32,20 @@ class ArgumentSpec:
     def to_kwargs(self) -> dict[str, Any]:
         """Keyword arguments for AnsibleModule."""
         return {"argument_spec": self.options}
+
+
+def check_numbers(
+    given: Mapping[str, Any], bounds: Mapping[str, float | tuple[float, float]]
+) -> None:
+    """Refuse options that are too small, too large, infinite or not a number.
+
+    ``bounds``: option -> the least, or the least and the most. An option that is not given is left
+    out. Raises BadOption that names the first one.
+    """
+    for name, bound in bounds.items():
+        least, most = bound if isinstance(bound, tuple) else (bound, sys.float_info.max)
+        value = given.get(name)
+        # Not "value < least": NaN, which Ansible takes for a float, is no less than anything.
+        if value is not None and not least <= value <= most:
+            fits = f"{least:g} to {most:g}" if isinstance(bound, tuple) else f"at least {least:g}"
+            raise BadOption(f"{name} is {value:g}; give {fits}")

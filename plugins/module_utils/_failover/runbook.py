@@ -13,13 +13,15 @@ ledger what is left to be done.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Mapping
 from datetime import datetime
 from functools import partial
 from typing import Any, Callable
 
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import (
+    check_numbers,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
     Action,
     ActionFailed,
@@ -665,16 +667,9 @@ class StillFenced:
 def failover_options(params: Mapping[str, Any], check_mode: bool) -> Options:
     """Options of Failover, checked."""
     # 0 for ready_timeout means not to wait for pods at all.
-    for name, least in (
-        ("detach_timeout", 1),
-        ("attach_timeout", 1),
-        ("ready_timeout", 0),
-        ("deadline", 60),
-    ):
-        if not least <= params[name] < math.inf:  # not a number is neither
-            raise BadOption(
-                f"{name} is {params[name]:g}; give at least {least:g}, and a finite number"
-            )
+    check_numbers(
+        params, {"detach_timeout": 1, "attach_timeout": 1, "ready_timeout": 0, "deadline": 60}
+    )
     chosen = {name: tuple(text.strip() for text in params[name]) for name in Filters._fields}
     empty = [name for name, texts in chosen.items() if not all(texts)]
     if empty:

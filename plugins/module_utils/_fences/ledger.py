@@ -22,7 +22,10 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import untrusted
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import ArgumentSpec
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import (
+    ArgumentSpec,
+    check_numbers,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
     BadOption,
     StorageOpsError,
@@ -269,12 +272,9 @@ def run_options(params: Mapping[str, Any], check_mode: bool) -> RunOptions:
     Raises StorageOpsError for what does not fit.
     """
     check_run(params)
-    for name, least, most in (
-        ("lease_seconds", _LEAST_LEASE, _MOST_LEASE),
-        ("lease_timeout", 0.0, 86_400.0),
-    ):
-        if not least <= params[name] <= most:  # not a number is neither
-            raise BadOption(f"{name} is {params[name]:g}; give {least:g} to {most:g} seconds")
+    check_numbers(
+        params, {"lease_seconds": (_LEAST_LEASE, _MOST_LEASE), "lease_timeout": (0.0, 86_400.0)}
+    )
     fence = (
         parse_ledger(params["fence"], "the option fence")
         if check_mode and params["fence"]

@@ -11,14 +11,16 @@ Ceph's part is another module's.
 
 from __future__ import annotations
 
-import math
 import socket
 import time
 from collections.abc import Mapping
 from ipaddress import ip_network
 from typing import Any, Callable
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import ArgumentSpec
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import (
+    ArgumentSpec,
+    check_numbers,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
     Action,
@@ -94,19 +96,8 @@ def fence_options(params: Mapping[str, Any], run: RunOptions, check_mode: bool) 
     """The options of node_fence, checked. Raises StorageOpsError for what does not fit."""
     # Options come from surveys and inventories, so each is checked before anything is read or
     # changed.
-    least = {
-        "grace_seconds": 0,
-        "fence_timeout": 1,
-        "expiry_seconds": LEAST_EXPIRY,
-    }
-    for name, minimum in least.items():
-        if not minimum <= params[name] < math.inf:  # not a number is neither
-            why = (
-                ": a node that comes back after its entry has expired writes again"
-                if name == "expiry_seconds"
-                else ""
-            )
-            raise BadOption(f"{name} is {params[name]:g}; give at least {minimum:g}{why}")
+    # A node that comes back after its entry has expired writes again.
+    check_numbers(params, {"grace_seconds": 0, "fence_timeout": 1, "expiry_seconds": LEAST_EXPIRY})
     return Options(
         node=run.node,
         run=run.run,

@@ -11,7 +11,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import ArgumentSpec
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import (
+    ArgumentSpec,
+    check_numbers,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
     BadOption,
 )
@@ -82,16 +85,14 @@ def fuse_options(params: dict[str, Any]) -> Options:
         "max_repairs": 1_000_000,
         **_given(Options.__dataclass_fields__, params),
     }
-    for name, least in (
-        ("probe_timeout", 0.1),
-        ("remount_timeout", 1),
-        ("containers_timeout", 0),
-        ("unstage_timeout", 0),
-        ("max_repairs", 0),
-    ):
-        # Written so that NaN, which compares as false, is refused, too.
-        if not given.get(name, least) >= least:
-            raise BadOption(f"{name} is {given[name]:g}; give at least {least:g}")
+    least = {
+        "probe_timeout": 0.1,
+        "remount_timeout": 1,
+        "containers_timeout": 0,
+        "unstage_timeout": 0,
+        "max_repairs": 0,
+    }
+    check_numbers(given, least)
     paths = tuple(path.rstrip("/") for path in given.get("paths", ()))
     # An empty path would match nothing, and the run would look successful.
     if "" in paths:

@@ -22,7 +22,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import ArgumentSpec
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import (
+    ArgumentSpec,
+    check_numbers,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import (
     call_each,
     run_command,
@@ -127,13 +130,8 @@ def nfs_options(params: dict[str, Any]) -> Options:
 
 
 def _require_times(options: Options) -> None:
-    for name, value, least in (
-        ("mount_timeout", options.mount_timeout, 1),
-        ("connect_timeout", options.connect_timeout, 0.1),
-    ):
-        # Written so that NaN, which compares as false, is refused, too.
-        if not value >= least:
-            raise BadOption(f"{name} is {value:g}; give at least {least:g}")
+    given = {"mount_timeout": options.mount_timeout, "connect_timeout": options.connect_timeout}
+    check_numbers(given, {"mount_timeout": 1, "connect_timeout": 0.1})
     if not 0 < options.slow_seconds <= options.mount_timeout:
         raise BadOption(
             f"slow_seconds is {options.slow_seconds:g}; give more than 0 and at most mount_timeout"

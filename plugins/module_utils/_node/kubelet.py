@@ -174,9 +174,7 @@ def parse_note(text: str, path: str) -> VolumeNote:
         if not isinstance(value, str) or not (
             re.fullmatch(form, value, re.ASCII) or (value == "" and not needed)
         ):
-            raise StorageOpsError(
-                f"{path!r} has {'no' if value == '' else 'an invalid'} {key}"
-            )
+            raise StorageOpsError(f"{path!r} has {'no' if value == '' else 'an invalid'} {key}")
         return value
 
     handle = take("volumeHandle", r"[^\0]{1,4096}", needed=True)

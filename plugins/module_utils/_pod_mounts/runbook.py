@@ -14,7 +14,10 @@ from dataclasses import replace
 from typing import Any
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import drivers
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import ArgumentSpec
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import (
+    ArgumentSpec,
+    check_numbers,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
     Action,
     ActionFailed,
@@ -77,10 +80,7 @@ def pod_mount_options(params: dict[str, Any]) -> Options:
 
     Modules that only report lack the scope and the accepted risks, and get their defaults.
     """
-    for name, least in (("probe_timeout", 0.1), ("max_repairs", 0)):
-        # Written so that NaN, which compares as false, is refused, too.
-        if not params.get(name, least) >= least:
-            raise BadOption(f"{name} is {params[name]:g}; give at least {least:g}")
+    check_numbers(params, {"probe_timeout": 0.1, "max_repairs": 0})
     given = {
         "max_repairs": 1_000_000,
         **{name: params[name] for name in Options.__dataclass_fields__ if name in params},

@@ -16,6 +16,9 @@ from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Any, Callable, TypeVar
 
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import (
+    check_numbers,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
     Action,
@@ -571,7 +574,7 @@ class Reattach:
 
 def reattach_options(params: Mapping[str, Any]) -> Options:
     """Options of Reattach, checked."""
-    least_of = {
+    least = {
         "eviction_timeout": 1,
         "detach_timeout": 1,
         "ready_timeout": 1,
@@ -579,9 +582,7 @@ def reattach_options(params: Mapping[str, Any]) -> Options:
         "max_repairs": 0,
         "deadline": 60,
     }
-    for name, least in least_of.items():
-        if not params[name] >= least:  # not a number is neither
-            raise BadOption(f"{name} is {params[name]:g}; give at least {least:g}")
+    check_numbers(params, least)
     names = ("claims", "nodes", "attachments", "required_metadata")
     for name in names:
         if any(not item.strip() for item in params[name]):

@@ -15,6 +15,9 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import (
+    check_numbers,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import (
     Deadline,
     call,
@@ -87,15 +90,10 @@ def residual_options(params: dict[str, Any]) -> Options:
 
     Modules that only report lack the accepted risks, which then are off.
     """
-    for name, least in (
-        ("observations", 1),
-        ("observation_seconds", 0),
-        ("probe_timeout", 0.1),
-        ("max_repairs", 0),
-    ):
-        # Written so that NaN, which compares as false, is refused, too.
-        if not params.get(name, least) >= least:
-            raise BadOption(f"{name} is {params[name]:g}; give at least {least:g}")
+    check_numbers(
+        params,
+        {"observations": 1, "observation_seconds": 0, "probe_timeout": 0.1, "max_repairs": 0},
+    )
     # An empty name would match nothing, and the run would look successful.
     empty = [name for name in ("maps", "wwids") if any(not item.strip() for item in params[name])]
     if empty:

@@ -520,8 +520,8 @@ def test_options() -> None:
     [
         ({"node": ""}, "node is ''"),
         ({"run_id": "two words"}, "run_id is 'two words'"),
-        ({"lease_seconds": 1.0}, "lease_seconds is 1; give 2 to 3600 seconds"),
-        ({"lease_seconds": 86400.0}, "lease_seconds is 86400; give 2 to 3600 seconds"),
+        ({"lease_seconds": 1.0}, "lease_seconds is 1; give 2 to 3600"),
+        ({"lease_seconds": 86400.0}, "lease_seconds is 86400; give 2 to 3600"),
         ({"lease_seconds": float("inf")}, "lease_seconds is inf"),
         ({"lease_timeout": float("nan")}, "lease_timeout is nan"),
         ({"lease_timeout": float("inf")}, "lease_timeout is inf"),

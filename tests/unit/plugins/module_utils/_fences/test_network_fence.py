@@ -364,7 +364,7 @@ def test_somebody_else_meanwhile() -> None:
         assert not isinstance(caught.value, NotStarted)
         return str(caught.value)
 
-    assert "set it to Unfenced meanwhile" in meanwhile(
+    assert "it was set to Unfenced meanwhile" in meanwhile(
         lambda cluster, found: found["spec"].update(fenceState=UNFENCED)
     )
     assert "is gone" in meanwhile(lambda cluster, found: cluster.remove(found))

@@ -528,7 +528,7 @@ def test_a_network_fence_that_stays_silent(cluster: FakeCluster) -> None:
     [
         (
             {"expiry_seconds": 604_799.0},
-            "expiry_seconds is 604799; give at least 604800: a node that comes back",
+            "expiry_seconds is 604799; give at least 604800",
         ),
         ({"grace_seconds": float("nan")}, "grace_seconds is nan"),
         ({"fence_timeout": float("inf")}, "fence_timeout is inf"),
