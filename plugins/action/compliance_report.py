@@ -20,18 +20,21 @@ from ansible.module_utils.common.yaml import yaml_load
 from ansible.plugins.action import ActionBase
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance import (
+    assembly,
     files,
     history,
     html,
     junit,
     model,
+    overview,
     prometheus,
+    reading,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance.model import (
     Occasion,
-    Row,
     Scope,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance.reading import Row
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance.selection import (
     Expression,
     make_exceptions,
@@ -165,12 +168,12 @@ class Request:
         for path in self.paths.values():
             files.check(path)
 
-    def _parts(self) -> list[model.Part]:
+    def _parts(self) -> list[reading.Part]:
         """Earlier reports that become one: of the fleet that they are of, with what they asked,
         begun when the first of them was.
         """
         paths = [os.path.abspath(os.path.expanduser(path)) for path in self.params["inputs"]]
-        parts = [model.read_report(files.read_report(path), path) for path in paths]
+        parts = [reading.read_report(files.read_report(path), path) for path in paths]
         if not parts:
             return []
         asked, told = self.scope, parts[0].scope
@@ -199,15 +202,15 @@ class Request:
         for name in dict.fromkeys(self.params["hosts"]):
             variables = hostvars.raw_get(name)
             found = variables.get(self.params["result"]) if isinstance(variables, Mapping) else None
-            nodes.append(model.read_result(name, "node", found, self.scope.controls))
-        return model.name_apart([row for row in [*nodes, *others] if row])
+            nodes.append(reading.read_result(name, "node", found, self.scope.controls))
+        return reading.name_apart([row for row in [*nodes, *others] if row])
 
     def _others(self, task_vars: Mapping[str, Any]) -> list[Row]:
         others = list(self.params["others"])
         if not any(other["kind"] == "cluster" for other in others):
             others.append({"name": "cluster", "kind": "cluster", "result": ""})
         rows = [
-            model.read_result(
+            reading.read_result(
                 one["name"], one["kind"], task_vars.get(one["result"]), self.scope.controls
             )
             for one in others
@@ -223,7 +226,7 @@ class Request:
             self.exceptions = make_exceptions(
                 list(told.values()), datetime.now(timezone.utc).date()
             )
-        return model.join(self.parts, others, self.params["hosts"])
+        return reading.join(self.parts, others, self.params["hosts"])
 
     def write(self, rows: Sequence[Row]) -> dict[str, Any]:
         """Make the report and write all of it."""
@@ -233,9 +236,9 @@ class Request:
         occasion = Occasion(
             params["title"], self.fleet, self.begun, now, _version(), self.slice, self.partial
         )
-        earlier = history.comparable(runs, model.describe_run(occasion, self.scope))
+        earlier = history.comparable(runs, assembly.describe_run(occasion, self.scope))
         previous = earlier[-1] if earlier else None
-        report = model.build(rows, self.scope, self.exceptions, occasion, previous)
+        report = assembly.build(rows, self.scope, self.exceptions, occasion, previous)
         text = json.dumps(report, separators=(",", ":"))
         render: dict[str, Callable[[], str]] = {
             "json": lambda: text + "\n",
@@ -258,10 +261,10 @@ class Request:
             )
         return {
             "changed": True,
-            "msg": model.sentence(report) + (f"; {PARTIAL}" if self.partial else ""),
-            "failing": model.failing(report),
-            "unassessed": model.unassessed(report),
-            "summary": model.counts(report),
+            "msg": overview.sentence(report) + (f"; {PARTIAL}" if self.partial else ""),
+            "failing": overview.failing(report),
+            "unassessed": overview.unassessed(report),
+            "summary": overview.counts(report),
             "files": list(self.paths.values()),
             **({"warnings": told} if (told := _warnings(report, unread, self.parts)) else {}),
         }
@@ -308,7 +311,7 @@ def _version() -> str:
 
 
 def _warnings(
-    report: Mapping[str, Any], unread: Sequence[str], parts: Sequence[model.Part]
+    report: Mapping[str, Any], unread: Sequence[str], parts: Sequence[reading.Part]
 ) -> list[str]:
     said = [
         f"runs/{name} is no run of this version, and was left out of the trend" for name in unread
@@ -318,7 +321,7 @@ def _warnings(
     said += [
         f"{one['error']}; it accepts nothing" for one in report["exceptions"] if "error" in one
     ]
-    twice = model.repeated(parts)
+    twice = reading.repeated(parts)
     more = f" and {len(twice) - MAX_WARNINGS} more" if len(twice) > MAX_WARNINGS else ""
     said += (
         [
