@@ -106,6 +106,9 @@ def lost_status(state: State, seen: list[Attachment], options: Options) -> Findi
 
 def _was_always_missing(state: State, seen: list[Attachment]) -> bool:
     """No observation, and nothing in between, had the attachment in volumesAttached."""
+    # Right after an attach the entry is missing for a moment: the controller manager writes the
+    # node's status after the VolumeAttachment (UpdateNodeStatuses of
+    # pkg/controller/volume/attachdetach/statusupdater/node_status_updater.go).
     missing = all(
         may_lack_status(observation, once) for observation, once in zip(state.observations, seen)
     )
@@ -116,6 +119,7 @@ def _was_always_missing(state: State, seen: list[Attachment]) -> bool:
 
 def _steady_users(state: State, seen: list[Attachment]) -> list[Pod]:
     """The pods that needed the attachment in every observation."""
+    # For a pod that has just come or is about to go the entry may change at any moment.
     users = [
         {pod.uid: pod for pod in observation.users(once)}
         for observation, once in zip(state.observations, seen)

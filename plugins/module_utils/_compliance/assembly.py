@@ -1,6 +1,6 @@
 # Copyright (c) 2026 The storage_ops.runbooks contributors
-# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or
-# https://www.gnu.org/licenses/gpl-3.0.txt) SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
 
 # This module util is private to the collection, and may change at any time.
 
@@ -64,6 +64,7 @@ def build(
 ) -> dict[str, Any]:
     """The report; ``previous``: the run to compare with, as history keeps it."""
     today = occasion.finished.strftime("%Y-%m-%d")
+    # A host of which no control is in scope is not a host of this report.
     rows = [row for row in rows if set(KINDS[row.kind]).intersection(scope.controls)]
     found = _sorted_findings(rows, scope)
     rules = _accept(found, exceptions)
@@ -77,6 +78,7 @@ def build(
     for finding in findings:
         finding["new"] = finding["fingerprint"] in new
     run = describe_run(occasion, scope)
+    # None for a first run, which has nothing new and nothing resolved.
     run["compared_with"] = previous["run"]["id"] if previous else None
     if select_error:
         run["scope"]["select_error"] = select_error
@@ -177,6 +179,7 @@ def _select(found: Sequence[Mapping[str, Any]], scope: Scope) -> tuple[set[int],
 
 def _judgement(rules: Sequence[ExceptionRule], today: str) -> dict[str, Any]:
     """Whether a finding is accepted: by the first exception that has not expired."""
+    # An expired exception is shown with its finding, so that its owner renews it or repairs.
     valid = next((rule for rule in rules if not rule.expired(today)), None)
     expired = next((rule for rule in rules if rule.expired(today)), None)
     return {
@@ -247,10 +250,12 @@ def _result(control: str, row: Row, seen: Collection[str]) -> str:
     """The worst that is known: something open outweighs that not all could be assessed."""
     if row.reason:
         return "not_assessed"
+    # Even if the rest of the control could not be assessed, this finding is real.
     if "open" in seen:
         return "fail"
     if control in row.reasons:
         return "not_assessed"
+    # A finding that the selection hides must not let its control pass.
     if "unselected" in seen or control in row.unselected:
         return "not_in_scope"
     return "accepted" if "accepted" in seen else "pass"
@@ -295,6 +300,7 @@ def describe_run(occasion: Occasion, scope: Scope) -> dict[str, Any]:
         "finished": occasion.finished.strftime(TIME),
         "seconds": round((occasion.finished - occasion.started).total_seconds(), 1),
         "collection_version": occasion.version,
+        # The play that gathers forces check mode.
         "check_mode": True,
         "scope": scope.to_result(),
         "slice": {"number": occasion.slice[0], "count": occasion.slice[1]}
@@ -341,6 +347,7 @@ def _count_codes(
     """By code that occurs, how many open findings were refused with it, and on how many hosts
     something was not assessed with it.
     """
+    # An accepted finding waits for no repair, so its refusal does not count.
     refused = Counter(
         finding["code"] for finding in findings if finding["status"] == "open" and finding["code"]
     )

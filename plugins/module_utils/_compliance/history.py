@@ -1,6 +1,6 @@
 # Copyright (c) 2026 The storage_ops.runbooks contributors
-# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or
-# https://www.gnu.org/licenses/gpl-3.0.txt) SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
 
 # This module util is private to the collection, and may change at any time.
 
@@ -12,6 +12,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+# Raised when the form of kept runs changes; others are left out of the trend.
 KEPT_VERSION = 1
 
 
@@ -68,6 +69,7 @@ def _are_findings(findings: Any) -> bool:
 def asked(run: Mapping[str, Any]) -> str:
     """The fleet and scope of a run: only runs that agree in this can be compared."""
     scope = run["scope"]
+    # Texts compare whatever types a file has in these places.
     return json.dumps(
         [
             run.get("cluster"),
@@ -109,6 +111,7 @@ def compare(
         return set(), 0
     now = {finding["fingerprint"] for finding in findings}
     before = list(_findings(previous))
+    # A host that left the inventory is not a host whose findings were resolved.
     seen, unseen = {host["name"] for host in hosts}, _unseen(hosts)
     gone = {
         print_
@@ -142,6 +145,7 @@ def trend(
                 },
                 "not_assessed": abs(int(run["summary"]["hosts"]["not_assessed"])),
             }
+        # A file in the folder of runs may have been edited.
         except (AttributeError, KeyError, OverflowError, TypeError, ValueError):
             continue
         points.append(point)
@@ -157,7 +161,8 @@ def _findings(kept: Mapping[str, Any] | None) -> Iterable[tuple[str, str, str]]:
 
 
 def _unseen(hosts: Iterable[Mapping[str, Any]]) -> set[tuple[str, str]]:
-    """(host, control) that could not be assessed; of no control where not all could."""
+    """(host, control) that could not be assessed; an empty control where any could not."""
+    # The empty one is for findings without control, which may stand for any of them.
     unseen = {(host["name"], "") for host in hosts if host["status"] != "assessed"}
     return unseen | {
         (host["name"], control)

@@ -1,6 +1,6 @@
 # Copyright (c) 2026 The storage_ops.runbooks contributors
-# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or
-# https://www.gnu.org/licenses/gpl-3.0.txt) SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
 
 # This module util is private to the collection, and may change at any time.
 
@@ -110,6 +110,7 @@ def _line(finding: Mapping[str, Any]) -> str:
 
 def _totals(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     every = list(counts)
+    # "errors" are for tests that crashed; what could not be assessed is skipped instead.
     return {
         "tests": sum(count[result] for count in every for result in RESULTS),
         "failures": sum(count["fail"] for count in every),
@@ -123,4 +124,5 @@ def _attributes(**values: Any) -> str:
 
 
 def _escape(value: str) -> str:
+    # clean.text also removes what XML 1.0 forbids, which escape() leaves.
     return escape(clean.text(value, 100_000))

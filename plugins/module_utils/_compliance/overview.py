@@ -1,6 +1,6 @@
 # Copyright (c) 2026 The storage_ops.runbooks contributors
-# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or
-# https://www.gnu.org/licenses/gpl-3.0.txt) SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
 
 # This module util is private to the collection, and may change at any time.
 
@@ -91,6 +91,7 @@ def _plural(number: int, what: str) -> str:
 
 def counts(report: Mapping[str, Any]) -> dict[str, Any]:
     """The numbers of a report, which name no host and no object, so that they may go anywhere."""
+    # AWX artifacts are visible to more people than the report.
     run, summary = report["run"], report["summary"]
     return {
         "run": run["id"],
@@ -106,6 +107,7 @@ def counts(report: Mapping[str, Any]) -> dict[str, Any]:
 
 def unwanted(host: Mapping[str, Any], report: Mapping[str, Any]) -> bool:
     """A cluster that the user did not ask for, neither by credentials nor by naming controls."""
+    # Sites without Kubernetes run the same play; naming fewer controls than all is asking for them.
     return (
         host["kind"] == "cluster"
         and host["code"] == NO_CLUSTER.code
@@ -119,6 +121,7 @@ def unassessed(report: Mapping[str, Any], most: int = 5) -> list[str]:
     for host in report["hosts"]:
         for why in dict.fromkeys([host["reason"]] if host["reason"] else host["reasons"].values()):
             by_reason.setdefault(why, []).append(host["name"])
+    # One outage gives the same reason on many hosts: one line is enough for it.
     lines = []
     for why, names in sorted(by_reason.items(), key=lambda item: (-len(item[1]), item[0])):
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""

@@ -1,6 +1,6 @@
 # Copyright (c) 2026 The storage_ops.runbooks contributors
-# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or
-# https://www.gnu.org/licenses/gpl-3.0.txt) SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
 
 # This module util is private to the collection, and may change at any time.
 
@@ -71,12 +71,14 @@ def read_result(
     name: str, kind: str, result: Any, controls: Sequence[str] = tuple(CONTROLS)
 ) -> Row | None:
     """What an audit returned. None for Ceph that was not asked."""
+    # Names of hosts come from an inventory, which may be a file that a tool has written.
     row = Row(clean.line(name, 300), kind)
     if not isinstance(result, Mapping) or result.get("skipped"):
         if kind == "ceph":
             return None
         row.reason = NO_CLUSTER if kind == "cluster" else _NOT_RUN
         return row
+    # Everything below is what a host returned, and may be anything.
     said = clean.line(result.get("msg") or "it gave no reason", MAX_REASON)
     if result.get("unreachable"):
         row.reason = Reason("host_unreachable", f"unreachable: {said}")
@@ -246,6 +248,7 @@ def _read_host(host: Mapping[str, Any]) -> Row:
         for control, why in host["reasons"].items()
         if control in KINDS[row.kind]
     }
+    # Findings that were left out then cannot be known now.
     row.unselected = {
         control for control, result in host["controls"].items() if result == "not_in_scope"
     }
@@ -259,12 +262,14 @@ def join(parts: Sequence[Part], others: Iterable[Row], hosts: Sequence[str]) -> 
     the fleet that has no report.
     """
     first = parts[0]
+    # Numbers of different scopes cannot be added up.
     for part in parts[1:]:
         if (part.cluster, part.scope) != (first.cluster, first.scope):
             raise BadOption(
                 f"{first.file} and {part.file} are of different fleets, or had different scopes"
             )
     joined = _newest(parts, others)
+    # A host without a report would otherwise be missing without a trace.
     if hosts:
         names = dict.fromkeys(clean.line(name, 300) for name in hosts)
         absent = [_absent(name) for name in names if ("node", name) not in joined]
@@ -298,12 +303,14 @@ def _has_no_cluster(row: Row) -> bool:
 
 def repeated(parts: Sequence[Part]) -> list[str]:
     """Nodes that are in more than one report."""
+    # That is right after a job ran again, and wrong where slices overlap: the user is told.
     times = Counter(row.name for part in parts for row in part.rows if row.kind == "node")
     return sorted(name for name, number in times.items() if number > 1)
 
 
 def name_apart(rows: list[Row]) -> list[Row]:
     """The rows; the cluster and Ceph get other names where a host has theirs."""
+    # Findings refer to their host by its name alone.
     taken = {row.name for row in rows if row.kind == "node"}
     for row in rows:
         if row.kind == "node":
@@ -326,6 +333,7 @@ def _missing_slices(parts: Sequence[Part]) -> list[Row]:
             "the reports are of fleets that were divided differently: into "
             f"{', '.join(map(str, counts))} slices, or not at all"
         )
+    # The count is from a file, and must not make a row for each of a billion slices.
     absent = sorted(
         set(range(1, min(counts[0], 1_000) + 1)) - {number for number, _count in slices}
     )

@@ -1,6 +1,6 @@
 # Copyright (c) 2026 The storage_ops.runbooks contributors
-# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or
-# https://www.gnu.org/licenses/gpl-3.0.txt) SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
 
 # This module util is private to the collection, and may change at any time.
 
@@ -84,6 +84,7 @@ class Expression:
         try:
             self._compiled = jmespath.compile(text)
         except ParseError as error:
+            # jmespath's own text repeats the expression with a marker over several lines.
             position = min(max(error.lex_position, 0), len(text))
             said = (
                 getattr(error, "message", None)
@@ -126,6 +127,8 @@ class Expression:
                 ".namespace, .name and .node are always there; test for others first, as in "
                 "[?evidence.name && contains(evidence.name, 'x')]"
             ) from None
+        # A finding is recognized by its identity: JMESPath returns the objects that it was given,
+        # and two findings may be equal.
         chosen = selected if isinstance(selected, list) else [selected]
         places = {id(finding): index for index, finding in enumerate(findings)}
         wrong = (
@@ -150,6 +153,7 @@ class Expression:
             return self.of(findings), [], ""
         except StorageOpsError as error:
             why = str(error)
+        # One by one, to find those that it can be applied to.
         good = [index for index, finding in enumerate(findings) if self._bears(finding)]
         try:
             selected = self.of([findings[index] for index in good])
@@ -217,7 +221,7 @@ def _path(node: Mapping[str, Any]) -> list[str]:
         return []
     first, *others = node["children"]
     path = _path(first)
-    # "@.host" is "host".
+    # "@" is the current node, so "@.host" is "host".
     if path or first["type"] == "current":
         path = path + _path(others[0]) if node["type"] == "subexpression" else path
     return path
@@ -274,6 +278,7 @@ SPECIMENS = [
     for severity in SEVERITIES
     for verdict in _VALUES["verdict"]
 ]
+# Notes (info) do not make a control fail, so an exception need not exclude them.
 _FAILING_SPECIMENS = [specimen for specimen in SPECIMENS if specimen["severity"] != SEVERITIES[-1]]
 
 
@@ -292,6 +297,7 @@ class ExceptionRule:
 
     def expired(self, today: str) -> bool:
         """It held until the end of that day, UTC."""
+        # Dates in ISO 8601 sort as texts.
         return self.expires < today
 
     def to_result(self, today: str) -> dict[str, Any]:
@@ -325,6 +331,7 @@ def _make_exception(number: int, given: Any, today: datetime.date) -> ExceptionR
             f"{what} is not a dictionary with select, owner, reason and expires: "
             f"{str(given)[:100]!r}"
         )
+    # A misspelt "expires" must not make an exception without end.
     unknown = sorted(str(key) for key in given if key not in _KEYS)
     if unknown:
         raise BadOption(f"{what} has unknown keys: {', '.join(unknown)}")
@@ -337,6 +344,7 @@ def _make_exception(number: int, given: Any, today: datetime.date) -> ExceptionR
         )
     expires = _expires(what, texts["expires"], today)
     expression = Expression(texts["select"], f"select of {what}")
+    # An exception for everything would hide whatever breaks next.
     expression.check_narrow()
     return ExceptionRule(
         select=texts["select"],

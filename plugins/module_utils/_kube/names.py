@@ -1,6 +1,6 @@
 # Copyright (c) 2026 The storage_ops.runbooks contributors
-# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or
-# https://www.gnu.org/licenses/gpl-3.0.txt) SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
 
 # This module util is private to the collection, and may change at any time.
 
@@ -23,8 +23,10 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors 
 
 COLLISION = 68
 # What a longer prefix is filled up with, so that an earlier answer can be recognised.
+# Any character of a DNS label would do.
 FILLER = "x"
 
+# A DNS label (RFC 1123, section 2.1), in lower case as Kubernetes requires it.
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _NUMBER = re.compile(r"[0-9]+\Z")
 # Minor release of Kubernetes 1 -> first patch release that has the fix. Later ones have it from

@@ -1,6 +1,6 @@
 # Copyright (c) 2026 The storage_ops.runbooks contributors
-# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or
-# https://www.gnu.org/licenses/gpl-3.0.txt) SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
 
 # This module util is private to the collection, and may change at any time.
 
@@ -22,10 +22,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
 
 
 def create_own(cluster: Cluster, folder: str, body: Object, dry_run: bool = False) -> None:
-    """Create one. Raises StorageOpsError where its namespace does not exist.
-
-    That is all that a 404 to a creation says, and trying again would not help.
-    """
+    """Create one. Raises StorageOpsError where its namespace does not exist."""
+    # Nothing else answers a creation with 404, and trying again would not help.
     try:
         cluster.create(folder, body, dry_run=dry_run)
     except NotFound as error:
