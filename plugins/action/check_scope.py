@@ -172,6 +172,7 @@ class Known:
         for file in roles.glob("*/meta/argument_specs.yml"):
             for entry in yaml_load(file.read_text(encoding="utf-8"))["argument_specs"].values():
                 names.update(entry.get("options", {}))
+        # Registered variables may have the prefix of their role, and are no options.
         for file in roles.glob("*/tasks/*.yml"):
             names.update(
                 re.findall(
@@ -294,5 +295,6 @@ def _said(near: list[str]) -> str:
 
 def _of(host: str, variables: Mapping[str, Any]) -> Iterable[str]:
     """Names of all variables of a host."""
+    # raw_get does not template (HostVars of ansible/vars/hostvars.py).
     found = variables["hostvars"].raw_get(host)
     return found if isinstance(found, Mapping) else ()

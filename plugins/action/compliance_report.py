@@ -140,6 +140,7 @@ class Request:
         narrow = self.scope != Scope() or self.slice is not None
         self.partial = narrow if params["partial"] is None else params["partial"]
         self.folder = os.path.abspath(os.path.expanduser(params["folder"]))
+        # The last whole report stays where it is.
         if self.partial and files.has_runs(self.folder):
             self.folder = os.path.join(self.folder, "partial")
         files.prepare(self.folder, *([] if self.partial else ["runs"]))
@@ -180,6 +181,7 @@ class Request:
         parts = [reading.read_report(files.read_report(path), path) for path in paths]
         if not parts:
             return []
+        # Scopes given here and by the inputs must agree; what was not given here has its default.
         asked, theirs = self.scope, parts[0].scope
         for name, default in Scope().to_result().items():
             if asked.to_result()[name] not in (default, theirs.to_result()[name]):
@@ -196,6 +198,8 @@ class Request:
         others = self._others(task_vars)
         if self.parts:
             return self._joined(others)
+        # raw_get returns a host's variables without templating them (HostVars of
+        # ansible/vars/hostvars.py): results of hosts must not be evaluated.
         hostvars = task_vars.get("hostvars")
         if hostvars is None or not hasattr(hostvars, "raw_get"):
             raise StorageOpsError(
@@ -210,6 +214,7 @@ class Request:
         return reading.name_apart([row for row in [*nodes, *others] if row])
 
     def _others(self, task_vars: Mapping[str, Any]) -> list[Row]:
+        # A report always says something about the cluster, if only that there was no access.
         others = list(self.params["others"])
         if not any(other["kind"] == "cluster" for other in others):
             others.append({"name": "cluster", "kind": "cluster", "result": ""})

@@ -64,6 +64,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         later = bool(variables.get(LATER, False)) and not params["hosts"]
         if params["fail"]:
             return {**result, **said, "changed": False, "failed": said["failing"] and not later}
+        # The form of set_stats, which AWX turns into artifacts.
         stats = {
             "data": {"storage_outcome": said["outcome"]},
             "per_host": False,
@@ -128,6 +129,7 @@ def conclude(outcomes: Sequence[Mapping[str, Any]], only_looked: bool) -> dict[s
     if not_assessed:
         parts.append(f"{len(not_assessed)} not assessed: {'; '.join(shown['not_assessed'])}")
     own = {**counts, "left": left, "not_assessed": not_assessed, "strict": strict}
+    # An audit finds, and does not repair, so what is left fails it only where that was asked for.
     failing = bool(not_assessed or (left and (strict or not only_looked)))
     return {
         "msg": ". ".join(parts) or "nothing is left",

@@ -75,6 +75,7 @@ def wrap(text: str, columns: int) -> list[str]:
             continue
         if line:
             lines.append(line)
+        # A word that is longer than a line, such as a WWID, is broken anywhere.
         line = ""
         for character in word:
             if line and width(line + character) > columns:
@@ -92,6 +93,7 @@ def render(result: Mapping[str, Any], columns: int, verbose: bool) -> list[str]:
     findings = result["findings"]
     if findings:
         lines += _table(findings, columns)
+    # In check mode a module has not run any action yet, so those that were planned are shown.
     actions = result.get("actions") or [
         action for finding in findings for action in finding.get("repair", [])
     ]
@@ -126,6 +128,7 @@ def _table(findings: Sequence[Mapping[str, Any]], columns: int) -> list[str]:
             finding["summary"],
         ]
         rows.append([printable(str(cell)) for cell in cells])
+    # The object and the summary share what the short columns leave.
     widths = [max(width(row[column]) for row in rows) for column in range(5)]
     room = columns - len(_INDENT) - len(_GAP) * 4 - widths[0] - widths[1] - widths[3]
     # On a terminal that is too narrow for all columns, lines are longer than it.
@@ -166,6 +169,7 @@ def _steps(actions: Sequence[Mapping[str, Any]], verbose: bool) -> list[str]:
     lines = []
     for action in actions:
         seconds = f" ({action['seconds']:.1f} s)" if action["seconds"] else ""
+        # Quoted, so that it can be copied into a shell.
         command = f": {shlex.join(action['command'])}" if verbose else ""
         lines.append(
             _note(action["outcome"], f"{action['action']} {action['target']}{seconds}{command}")
@@ -220,6 +224,7 @@ class CallbackModule(Default):  # type: ignore[misc]
     def _run_is_verbose(self, result: Any, verbosity: int = 0) -> bool:
         # ansible-core 2.16 has only `_result` and `_task`; 2.19 has `result` and `task` as well.
         role = result._task._role
+        # The role show_findings prints the same findings for other callbacks.
         if role is not None and role.get_name() == _ROLE and self._display.verbosity < 3:
             return False
         # The command ansible runs one module to see its answer; the default callback hides it, as

@@ -53,6 +53,7 @@ def attachment_finding(
         "uid": attachment.uid,
         "driver": attachment.driver,
         "volume": attachment.volume,
+        # The name by which the storage knows the volume.
         "handle": volume.handle if volume else "",
         "claim": "/".join(volume.claim) if volume and volume.claim_name else "",
         "phase": volume.phase if volume else "gone",
@@ -65,6 +66,7 @@ def attachment_finding(
         "finalizers": list(attachment.finalizers),
         "observed": state.observed,
     }
+    # Absent for most attachments, so a reader sees at once which are being deleted.
     if attachment.deleted:
         evidence["deleted_seconds_ago"] = round(age(state.now, attachment.deleted))
     return Finding(

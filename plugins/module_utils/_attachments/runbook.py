@@ -261,6 +261,7 @@ class VolumeAttachments:
 
     def plan(self, state: State) -> Plan:
         """Decide."""
+        # A typing error in the scope must not look like a cluster in order.
         unknown = pure.unmatched(state, self._options, known_elsewhere=True) if self._strict else []
         if unknown:
             raise StorageOpsError(
@@ -496,6 +497,7 @@ class VolumeAttachments:
         self, first: Observation, unproven: Collection[str], waits: Collection[Wait], collide: bool
     ) -> dict[str, Any]:
         """What else the plan needs to know about suspects: fields of State."""
+        # A healthy cluster has no suspects, and then none of this is read.
         known: dict[str, Any] = {"detached_drivers": frozenset(), "drivers_on": {}}
         if unproven or waits or collide or self._names_unknown_drivers(first):
             drivers = self._list(_STORAGE, "csidrivers", pick_driver)
@@ -632,6 +634,7 @@ class VolumeAttachments:
     def _recheck(self, orphan: Orphan) -> None:
         """Everything but time must still be as it was when planned, by quorum reads."""
         planned = orphan.attachment
+        # The siblings, since an attach error of one of them may have been the proof.
         seen = self._observe({planned.name, *orphan.siblings}, (), {planned.node})
         attachment = self._recheck_identity(orphan, seen)
         seen = replace(seen, volumes=self._volumes_of(planned, orphan.volume))
@@ -662,6 +665,8 @@ class VolumeAttachments:
                 code="identity_changed",
             )
         if attachment.deleted:
+            # Whoever deletes it also follows it; a second deletion would only change the result
+            # here.
             raise NotStarted("it is already being deleted")
         node = seen.nodes.get(planned.node)
         if node and node.uid != orphan.node_uid:

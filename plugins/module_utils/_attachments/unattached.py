@@ -39,6 +39,7 @@ def never_attached(state: State, options: Options) -> list[Finding]:
     """
     # What can be in the way was excluded by suspects.waits and could_attach.
     steady = _steady_waits(state, options)
+    # One finding for a pod: its volumes wait for the same cause.
     by_pod: dict[str, list[Wait]] = defaultdict(list)
     for wait in steady:
         by_pod[wait.pod.uid].append(wait)
@@ -94,6 +95,7 @@ def _never_attached_pod(state: State, waiting: list[Wait], count: int, oldest: f
             "driver": waiting[0].volume.disk[0],
             "volumes": [wait.volume.name for wait in waiting],
             "claims": ["/".join(wait.volume.claim) for wait in waiting],
+            # To be compared with the attachments of the cluster.
             "missing_attachments": [wait.attachment for wait in waiting],
             "waiting_seconds": round(seconds),
             "pods_waiting": count,

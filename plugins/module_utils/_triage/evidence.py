@@ -61,12 +61,15 @@ def evidence_of(seen: Seen, state: State) -> dict[str, Any]:
         ],
         "node": f"{pod.node} {node_state(node)}" if pod.node else "",
     }
+    # A phase is always there; without it a reader could not tell a waiting from an ending pod.
     shown = {name: part for name, part in parts.items() if part or name == "phase"}
     return {**shown, **_node_lists(pod, node, state)}
 
 
 def _node_lists(pod: Pod, node: Node | None, state: State) -> dict[str, list[str]]:
     """Which of the pod's volumes the node's status lists; empty lists say that it lists none."""
+    # volumesAttached is written by the controller manager, volumesInUse by the kubelet; which of
+    # them lacks a volume shows whose turn it is.
     names = [
         unique_name(*volume.disk)
         for volume in state.bound(pod)
@@ -109,6 +112,7 @@ def _attachment_state(attachment: Attachment, now: datetime) -> str:
         f"{attachment.name} on {attachment.node}: "
         f"{'attached' if attachment.attached else 'not attached'}"
     ]
+    # Only the keys: drivers put credentials and addresses of arrays into the values.
     if attachment.metadata:
         words.append(f"metadata {', '.join(attachment.metadata)}")
     if attachment.deleted:
