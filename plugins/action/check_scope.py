@@ -2,14 +2,14 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Runs on the controller: sees the variables of a run and its hosts before anything is touched."""
+"""Runs on the controller: checks the variables and hosts of a run before anything is touched."""
 
 from __future__ import annotations
 
 import difflib
 import re
 import textwrap
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +27,10 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors 
 
 ROLES = Path(__file__).resolve().parents[2] / "roles"
 SPECS = "meta/argument_specs.yml"
-# How alike a name is to one that exists, where its prefix is misspelt, too (difflib's ratio).
+# How similar a name has to be to an existing one to count as a misspelling of it, prefix included
+# (difflib.SequenceMatcher.ratio).
 ALIKE = 0.85
-# The same for the first and the last word of a name that lacks one in between.
+# The same for the first and the last word of a name that lacks words in between.
 ALIKE_WORDS = 0.8
 SPEC: dict[str, dict[str, Any]] = {
     "target": {"type": "raw"},
@@ -66,16 +67,16 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         known = Known.read(ROLES, params["variables"], params["prefixes"])
         given = load_extra_vars(self._loader)
         try:
-            # With a target this runs once, and for a host that need not be one of it.
+            # With a target this runs once, on a host that may not belong to the target.
             refuse(known.unknown(variables if params["target"] is None else given, given))
             if params["role"] is not None:
-                # ansible_check_mode knows of --check alone, not of a play's check_mode.
+                # ansible_check_mode reflects only --check, not a play's check_mode.
                 more = {"check": bool(self._task.check_mode), "changed": False}
                 return {**result, **self._options(params, variables), **more}
             if params["target"] is None:
                 return {**result, "changed": False}
             hosts, left_out = self._hosts(params["target"], variables)
-            # The hosts of this run only: what the inventory says of others is none of its business.
+            # Only the hosts of this run: misspelt variables of others do not affect it.
             found = {host: known.unknown(_of(host, variables), {}) for host in hosts}
             refuse(
                 {
@@ -99,7 +100,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         return answered(params["role"], given, params["own"], params["unread"])
 
     def _hosts(self, target: Any, variables: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-        """The hosts of the target that the run has, and those that ``--limit`` takes away."""
+        """The hosts of the target that are in the run, and those that ``--limit`` leaves out."""
         inventory = lookup_loader.get(
             "ansible.builtin.inventory_hostnames", loader=self._loader, templar=self._templar
         )
@@ -113,23 +114,11 @@ class ActionModule(ActionBase):  # type: ignore[misc]
                 "target is required and must not be empty: name the hosts, for example -e "
                 "target=worker01"
             )
-        names = [*variables.get("groups", {}), *variables.get("groups", {}).get("all", [])]
-        for part in parts:
-            # A host to leave out that is misspelt would be in the run.
-            name = part[1:] if part[0] in "!&" else part
-            # With a comma Ansible takes all that is between two of them for one name, colons and
-            # a second operator too.
-            if not name or name[0] in "!&" or not match(f"{name},"):
-                near = _meant(name.lstrip("!&"), names)
-                raise StorageOpsError(
-                    f"No host of the inventory matches {part}{near}", code="not_found"
-                )
+        groups = variables.get("groups", {})
+        _check_parts(parts, [*groups, *groups.get("all", [])], match)
         hosts = match(",".join(parts))
         in_run = set(variables.get("ansible_play_hosts_all", []))
-        kept, left_out = (
-            [host for host in hosts if host in in_run],
-            [host for host in hosts if host not in in_run],
-        )
+        kept = [host for host in hosts if host in in_run]
         if not kept:
             why = (
                 f"the limit leaves nothing of the target {','.join(parts)}"
@@ -137,7 +126,26 @@ class ActionModule(ActionBase):  # type: ignore[misc]
                 else f"no host matches all of {','.join(parts)}"
             )
             raise StorageOpsError(f"No host is left: {why}", code="not_found")
-        return kept, left_out
+        return kept, [host for host in hosts if host not in in_run]
+
+
+def _check_parts(
+    parts: Iterable[str], names: Collection[str], match: Callable[[str], list[str]]
+) -> None:
+    """Refuse a part of a target that matches no host of the inventory.
+
+    ``names``: the groups and hosts of the inventory, to suggest one.
+    """
+    for part in parts:
+        # "!host" with a misspelt name would leave the host in the run.
+        name = part[1:] if part[0] in "!&" else part
+        # In a list with commas Ansible takes each part for one name, with its colons and a second
+        # operator (split_host_pattern of ansible/inventory/manager.py).
+        if not name or name[0] in "!&" or not match(f"{name},"):
+            near = _meant(name.lstrip("!&"), names)
+            raise StorageOpsError(
+                f"No host of the inventory matches {part}{near}", code="not_found"
+            )
 
 
 class Known:
@@ -147,17 +155,16 @@ class Known:
         self, names: Collection[str], prefixes: Collection[str], elsewhere: Collection[str]
     ) -> None:
         self.names = frozenset(names)
-        # What is given to a playbook is seen by its roles, too, which do not have it.
+        # Options of playbooks: their roles see them as well, and must not call them unknown.
         self.elsewhere = frozenset(elsewhere)
         self.prefixes = tuple(prefixes)
 
     @classmethod
     def read(cls, roles: Path, variables: Iterable[str], prefixes: Iterable[str]) -> Known:
-        """Those of all roles: a name may begin as another role's do, and a role may use another
-        one. And those of a playbook.
-        """
-        # What a module returned is often registered under the module's own name, which may begin as
-        # a role's variables do.
+        """The variables of all roles, and those of a playbook."""
+        # All roles: the names of one may begin with the prefix of another, and a role may use
+        # another one. Modules: a result is often registered under the module's name, which may
+        # begin with the prefix of a role.
         names = {
             *variables,
             *(file.stem for file in (roles.parent / "plugins/modules").glob("*.py")),
@@ -165,6 +172,7 @@ class Known:
         for file in roles.glob("*/meta/argument_specs.yml"):
             for entry in yaml_load(file.read_text(encoding="utf-8"))["argument_specs"].values():
                 names.update(entry.get("options", {}))
+        # Registered variables may have the prefix of their role, and are no options.
         for file in roles.glob("*/tasks/*.yml"):
             names.update(
                 re.findall(
@@ -179,27 +187,25 @@ class Known:
 
     @classmethod
     def of(cls, roles: Path, playbooks: Iterable[str]) -> Known:
-        """Those that runs of these playbooks of the collection know, by their own checks."""
+        """The variables that these playbooks of the collection check for by themselves."""
         folder = roles.parent / "playbooks"
         checks = [check for name in playbooks for check in _checks(folder / f"{name}.yml")]
         names = {name for check in checks for name in check.get("variables", [])}
-        # A check of a target is one of the variable of that name.
+        # A check with a target makes "target" a variable of the playbook.
         names |= {"target" for check in checks if "target" in check}
         return cls.read(roles, names, {name for check in checks for name in check["prefixes"]})
 
     def strangers(self, names: Iterable[str]) -> dict[str, list[str]]:
-        """What is in ``names`` and is none of these and none of Ansible's -> the
-        nearest that is.
-        """
+        """Each of ``names`` that is neither known nor Ansible's, with the most similar known."""
         found = {name for name in map(str, names) if not name.startswith("ansible_")} - self.names
         return {
             name: difflib.get_close_matches(name, sorted(self.names), 1) for name in sorted(found)
         }
 
     def unknown(self, variables: Iterable[str], given: Iterable[str]) -> dict[str, list[str]]:
-        """Unknown variable -> the nearest that exist.
+        """Each unknown variable, with the most similar known ones.
 
-        Of what was ``given`` for this run, the prefix may be misspelt as well.
+        ``given``: the extra variables of this run, whose prefix may be misspelt as well.
         """
         ours = {str(name) for name in variables if str(name).startswith(self.prefixes)} - self.names
         found = {name: difflib.get_close_matches(name, sorted(self.names), 1) for name in ours}
@@ -208,9 +214,7 @@ class Known:
         return dict(sorted(found.items()))
 
     def _near(self, name: str) -> list[str]:
-        """Of the variables that belong to a role or playbook, the one that was most
-        likely meant.
-        """
+        """The variable of a role or playbook that was most likely meant."""
         names = self._prefixed()
         shortened = [known for known in names if _is_shortened(name, known)]
         near = difflib.get_close_matches(name, names, 1, ALIKE)
@@ -242,7 +246,7 @@ def answered(
 
 
 def _handed_on(given: Iterable[str], playbooks: Iterable[str]) -> dict[str, Any]:
-    """Refuse variables that were given for runs of these playbooks, which they do not know."""
+    """Refuse variables for runs of these playbooks that the playbooks do not know."""
     try:
         refuse(Known.of(ROLES, playbooks).strangers(given))
     except StorageOpsError as error:
@@ -267,16 +271,15 @@ def _is_shortened(name: str, known: str) -> bool:
 
 
 def refuse(unknown: Mapping[str, list[str]]) -> None:
-    """End the run for variables that nothing knows."""
+    """End the run if there are unknown variables."""
     if unknown:
-        told = ", ".join(f"{name}{_said(near)}" for name, near in unknown.items())
-        raise BadOption(f"Nothing was touched, since there is no variable {told}")
+        names = ", ".join(f"{name}{_said(near)}" for name, near in unknown.items())
+        raise BadOption(f"Nothing was touched, since there is no variable {names}")
 
 
 def split(target: Any) -> list[str]:
-    """The parts of a target: a list or a text, separated by commas, blanks, newlines or, as Ansible
-    has it, colons.
-    """
+    """The parts of a target: a list or a text, separated by commas, white space or colons."""
+    # Colons as in Ansible's host patterns; split_host_pattern knows those of IPv6 addresses.
     given = target if isinstance(target, (list, tuple)) else [target]
     text = ",".join(str(part) for part in given if part is not None)
     return [str(part) for part in split_host_pattern(",".join(re.split(r"[,\s]+", text))) if part]
@@ -292,5 +295,6 @@ def _said(near: list[str]) -> str:
 
 def _of(host: str, variables: Mapping[str, Any]) -> Iterable[str]:
     """Names of all variables of a host."""
+    # raw_get does not template (HostVars of ansible/vars/hostvars.py).
     found = variables["hostvars"].raw_get(host)
     return found if isinstance(found, Mapping) else ()

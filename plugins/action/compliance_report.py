@@ -2,8 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Runs on the controller, and reads what the audits returned where Ansible keeps it: none of it is
-templated or copied to a module.
+"""Runs on the controller, and reads the results of the audits where Ansible keeps them.
+
+So none of them is templated or copied to a module.
 """
 
 from __future__ import annotations
@@ -20,18 +21,21 @@ from ansible.module_utils.common.yaml import yaml_load
 from ansible.plugins.action import ActionBase
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance import (
+    assembly,
     files,
     history,
     html,
     junit,
     model,
+    overview,
     prometheus,
+    reading,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance.model import (
     Occasion,
-    Row,
     Scope,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance.reading import Row
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance.selection import (
     Expression,
     make_exceptions,
@@ -89,8 +93,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]
 
     TRANSFERS_FILES = False
     _requires_connection = False
-    # It writes the report in check mode, too: what it reports on is not changed by that, and the
-    # play that gathers is always in check mode.
+    # It writes the report in check mode as well: that changes no host, and the play that gathers is
+    # always in check mode.
     _supports_check_mode = True
 
     def run(
@@ -121,66 +125,71 @@ class Request:
 
     def __init__(self, params: dict[str, Any]) -> None:
         self.params = params
-        controls = tuple(control for control in CONTROLS if control in params["controls"]) or tuple(
-            CONTROLS
-        )
-        self.scope = Scope(controls, params["severity"], params["select"].strip())
-        if self.scope.select:
-            Expression(self.scope.select, "select")
         now = datetime.now(timezone.utc)
+        self.scope = _scope(params)
         self.exceptions = make_exceptions(_parsed(params["exceptions"]), now.date())
         self.slice = _slice(params["slice"].strip())
-        if params["keep"] < 1:
-            raise BadOption(
-                "keep must be 1 or more: the last run is what the next one is compared with"
-            )
-        if not params["formats"]:
-            raise BadOption("formats must name at least one format")
         self.fleet = params["fleet"].strip()
-        if not self.fleet:
-            raise BadOption("fleet must not be empty: it tells the fleets of one Prometheus apart")
+        self._check()
         self.started = params["started"] or now.strftime(model.TIME)
         # A clock that was set back must not cost the report.
         self.begun = min(_time(self.started), now)
         self.parts = self._parts()
-        # What hides some of what there is must not pass for the fleet, in metrics or as the run
-        # before the next one.
+        # A report that leaves something out must not pass for the fleet, neither in metrics nor as
+        # the run that the next one is compared with.
         narrow = self.scope != Scope() or self.slice is not None
         self.partial = narrow if params["partial"] is None else params["partial"]
         self.folder = os.path.abspath(os.path.expanduser(params["folder"]))
+        # The last whole report stays where it is.
         if self.partial and files.has_runs(self.folder):
             self.folder = os.path.join(self.folder, "partial")
         files.prepare(self.folder, *([] if self.partial else ["runs"]))
-        self.paths = {
-            name: os.path.join(self.folder, NAMES[name])
-            for name in NAMES
-            if name in params["formats"]
-        }
-        if self.partial:
-            self.paths.pop("prometheus", None)
-        if "prometheus" in self.paths and params["prometheus_file"]:
-            self.paths["prometheus"] = os.path.abspath(params["prometheus_file"])
-            if not self.paths["prometheus"].endswith(".prom"):
-                raise BadOption("prometheus_file must end in .prom: node_exporter reads no other")
+        self.paths = self._paths()
         for path in self.paths.values():
             files.check(path)
 
-    def _parts(self) -> list[model.Part]:
-        """Earlier reports that become one: of the fleet that they are of, with what they asked,
-        begun when the first of them was.
-        """
+    def _check(self) -> None:
+        """Options that nothing else checks."""
+        if self.params["keep"] < 1:
+            raise BadOption(
+                "keep must be 1 or more: the last run is what the next one is compared with"
+            )
+        if not self.params["formats"]:
+            raise BadOption("formats must name at least one format")
+        if not self.fleet:
+            raise BadOption("fleet must not be empty: it tells the fleets of one Prometheus apart")
+
+    def _paths(self) -> dict[str, str]:
+        """The files to write, by format."""
+        paths = {
+            name: os.path.join(self.folder, NAMES[name])
+            for name in NAMES
+            if name in self.params["formats"]
+        }
+        if self.partial:
+            paths.pop("prometheus", None)
+        if "prometheus" in paths and self.params["prometheus_file"]:
+            paths["prometheus"] = os.path.abspath(self.params["prometheus_file"])
+            # The text file collector reads *.prom (node_exporter, collector/textfile.go).
+            if not paths["prometheus"].endswith(".prom"):
+                raise BadOption("prometheus_file must end in .prom: node_exporter reads no other")
+        return paths
+
+    def _parts(self) -> list[reading.Part]:
+        """Earlier reports that become one, with their fleet and scope and the earliest start."""
         paths = [os.path.abspath(os.path.expanduser(path)) for path in self.params["inputs"]]
-        parts = [model.read_report(files.read_report(path), path) for path in paths]
+        parts = [reading.read_report(files.read_report(path), path) for path in paths]
         if not parts:
             return []
-        asked, told = self.scope, parts[0].scope
+        # Scopes given here and by the inputs must agree; what was not given here has its default.
+        asked, theirs = self.scope, parts[0].scope
         for name, default in Scope().to_result().items():
-            if asked.to_result()[name] not in (default, told.to_result()[name]):
+            if asked.to_result()[name] not in (default, theirs.to_result()[name]):
                 raise BadOption(
                     f"{name} cannot differ from what the inputs asked for: what they left out is "
                     "in none of them"
                 )
-        self.scope, self.fleet = told, parts[0].cluster
+        self.scope, self.fleet = theirs, parts[0].cluster
         self.begun = min(part.started for part in parts)
         return parts
 
@@ -189,6 +198,8 @@ class Request:
         others = self._others(task_vars)
         if self.parts:
             return self._joined(others)
+        # raw_get returns a host's variables without templating them (HostVars of
+        # ansible/vars/hostvars.py): results of hosts must not be evaluated.
         hostvars = task_vars.get("hostvars")
         if hostvars is None or not hasattr(hostvars, "raw_get"):
             raise StorageOpsError(
@@ -199,15 +210,16 @@ class Request:
         for name in dict.fromkeys(self.params["hosts"]):
             variables = hostvars.raw_get(name)
             found = variables.get(self.params["result"]) if isinstance(variables, Mapping) else None
-            nodes.append(model.read_result(name, "node", found, self.scope.controls))
-        return model.name_apart([row for row in [*nodes, *others] if row])
+            nodes.append(reading.read_result(name, "node", found, self.scope.controls))
+        return reading.name_apart([row for row in [*nodes, *others] if row])
 
     def _others(self, task_vars: Mapping[str, Any]) -> list[Row]:
+        # A report always says something about the cluster, if only that there was no access.
         others = list(self.params["others"])
         if not any(other["kind"] == "cluster" for other in others):
             others.append({"name": "cluster", "kind": "cluster", "result": ""})
         rows = [
-            model.read_result(
+            reading.read_result(
                 one["name"], one["kind"], task_vars.get(one["result"]), self.scope.controls
             )
             for one in others
@@ -217,13 +229,14 @@ class Request:
     def _joined(self, others: Sequence[Row]) -> list[Row]:
         """Earlier reports as one."""
         if not self.exceptions:
-            told = {
+            # Several reports may have the same exception.
+            given = {
                 tuple(sorted(one.items())): one for part in self.parts for one in part.exceptions
             }
             self.exceptions = make_exceptions(
-                list(told.values()), datetime.now(timezone.utc).date()
+                list(given.values()), datetime.now(timezone.utc).date()
             )
-        return model.join(self.parts, others, self.params["hosts"])
+        return reading.join(self.parts, others, self.params["hosts"])
 
     def write(self, rows: Sequence[Row]) -> dict[str, Any]:
         """Make the report and write all of it."""
@@ -233,9 +246,9 @@ class Request:
         occasion = Occasion(
             params["title"], self.fleet, self.begun, now, _version(), self.slice, self.partial
         )
-        earlier = history.comparable(runs, model.describe_run(occasion, self.scope))
+        earlier = history.comparable(runs, assembly.describe_run(occasion, self.scope))
         previous = earlier[-1] if earlier else None
-        report = model.build(rows, self.scope, self.exceptions, occasion, previous)
+        report = assembly.build(rows, self.scope, self.exceptions, occasion, previous)
         text = json.dumps(report, separators=(",", ":"))
         render: dict[str, Callable[[], str]] = {
             "json": lambda: text + "\n",
@@ -245,36 +258,48 @@ class Request:
             "prometheus": lambda: prometheus.render(report),
             "junit": lambda: junit.render(report),
         }
-        # All of them first: files of two runs beside each other would be worse than those of the
-        # last.
+        # All are rendered before the first is written: a mixture of two runs would be worse than
+        # the files of the last one.
         rendered = {name: render[name]() for name in self.paths}
         for name, path in self.paths.items():
-            # Others than node_exporter have no business with the rest.
+            # node_exporter must read its file; all others are for the user's group.
             files.write(path, rendered[name], 0o644 if name == "prometheus" else 0o640)
-        # Last: a run counts as one when everything of it is there.
+        # Written last: the next run compares itself only with a complete one.
         if not self.partial:
             files.keep_run(
                 self.folder, report["run"]["id"], history.keep(report, previous), params["keep"]
             )
+        warnings = _warnings(report, unread, self.parts)
         return {
             "changed": True,
-            "msg": model.sentence(report) + (f"; {PARTIAL}" if self.partial else ""),
-            "failing": model.failing(report),
-            "unassessed": model.unassessed(report),
-            "summary": model.counts(report),
+            "msg": overview.sentence(report) + (f"; {PARTIAL}" if self.partial else ""),
+            "failing": overview.failing(report),
+            "unassessed": overview.unassessed(report),
+            "summary": overview.counts(report),
             "files": list(self.paths.values()),
-            **({"warnings": told} if (told := _warnings(report, unread, self.parts)) else {}),
+            **({"warnings": warnings} if warnings else {}),
         }
 
 
+def _scope(params: Mapping[str, Any]) -> Scope:
+    """The scope, with the controls in their order; all where none is named."""
+    named = tuple(control for control in CONTROLS if control in params["controls"])
+    scope = Scope(named or tuple(CONTROLS), params["severity"], params["select"].strip())
+    if scope.select:
+        # Only to refuse a wrong expression before anything is gathered.
+        Expression(scope.select, "select")
+    return scope
+
+
 def _parsed(given: Any) -> Any:
-    """A survey's text area sends YAML or JSON as text; an empty one means none."""
+    """The exceptions; a survey's text area sends YAML or JSON as text."""
     if not isinstance(given, str):
         return given or []
     try:
         return yaml_load(str.__str__(given)) or []
-    except Exception as error:  # of PyYAML, or of how deep it can look
-        raise BadOption(f"exceptions are no YAML: {str(error).splitlines()[0]}") from error
+    # Any exception: PyYAML's own, or a RecursionError for deeply nested text.
+    except Exception as error:
+        raise BadOption(f"exceptions are not YAML: {str(error).splitlines()[0]}") from error
 
 
 def _slice(given: str) -> tuple[int, int] | None:
@@ -296,7 +321,7 @@ def _time(given: str) -> datetime:
 
 
 def _version() -> str:
-    """Of the collection: as it was installed, or as it is in a checkout."""
+    """The version of the collection, from its manifest, or from galaxy.yml in a checkout."""
     manifest, source = COLLECTION / "MANIFEST.json", COLLECTION / "galaxy.yml"
     if manifest.exists():
         return str(json.loads(manifest.read_text(encoding="utf-8"))["collection_info"]["version"])
@@ -308,17 +333,18 @@ def _version() -> str:
 
 
 def _warnings(
-    report: Mapping[str, Any], unread: Sequence[str], parts: Sequence[model.Part]
+    report: Mapping[str, Any], unread: Sequence[str], parts: Sequence[reading.Part]
 ) -> list[str]:
     said = [
-        f"runs/{name} is no run of this version, and was left out of the trend" for name in unread
+        f"runs/{name} is not a run of this version, and was left out of the trend"
+        for name in unread
     ]
     scope = report["run"]["scope"]
     said += [f"{scope['select_error']}; all findings are shown"] if "select_error" in scope else []
     said += [
         f"{one['error']}; it accepts nothing" for one in report["exceptions"] if "error" in one
     ]
-    twice = model.repeated(parts)
+    twice = reading.repeated(parts)
     more = f" and {len(twice) - MAX_WARNINGS} more" if len(twice) > MAX_WARNINGS else ""
     said += (
         [

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Runs on the controller: the one rule for what colour a run ends in."""
+"""Runs on the controller: the one rule for when a run fails at its end."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import untrusted
 
 ROLES = Path(__file__).resolve().parents[2] / "roles"
-# What a play sets that concludes for all of its hosts, once all of them had their turn.
+# A play sets this variable if it concludes for all of its hosts together, after the last of them.
 LATER = "__conclude_later"
-# As far as an artifact of AWX, and a message, should go.
+# Limits of an AWX artifact and of a message: AWX keeps artifacts with the job, and people read
+# both.
 MAX_LEFT = 50
 MAX_CHARACTERS = 300
 COUNTS = ("repaired", "would_be_repaired", "refused", "reported")
@@ -43,7 +44,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
     def run(
         self, tmp: str | None = None, task_vars: dict[str, Any] | None = None
     ) -> dict[str, Any]:
-        """Say what is left, and fail where that is no success."""
+        """Report what is left, and fail where that is not a success."""
         result: dict[str, Any] = super().run(tmp, task_vars)
         _ok, params = self.validate_argument_spec(argument_spec=SPEC)
         variables = task_vars or {}
@@ -63,6 +64,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         later = bool(variables.get(LATER, False)) and not params["hosts"]
         if params["fail"]:
             return {**result, **said, "changed": False, "failed": said["failing"] and not later}
+        # The form of set_stats, which AWX turns into artifacts.
         stats = {
             "data": {"storage_outcome": said["outcome"]},
             "per_host": False,
@@ -81,75 +83,91 @@ def outcome(
 ) -> dict[str, Any]:
     """What became of findings, and in ``left`` what is as broken as before.
 
-    A hint (``info``) is nothing that is broken.
-    ``refused``, ``not_assessed``: what else is, or was not looked at, as texts.
+    ``repaired``: objects that were repaired by other means. ``refused``, ``not_assessed``: more of
+    these, as texts.
     """
     counts = {**dict.fromkeys(COUNTS, 0), "refused": len(refused)}
     left = _shown(refused)
     for finding in findings:
-        others = _named(finding["object"]) in repaired
-        verdict, undone = ("repair", "") if others else (finding["verdict"], _undone(finding))
-        if verdict == "repair":
-            counts["would_be_repaired" if check or undone else "repaired"] += 1
-        if verdict == "repair" and undone and not check:
-            left.append(untrusted.shown(f"{_text(finding)} ({undone})"[:MAX_CHARACTERS]))
-        elif verdict == "refuse" or (verdict == "report" and finding["severity"] != "info"):
-            counts["refused" if verdict == "refuse" else "reported"] += 1
-            left.append(untrusted.shown(_text(finding)[:MAX_CHARACTERS]))
+        became, text = _became(finding, check, repaired)
+        if became:
+            counts[became] += 1
+        if text:
+            left.append(untrusted.shown(text))
     return {**counts, "left": left, "not_assessed": _shown(not_assessed), "strict": strict}
 
 
+def _became(finding: Mapping[str, Any], check: bool, repaired: Sequence[str]) -> tuple[str, str]:
+    """What a finding counts as, and the text of it if it is left; both may be empty."""
+    if _named(finding["object"]) in repaired:
+        return ("would_be_repaired" if check else "repaired"), ""
+    text = _text(finding)
+    if finding["verdict"] == "repair":
+        undone = _undone(finding)
+        if check or not undone:
+            return ("would_be_repaired" if check else "repaired"), ""
+        return "would_be_repaired", f"{text} ({undone})"[:MAX_CHARACTERS]
+    if finding["verdict"] == "refuse":
+        return "refused", text[:MAX_CHARACTERS]
+    # A note (info) is about nothing that is broken.
+    if finding["verdict"] == "report" and finding["severity"] != "info":
+        return "reported", text[:MAX_CHARACTERS]
+    return "", ""
+
+
 def conclude(outcomes: Sequence[Mapping[str, Any]], only_looked: bool) -> dict[str, Any]:
-    """The outcome of all, and whether it is a failure: what could not be looked at is one, what is
-    left where it was to be repaired.
+    """The outcome of all, and whether it is a failure.
+
+    What could not be assessed is one, and so is what is left after a repair.
     """
     left = [text for each in outcomes for text in each["left"]]
     not_assessed = [text for each in outcomes for text in each["not_assessed"]]
     strict = any(each["strict"] for each in outcomes)
     counts = {name: sum(int(each[name]) for each in outcomes) for name in COUNTS}
-    told = {**counts, "left": _first(left), "not_assessed": _first(not_assessed)}
-    parts = [f"{len(left)} left: {'; '.join(_first(left))}"] if left else []
-    parts += (
-        [f"{len(not_assessed)} not assessed: {'; '.join(_first(not_assessed))}"]
-        if not_assessed
-        else []
-    )
+    shown = {"left": _first(left), "not_assessed": _first(not_assessed)}
+    parts = [f"{len(left)} left: {'; '.join(shown['left'])}"] if left else []
+    if not_assessed:
+        parts.append(f"{len(not_assessed)} not assessed: {'; '.join(shown['not_assessed'])}")
     own = {**counts, "left": left, "not_assessed": not_assessed, "strict": strict}
+    # An audit finds, and does not repair, so what is left fails it only where that was asked for.
     failing = bool(not_assessed or (left and (strict or not only_looked)))
     return {
         "msg": ". ".join(parts) or "nothing is left",
-        "outcome": told,
+        "outcome": {**counts, **shown},
         "failing": failing,
         "own": own,
     }
 
 
 def _outcome_of(host: str, variables: Mapping[str, Any]) -> dict[str, Any]:
-    """What the roles of a host registered.
-
-    One that did not come to its end looked at nothing, as far as we know.
-    """
+    """What the roles of a host registered."""
+    # raw_get does not template: what a host returned must not be evaluated (HostVars of
+    # ansible/vars/hostvars.py).
     found = variables["hostvars"].raw_get(host)
     found = found if isinstance(found, Mapping) else {}
     registered = [found.get(f"__{role.name}_outcome") for role in ROLES.iterdir()]
     own = [each["own"] for each in registered if isinstance(each, Mapping) and "own" in each]
     if not own:
+        # A host that did not come to its end was not assessed, as far as is known.
         return {
             **outcome([], False, False),
             "not_assessed": [f"{host} (it failed or was not reached, see above)"],
         }
-    summed = {name: sum(int(each[name]) for each in own) for name in COUNTS}
-    left = [f"{host}: {text}" for each in own for text in each["left"]]
     return {
-        **summed,
-        "left": left,
-        "not_assessed": [f"{host}: {text}" for each in own for text in each["not_assessed"]],
+        **{name: sum(int(each[name]) for each in own) for name in COUNTS},
+        "left": _texts_of(host, own, "left"),
+        "not_assessed": _texts_of(host, own, "not_assessed"),
         "strict": any(each["strict"] for each in own),
     }
 
 
+def _texts_of(host: str, outcomes: Iterable[Mapping[str, Any]], key: str) -> list[str]:
+    """The texts under a key, each with the host's name."""
+    return [f"{host}: {text}" for each in outcomes for text in each[key]]
+
+
 def _undone(finding: Mapping[str, Any]) -> str:
-    """What of a repair was only planned, as by a task in check mode."""
+    """The first step of a repair that was not done, as in check mode."""
     return next(
         (
             f"{step['action']} {step['target']} was {step['outcome']}"
@@ -166,7 +184,7 @@ def _text(finding: Mapping[str, Any]) -> str:
 
 
 def _named(thing: Mapping[str, Any]) -> str:
-    """Namespaces may have objects of the same name, and a tenant chooses the names in one."""
+    """The name of an object with its namespace: a tenant chooses the names in its own."""
     return f"{thing['namespace']}/{thing['name']}" if thing.get("namespace") else str(thing["name"])
 
 

@@ -2,12 +2,12 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Runs on the controller, between Ansible and what a host says that is less trusted than it.
+"""Runs on the controller, between Ansible and the answers of hosts, which are trusted less.
 
-Ansible takes variables of a result (``ansible_facts``, which count more than a role's defaults and
-the inventory) and artifacts (``ansible_stats``, which AWX makes extra variables of the next job of
-a workflow) from whatever answers in place of the module, and so from root on that host. With
-``delegate_to`` the variables are those of the host of the play, as localhost.
+Ansible takes variables from a result (``ansible_facts``, which outrank a role's defaults and the
+inventory) and artifacts (``ansible_stats``, which AWX turns into extra variables of the next job of
+a workflow). Root on a host can answer in place of the module, and so set them. With ``delegate_to``
+the variables become those of the host of the play, such as localhost.
 """
 
 from __future__ import annotations
@@ -23,15 +23,17 @@ from ansible.plugins.action.normal import ActionModule as Normal
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import untrusted
 
 OWN_NAMES = ("on_node", "storage_ops.runbooks.on_node")
-# What ansible-core acts on in a result, besides what it drops itself (C.INTERNAL_RESULT_KEYS,
+# What ansible-core acts on in a result (StrategyBase._process_pending_results of
+# ansible/plugins/strategy), in addition to what it drops itself (C.INTERNAL_RESULT_KEYS,
 # _ansible_*).
 ORDERS = ("ansible_facts", "ansible_stats", "add_host", "add_group")
-# What Ansible prints of a result as it is, where a terminal would obey it; all else it prints as
-# JSON.
+# What Ansible prints of a result without escaping, so that a terminal would obey it; it prints the
+# rest as JSON.
 PRINTED = ("msg", "warnings", "deprecations", "diff", "exception")
+# Characters of one of these texts.
 MOST = 500_000
-# What the controller takes in of a module's answer (characters). Our own modules return a tenth of
-# it; beyond it, parsing and showing would cost the controller more than any node is worth.
+# Characters of a module's answer that the controller accepts. Our own modules return a tenth of it
+# at most; parsing and showing more would cost the controller too much.
 MOST_TAKEN = 10_000_000
 SPEC: dict[str, dict[str, Any]] = {
     "module": {"type": "str", "required": True},
@@ -47,7 +49,7 @@ class ActionModule(Normal):  # type: ignore[misc]
     def run(
         self, tmp: str | None = None, task_vars: dict[str, Any] | None = None
     ) -> dict[str, Any]:
-        """Run the module, and keep what it says of itself."""
+        """Run the module, and return its result without anything that Ansible would act on."""
         if self._task.action not in OWN_NAMES:
             escape(self)
             result: dict[str, Any] = answered(lambda: super(ActionModule, self).run(tmp, task_vars))
@@ -72,13 +74,11 @@ class ActionModule(Normal):  # type: ignore[misc]
 
 
 def answered(run: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """What an action returns, also where the host cannot be reached.
-
-    Before ansible-core 2.19 the text of a failed connection is a template, if an action raises it
-    (TaskExecutor._execute takes only what is returned for unsafe). Whoever answers at the host's
-    address writes it, even before ssh has seen the key: "Bad remote protocol version
-    identification: ...".
-    """
+    """What an action returns, also where the host cannot be reached."""
+    # Before ansible-core 2.19 the text of a failed connection is templated if an action raises it
+    # (TaskExecutor._execute marks only what is returned as unsafe). Whoever answers at the host's
+    # address writes that text, even before ssh has checked the key: "Bad remote protocol version
+    # identification: ...".
     try:
         return run()
     except AnsibleConnectionFailure as error:
@@ -86,11 +86,9 @@ def answered(run: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 
 def escape(action: Any) -> None:
-    """Have Ansible warn of nothing that a terminal would obey.
-
-    It warns of what a host says before, beside and after a module's JSON as it is, and of values
-    that no module may return (ActionBase._parse_returned_data, remove_internal_keys).
-    """
+    """Have Ansible print no warning that a terminal would obey."""
+    # It quotes what a host writes before and after a module's JSON, and keys that no module may
+    # return, without escaping (ActionBase._parse_returned_data, remove_internal_keys).
     execute, parse = action._low_level_execute_command, action._parse_returned_data
 
     def executed(*args: Any, **kwargs: Any) -> dict[str, Any]:
@@ -109,7 +107,7 @@ def escape(action: Any) -> None:
 
 
 def _within_bounds(said: dict[str, Any]) -> dict[str, Any]:
-    """The answer of a host, or in its place a failure that says that it is too long."""
+    """The answer of a host, or a failure in its place that says that it is too long."""
     size = sum(len(said.get(stream) or "") for stream in ("stdout", "stderr"))
     if size <= MOST_TAKEN:
         return said
@@ -117,15 +115,17 @@ def _within_bounds(said: dict[str, Any]) -> dict[str, Any]:
         f"the host answered with {size} characters, and {MOST_TAKEN} are taken from a module: "
         "whoever is root there may send anything"
     )
-    # As a module says that it failed. The temporary folder is removed by the same way, and its
-    # answer is not looked at.
+    # In the form of a module's failure. The command that removes the temporary folder comes this
+    # way as well, and nothing reads its answer.
     answer = json.dumps({"failed": True, "msg": why}) + "\n"
     lines = {"stdout_lines": answer.splitlines(), "stderr_lines": []}
     return {**said, "rc": 1, "stdout": answer, "stderr": "", **lines}
 
 
 def _as_json(text: str) -> str:
-    """The same to who reads it as JSON, which may hold such characters in its strings only."""
+    """The text with unprintable characters as JSON escapes."""
+    # For a JSON reader that is the same text: JSON has such characters in strings only (RFC 8259,
+    # 7).
     if text.isprintable():
         return text
     return "".join(
@@ -134,37 +134,35 @@ def _as_json(text: str) -> str:
 
 
 def without_orders(result: dict[str, Any], interpreter: dict[str, Any]) -> dict[str, Any]:
-    """A result that sets nothing but the Python that the controller itself has found on the host.
+    """A result that sets no variable but the Python that the controller itself found on the host.
 
-    What it says of the host is the value ``facts``, and no variable.
+    Facts about the host are the value ``facts``, and not variables.
     """
     kept = {key: value for key, value in result.items() if key not in ORDERS}
     for key in set(PRINTED) & set(kept):
         kept[key] = untrusted.clean(kept[key], MOST)
     if not isinstance(kept.get("exception", ""), str):
-        # An object since ansible-core 2.19, with the module's own traceback in it.
-        event = getattr(kept["exception"], "event", None)
-        kept["exception"] = untrusted.clean(
-            str(getattr(event, "formatted_traceback", "") or "no traceback"), MOST
-        )
+        kept["exception"] = _traceback(kept["exception"])
     said = result.get("ansible_facts")
-    facts = (
-        {key: value for key, value in said.items() if key not in interpreter}
-        if isinstance(said, dict)
-        else {}
-    )
-    kept |= {"facts": facts} if facts else {}
+    if isinstance(said, dict):
+        facts = {key: value for key, value in said.items() if key not in interpreter}
+        kept |= {"facts": facts} if facts else {}
     return {**kept, "ansible_facts": interpreter} if interpreter else kept
 
 
-def as_run(result: dict[str, Any]) -> dict[str, Any]:
-    """The same of a module of this collection: each of them supports check mode, so what has run
-    was not skipped. A playbook takes what was skipped for what was not wanted.
+def _traceback(exception: Any) -> str:
+    """The text of an exception of ansible-core 2.19, an object with the module's traceback."""
+    event = getattr(exception, "event", None)
+    text = getattr(event, "formatted_traceback", "") or "no traceback"
+    return str(untrusted.clean(str(text), MOST))
 
-    All of its texts are shown by someone, in a label or a message of a role, so none has anything
-    that a terminal would obey. Our modules return nothing of the kind; whoever is root on the host
-    may.
-    """
+
+def as_run(result: dict[str, Any]) -> dict[str, Any]:
+    """The result of a module of this collection, without "skipped" and safe to show."""
+    # Each of them supports check mode. A playbook treats what was skipped as not wanted, so a host
+    # could hide itself with that key. And roles show its texts in labels and messages, so none may
+    # have anything that a terminal would obey: our modules return nothing of the kind, but root on
+    # the host may.
     cleaned: dict[str, Any] = {
         key: value if key == "ansible_facts" else untrusted.clean(value, MOST)
         for key, value in result.items()
@@ -174,8 +172,7 @@ def as_run(result: dict[str, Any]) -> dict[str, Any]:
 
 
 def _interpreter(action: ActionBase) -> dict[str, Any]:
-    """What ActionBase._execute_module adds to a result, so that no later task looks for
-    it again.
-    """
+    """The fact by which later tasks need not search for the Python again."""
+    # ActionBase._execute_module adds it to a result.
     key, found = action._discovered_interpreter_key, action._discovered_interpreter
     return {key: found} if key and found else {}

@@ -39,13 +39,13 @@ from ansible.plugins.callback.default import CallbackModule as Default
 
 _INDENT = "  "
 _GAP = "  "
-# A module that is not of this collection may have findings of another kind.
+# What our findings have; modules of other collections may return other findings.
 _KEYS = {"control", "severity", "object", "verdict", "reason", "summary", "evidence"}
 _ROLE = "storage_ops.runbooks.show_findings"
 
 
 def printable(text: str) -> str:
-    """Text on one line, with what a terminal would obey or not show written as escapes."""
+    """Text on one line, with control and invisible characters as escapes."""
     return "".join(
         character if character.isprintable() else character.encode("unicode_escape").decode()
         for character in text
@@ -54,6 +54,7 @@ def printable(text: str) -> str:
 
 def width(text: str) -> int:
     """Columns that printable text takes on a terminal."""
+    # Combining marks take none, wide and full-width characters two (Unicode Standard Annex 11).
     if text.isascii():
         return len(text)
     marks = sum(unicodedata.category(character) in ("Mn", "Me") for character in text)
@@ -74,6 +75,7 @@ def wrap(text: str, columns: int) -> list[str]:
             continue
         if line:
             lines.append(line)
+        # A word that is longer than a line, such as a WWID, is broken anywhere.
         line = ""
         for character in word:
             if line and width(line + character) > columns:
@@ -91,18 +93,28 @@ def render(result: Mapping[str, Any], columns: int, verbose: bool) -> list[str]:
     findings = result["findings"]
     if findings:
         lines += _table(findings, columns)
+    # In check mode a module has not run any action yet, so those that were planned are shown.
     actions = result.get("actions") or [
         action for finding in findings for action in finding.get("repair", [])
     ]
-    # Not wrapped: there are commands among them, to be copied.
+    # Not wrapped, so that the commands among them can be copied.
     for notes in (_notes(findings), _steps(actions, verbose)):
         lines += ["", *notes] if notes else []
     if verbose:
-        for finding in findings:
-            lines += ["", f"{_INDENT}{_object(finding)}"] if finding["evidence"] else []
-            for name, value in finding["evidence"].items():
-                lines += [_INDENT * 2 + printable(line) for line in _evidence(name, value)]
+        lines += [line for finding in findings for line in _all_evidence(finding)]
     return lines
+
+
+def _all_evidence(finding: Mapping[str, Any]) -> list[str]:
+    """The evidence of a finding below its object; nothing where it has none."""
+    if not finding["evidence"]:
+        return []
+    lines = [
+        _INDENT * 2 + printable(line)
+        for name, value in finding["evidence"].items()
+        for line in _evidence(name, value)
+    ]
+    return ["", f"{_INDENT}{_object(finding)}", *lines]
 
 
 def _table(findings: Sequence[Mapping[str, Any]], columns: int) -> list[str]:
@@ -116,9 +128,10 @@ def _table(findings: Sequence[Mapping[str, Any]], columns: int) -> list[str]:
             finding["summary"],
         ]
         rows.append([printable(str(cell)) for cell in cells])
+    # The object and the summary share what the short columns leave.
     widths = [max(width(row[column]) for row in rows) for column in range(5)]
     room = columns - len(_INDENT) - len(_GAP) * 4 - widths[0] - widths[1] - widths[3]
-    # On a terminal that is too narrow for all of them, lines are longer than it.
+    # On a terminal that is too narrow for all columns, lines are longer than it.
     widths[2] = min(widths[2], max(room // 2, 10))
     widths[4] = max(room - widths[2], 10)
     return [line for row in rows for line in _row(row, widths)]
@@ -139,14 +152,16 @@ def _row(cells: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
 
 def _notes(findings: Sequence[Mapping[str, Any]]) -> list[str]:
     """Why something is refused, and what to do about what is only reported."""
-    told = [finding for finding in findings if finding["verdict"] != "repair" and finding["reason"]]
+    open_ = [
+        finding for finding in findings if finding["verdict"] != "repair" and finding["reason"]
+    ]
     return [
         _note(
             "refused" if finding["verdict"] == "refuse" else "reported",
             f"{_object(finding)}: {finding['reason']}"
             + (f" [{finding['code']}]" if finding.get("code") else ""),
         )
-        for finding in told
+        for finding in open_
     ]
 
 
@@ -154,6 +169,7 @@ def _steps(actions: Sequence[Mapping[str, Any]], verbose: bool) -> list[str]:
     lines = []
     for action in actions:
         seconds = f" ({action['seconds']:.1f} s)" if action["seconds"] else ""
+        # Quoted, so that it can be copied into a shell.
         command = f": {shlex.join(action['command'])}" if verbose else ""
         lines.append(
             _note(action["outcome"], f"{action['action']} {action['target']}{seconds}{command}")
@@ -172,9 +188,7 @@ def _object(finding: Mapping[str, Any]) -> str:
 
 
 def _evidence(name: str, value: Any) -> list[str]:
-    """One thing that was read: a long list item by item, the rest on one line, so that it can be
-    copied.
-    """
+    """One piece of evidence: a long list item by item, anything else on one line to be copied."""
     line = f"{name}: {_plain(value)}"
     return (
         [f"{name}:", *(f"{_INDENT}- {_plain(item)}" for item in value)]
@@ -193,16 +207,14 @@ def _plain(value: Any) -> str:
 
 
 class CallbackModule(Default):  # type: ignore[misc]
-    """The default callback, which has only another opinion of what a result with findings looks
-    like.
-    """
+    """The default callback, except that it prints results with findings as tables."""
 
     CALLBACK_VERSION = 2.0
     CALLBACK_TYPE = "stdout"
     CALLBACK_NAME = "storage_ops.runbooks.findings"
 
     def _tells(self, result: Mapping[str, Any]) -> bool:
-        """A module of this collection returned it, and nobody wants to see it raw."""
+        """The result has findings of this collection, and -vvv did not ask for raw results."""
         findings = result.get("findings")
         ours = isinstance(findings, list) and all(
             isinstance(finding, dict) and _KEYS.issubset(finding) for finding in findings
@@ -210,12 +222,13 @@ class CallbackModule(Default):  # type: ignore[misc]
         return ours and "actions" in result and self._display.verbosity < 3
 
     def _run_is_verbose(self, result: Any, verbosity: int = 0) -> bool:
-        # `_result` and `_task` are what ansible-core 2.16 has; `result` and `task` came with 2.19.
+        # ansible-core 2.16 has only `_result` and `_task`; 2.19 has `result` and `task` as well.
         role = result._task._role
+        # The role show_findings prints the same findings for other callbacks.
         if role is not None and role.get_name() == _ROLE and self._display.verbosity < 3:
             return False
-        # Who asks for one module by the command ansible wants its answer; the default callback is
-        # made for playbooks.
+        # The command ansible runs one module to see its answer; the default callback hides it, as
+        # it is made for playbooks.
         asked = "module_name" in context.CLIARGS
         return (verbosity == 0 and (asked or self._tells(result._result))) or bool(
             super()._run_is_verbose(result, verbosity)
@@ -227,12 +240,12 @@ class CallbackModule(Default):  # type: ignore[misc]
         return str(super()._dump_results(result, *arguments, **named))
 
     def _handle_exception(self, result: Any, *arguments: Any, **named: Any) -> None:
-        """The message follows with the findings, and it is printable there."""
+        """Print nothing here: the message follows with the findings, and is escaped there."""
         if not self._tells(result):
             super()._handle_exception(result, *arguments, **named)
 
     def v2_on_file_diff(self, result: Any) -> None:
-        """Names in a diff are as hostile as elsewhere."""
+        """Print a diff with the names in it escaped: a host chooses them."""
         diff = result._result.get("diff")
         if isinstance(diff, dict) and self._tells(result._result):
             for side in ("before", "after"):

@@ -61,14 +61,14 @@ options:
     default: {}
   given:
     description:
-      - Entries of the user's. One with the same C(volume) counts more, part by part; another is
-        added.
-      - Here they may have C(credentials), too.
+      - The user's own entries. One with the same C(volume) overrides the found one key by key;
+        others are added.
+      - These may have C(credentials) as well.
     type: list
     elements: dict
     default: []
   leaving:
-    description: Take all pods as being deleted, as for a plan of what is done once they are.
+    description: Treat all pods as being deleted, as for a plan of what follows their deletion.
     type: bool
     default: false
 """
@@ -77,11 +77,11 @@ EXAMPLES = r"""
 ---
 - name: Repair the mounts of an S3 driver on a node
   storage_ops.runbooks.fuse_remount:
-    volumes: "{{ told.volumes }}"
-    credentials: "{{ told.credentials }}"
+    volumes: "{{ found.volumes }}"
+    credentials: "{{ found.credentials }}"
   become: true
   vars:
-    told: >-
+    found: >-
       {{ s3.volumes
          | storage_ops.runbooks.fuse_volumes(secrets=secrets.resources, credential_keys=keys) }}
     keys:
@@ -112,6 +112,7 @@ def fuse_volumes(
         return join(volumes, unused, secrets, credential_keys or {}, drivers or {}, given, leaving)
     except StorageOpsError as error:
         raise AnsibleFilterError(f"fuse_volumes: {error}") from error
+    # What raises these has another form than the modules' results; the text names the key.
     except (AttributeError, KeyError, TypeError) as error:
         raise AnsibleFilterError(
             "fuse_volumes: this is not what csi_volume_info and k8s_info return: "

@@ -20,9 +20,11 @@ from typing import Any
 
 from ansible_collections.storage_ops.runbooks.plugins.action.compliance_report import SPEC, Request
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance import (
+    assembly,
     files,
     history,
     model,
+    reading,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance.selection import (
     make_exceptions,
@@ -61,11 +63,11 @@ class Results:
     nodes: dict[str, dict[str, Any]] = field(default_factory=dict)
     cluster: dict[str, Any] = field(default_factory=dict)
 
-    def rows(self) -> list[model.Row]:
+    def rows(self) -> list[reading.Row]:
         """The rows that a report is made from."""
-        rows = [model.read_result(name, "node", result) for name, result in self.nodes.items()]
+        rows = [reading.read_result(name, "node", result) for name, result in self.nodes.items()]
         return [
-            row for row in [*rows, model.read_result("cluster", "cluster", self.cluster)] if row
+            row for row in [*rows, reading.read_result("cluster", "cluster", self.cluster)] if row
         ]
 
 
@@ -471,7 +473,7 @@ def request(folder: Path, **params: Any) -> Request:
 
 def _earlier(
     results: Results, others: Results, nights: int, dice: random.Random
-) -> list[model.Row]:
+) -> list[reading.Row]:
     """The fleet so many nights ago: some of what is found now was not there yet, and some of what
     was there is gone.
     """
@@ -520,7 +522,7 @@ def write(
             "0.1.0",
         )
         exceptions = make_exceptions(params["exceptions"], datetime.now(UTC).date())
-        report = model.build(
+        report = assembly.build(
             _earlier(results, others, nights, dice), asked.scope, exceptions, occasion, previous
         )
         previous = history.keep(report, previous)

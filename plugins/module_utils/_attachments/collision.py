@@ -36,7 +36,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.observa
 
 
 def may_collide(seen: Observation, version: tuple[int, int, int]) -> bool:
-    """Some volume's name does or will, if its driver's volumes are attached at all."""
+    """Some volume's name collides or will, if its driver's volumes are attached at all."""
+    # Whether they are, CSIDrivers say; these are read only if it matters.
     if names.affected(version) == "no":
         return False
     return any(
@@ -48,6 +49,7 @@ def may_collide(seen: Observation, version: tuple[int, int, int]) -> bool:
 
 def collisions(state: State) -> list[Finding]:
     """Volumes that this controller manager will not detach, or has not detached."""
+    # See _kube/names.py for the bug (Kubernetes issue 97230, fixed by PR 107025).
     affected = names.affected(state.version)
     if affected == "no":
         return []
@@ -59,7 +61,7 @@ def collisions(state: State) -> list[Finding]:
 
 
 def _detachable(state: State) -> list[Volume]:
-    """Volumes that the controller manager will detach one day."""
+    """Volumes whose driver attaches and detaches."""
     return [
         volume
         for volume in state.first.volumes.values()
@@ -128,9 +130,8 @@ def _detaches(state: State, attached: Iterable[Attachment], surely: bool) -> str
 
 
 def growing(state: State) -> list[Finding]:
-    """Drivers whose next volumes may collide, since the number at the end of their
-    handles grows.
-    """
+    """Drivers whose next volumes may collide: the number at the end of their handles grows."""
+    # As sv_9 becomes sv_10 with the LUN id at the end of csi-unity.dellemc.com's handles.
     affected = names.affected(state.version)
     if affected == "no":
         return []
@@ -146,8 +147,7 @@ def growing(state: State) -> list[Finding]:
             name=driver,
             node="",
             summary=f"{driver} has volumes ({len(volumes)}) whose names grow into the collision by "
-            "the "
-            "number at their end",
+            "the number at their end",
             verdict="report",
             reason="a longer --volume-name-prefix of its provisioner prevents it (filter "
             "storage_ops.runbooks.safe_volume_name_prefix); volumes that exist keep their names",

@@ -45,13 +45,15 @@ TOO_FEW_OBSERVATIONS = Reason(
 def attachment_finding(
     state: State, attachment: Attachment, control: str, severity: str
 ) -> Finding:
-    """A finding about an attachment, with what every one of them shows."""
+    """A finding about an attachment, with the evidence that all of them show."""
+    # Of the last observation: what a reader compares with the cluster is the newest state.
     volume = state.last.volumes.get(attachment.volume)
     node = state.last.nodes.get(attachment.node)
     evidence = {
         "uid": attachment.uid,
         "driver": attachment.driver,
         "volume": attachment.volume,
+        # The name by which the storage knows the volume.
         "handle": volume.handle if volume else "",
         "claim": "/".join(volume.claim) if volume and volume.claim_name else "",
         "phase": volume.phase if volume else "gone",
@@ -64,6 +66,7 @@ def attachment_finding(
         "finalizers": list(attachment.finalizers),
         "observed": state.observed,
     }
+    # Absent for most attachments, so a reader sees at once which are being deleted.
     if attachment.deleted:
         evidence["deleted_seconds_ago"] = round(age(state.now, attachment.deleted))
     return Finding(
@@ -102,7 +105,7 @@ def title(state: State, attachment: Attachment) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds in the largest unit that still tells something."""
+    """Seconds in the largest unit of which there are at least two."""
     for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}"
@@ -114,6 +117,7 @@ def duration(seconds: float) -> str:
 
 def _workload_key(pods: Iterable[Pod]) -> tuple[str, str, str]:
     """Namespace, kind and name of what moves together: the pods of one controller."""
+    # Pods of several controllers may share a volume; the choice must be the same in every run.
     return min(
         (pod.namespace, pod.owner.kind, pod.owner.name)
         if pod.owner
@@ -128,7 +132,9 @@ def workload_title(pods: Collection[Pod]) -> str:
 
 
 def workload_of(seen: Observation, pods: Collection[Pod], attachment: Attachment) -> dict[str, Any]:
-    """Who has to be moved for this attachment to be recreated, and off which claims."""
+    """Which workload has to be moved off which claims, so that the attachment is recreated."""
+    # A volume may have claims by several PersistentVolumes with the same handle; only those that
+    # the pods really use are moved.
     namespace, kind, name = _workload_key(pods)
     used = {(pod.namespace, claim) for pod in pods for claim in pod.claims}
     claims = sorted(
@@ -148,9 +154,9 @@ def workload_of(seen: Observation, pods: Collection[Pod], attachment: Attachment
 def join_workloads(found: Iterable[Finding], wanted: Iterable[Finding]) -> None:
     """Let the first finding of each workload that is in scope name all of its claims and
     attachments, and the others none.
-
-    A workload moves as a whole, so its attachments that are out of scope are recreated too.
     """
+    # A workload moves as a whole, so its attachments that are out of scope are recreated as well,
+    # and it must not be moved once for each of them.
     joined: dict[tuple[str, str], dict[str, Any]] = {}
     for finding in found:
         if finding.workload:

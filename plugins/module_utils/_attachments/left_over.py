@@ -52,8 +52,11 @@ class Orphan:
 
     attachment: Attachment
     volume: Volume | None
+    # Other attachments of the volume: an error there may be the proof.
     siblings: tuple[str, ...]
+    # A node of the same name with another uid may be another host.
     node_uid: str = ""
+    # By its name, which is the proof if there is no other.
     named: bool = False
 
 
@@ -90,7 +93,7 @@ def attacher_says(attachment: Attachment) -> str:
 def orphan(state: State, seen: list[Attachment], options: Options) -> Finding | None:
     """An attachment that no pod needs, by its record in each observation.
 
-    None when a pod needs it or did a moment ago, and for attachments that are none of STOR-11's.
+    None when a pod needs it, or did a moment ago, and for attachments that are not judged.
     """
     attachment = seen[-1]
     if not _may_be_judged(state, seen, options):
@@ -100,6 +103,9 @@ def orphan(state: State, seen: list[Attachment], options: Options) -> Finding | 
         f"{attachment.name} keeps {title(state, attachment)} on {attachment.node}, "
         "where no pod needs it"
     )
+    # A controller manager that works would have tried to detach it in that time, and a failure
+    # would show as detachError. That a user names it makes up for the missing sign that it is left
+    # over.
     named = attachment.name in options.names and _span(state) >= BACKOFF_SECONDS
     because = proofs(state.last, attachment, state.version, state.version_text)
     if named and not because:
@@ -110,6 +116,7 @@ def orphan(state: State, seen: list[Attachment], options: Options) -> Finding | 
     finding.evidence["because"] = because
     if not because:
         finding.severity = "minor"
+    # Obstacles first: with them it is not deleted, whatever proves that it is left over.
     obstacles = _obstacles(state, attachment)
     if obstacles:
         finding.refuse(*obstacles)
@@ -136,6 +143,8 @@ def _may_be_judged(state: State, seen: list[Attachment], options: Options) -> bo
     observation, and is old enough.
     """
     attachment = seen[-1]
+    # An attachment without PersistentVolume is that of an inline volume, whose pods are not known
+    # by any claim (VolumeAttachmentSource.inlineVolumeSpec of k8s.io/api/storage/v1).
     if not attachment.volume or attachment.driver in state.detached_drivers:
         return False
     if any(needed_by(observation, once) for observation, once in zip(state.observations, seen)):
@@ -170,6 +179,8 @@ def _obstacles(state: State, attachment: Attachment) -> list[Reason]:
 
 def _deletion(state: State, attachment: Attachment, named: bool) -> Action:
     url = f"/apis/storage.k8s.io/v1/volumeattachments/{attachment.name}"
+    # The precondition makes the API server refuse to delete another object of that name
+    # (metav1.Preconditions.UID).
     siblings = tuple(
         other.name
         for other in state.last.by_volume.get(attachment.volume, ())

@@ -42,8 +42,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.observa
     may_lack_status,
 )
 
-# Kubernetes issue -> (minor release 1.x that has the fix from its start, patch releases that
-# brought it to older ones)
+# Bugs that lose the entry. Kubernetes issue -> (the minor release 1.x that had the fix from its
+# start, and the patch releases that brought it to older ones), by the changelogs of Kubernetes.
 _LOST_STATUS_BUGS = {
     "111000": (26, {25: 1, 24: 5, 23: 11, 22: 14}),
     "120571": (29, {28: 3, 27: 7, 26: 10}),
@@ -70,8 +70,10 @@ def lost_status(state: State, seen: list[Attachment], options: Options) -> Findi
     finding.evidence.update(
         pods=pod_evidence(steady, state.now),
         workload_title=workload_title(steady),
+        # Whether the kubelet waits for the entry: it lists a volume there before it mounts it.
         volumes_in_use=attachment.name in state.last.in_use,
         version=state.version_text,
+        # They tell an owner which upgrade prevents the next case.
         bugs=_bugs(state.version),
         **state.leader,
     )
@@ -83,6 +85,7 @@ def lost_status(state: State, seen: list[Attachment], options: Options) -> Findi
                 f"{attachment.detach_error.message}",
             )
         )
+    # To move a pod off the node detaches the volume, which may still be in use on the old host.
     elif state.last.nodes[attachment.node].is_younger(attachment):
         finding.refuse(Reason("identity_changed", f"its node {made_again(attachment.node)}"))
     elif len(seen) < 2:
@@ -106,6 +109,9 @@ def lost_status(state: State, seen: list[Attachment], options: Options) -> Findi
 
 def _was_always_missing(state: State, seen: list[Attachment]) -> bool:
     """No observation, and nothing in between, had the attachment in volumesAttached."""
+    # Right after an attach the entry is missing for a moment: the controller manager writes the
+    # node's status after the VolumeAttachment (UpdateNodeStatuses of
+    # pkg/controller/volume/attachdetach/statusupdater/node_status_updater.go).
     missing = all(
         may_lack_status(observation, once) for observation, once in zip(state.observations, seen)
     )
@@ -116,6 +122,7 @@ def _was_always_missing(state: State, seen: list[Attachment]) -> bool:
 
 def _steady_users(state: State, seen: list[Attachment]) -> list[Pod]:
     """The pods that needed the attachment in every observation."""
+    # For a pod that has just come or is about to go the entry may change at any moment.
     users = [
         {pod.uid: pod for pod in observation.users(once)}
         for observation, once in zip(state.observations, seen)

@@ -59,17 +59,19 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.observa
     Observation,
 )
 
-# Of fewer attachments of a node, each is as good as most of them.
+# With fewer attachments on a node, one of them may already be most of what it has.
 _FEW = 4
 
 
 def plan(state: State, options: Options) -> Plan:
     """Findings for everything in scope, and the repairs that are proven and allowed."""
     found = _judge(state, options)
+    # Before the scope is applied: a narrow scope must not hide that most of a node looks broken.
     if not options.accept_majority:
         _refuse_outages(state, found)
     found += unfinished_moves(state)
     mine = [finding for finding in found if _is_wanted(state, finding, options)]
+    # In turns, so that one namespace with many findings does not use up max_repairs.
     wanted = Plan(in_turns(mine, _namespace))
     join_workloads(found, wanted.findings)
     _mark_named(wanted.findings, options)
@@ -111,7 +113,7 @@ def _limit_repairs(findings: Iterable[Finding], limit: int) -> None:
 
 
 def _namespace(finding: Finding) -> str:
-    """That of the pod or the claim; empty for what belongs to none."""
+    """The namespace of the pod or the claim; empty for what belongs to none."""
     return finding.namespace or str(finding.evidence.get("claim", "")).partition("/")[0]
 
 
@@ -172,9 +174,8 @@ def _known_to_others(state: State) -> dict[str, set[str]]:
 
 
 def _refuse_outages(state: State, found: list[Finding]) -> None:
-    """Where most of a node's attachments look orphaned at once, something else is wrong: an outage,
-    or an incomplete picture.
-    """
+    """Refuse the repairs on nodes where most attachments look left over at once."""
+    # Then something else is more likely: an outage, or a picture that is incomplete.
     total = Counter(attachment.node for attachment in state.first.attachments.values())
     broken = Counter(finding.node for finding in found if finding.control == "STOR-11")
     for finding in found:
@@ -195,7 +196,7 @@ def _refuse_outages(state: State, found: list[Finding]) -> None:
 
 def judge_attachments(state: State, options: Options) -> list[Finding]:
     """Findings about the attachments that were observed to the end, and about those whose deletion
-    has been pending for long.
+    does not end.
     """
     found: list[Finding | None] = []
     if "STOR-11" in options.controls:
@@ -215,6 +216,7 @@ def judge_attachments(state: State, options: Options) -> list[Finding]:
 
 def _history(state: State, name: str) -> list[Attachment]:
     """The attachment in each observation; nothing if it was not the same one in all of them."""
+    # Names of attachments are hashes, so a new one for the same volume and node has the same name.
     seen = [observation.attachments.get(name) for observation in state.observations]
     present = [attachment for attachment in seen if attachment]
     same = len({attachment.uid for attachment in present}) == 1 and len(present) == len(seen)

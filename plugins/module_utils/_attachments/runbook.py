@@ -204,7 +204,7 @@ class VolumeAttachments:
         self._sleep = sleep
         self._clock = clock
         self._strict = strict
-        # Lists that were read whole, by their path.
+        # Lists that were read whole, by their path; watches keep them up to date.
         self._followed: dict[str, tuple[Kind, Followed[Any]]] = {}
 
     # gather
@@ -261,6 +261,7 @@ class VolumeAttachments:
 
     def plan(self, state: State) -> Plan:
         """Decide."""
+        # A typing error in the scope must not look like a cluster in order.
         unknown = pure.unmatched(state, self._options, known_elsewhere=True) if self._strict else []
         if unknown:
             raise StorageOpsError(
@@ -382,7 +383,7 @@ class VolumeAttachments:
         )
 
     def _now(self, kind: Kind, names: Collection[str], pick: Callable[[Object], T]) -> dict[str, T]:
-        """These objects by name: few one by one, more out of a list that was just updated."""
+        """These objects by name: a few one by one, more from a list that was just updated."""
         if len(names) <= MAX_GETS:
             return self._fetch(kind, names, pick)
         found = self._whole(kind, pick)
@@ -415,6 +416,7 @@ class VolumeAttachments:
             for entry in attachments
             for namespace in self._namespaces(seen, entry)
         }
+        # Pods that wait for the same volume on another node are evidence, see observation.proofs.
         waiting = {
             other
             for entry in attachments
@@ -428,7 +430,8 @@ class VolumeAttachments:
 
     @staticmethod
     def _namespaces(seen: Observation, attachment: Attachment) -> set[str]:
-        """Where the pods are that may need the attachment; empty text: anywhere."""
+        """The namespaces of the pods that may need the attachment; an empty text for all."""
+        # A claim and its pods share a namespace. Without a claim any pod might use the volume.
         return (
             {namespace for namespace, _name in seen.keys_of(attachment)}
             if seen.has_claim(attachment.volume)
@@ -443,6 +446,7 @@ class VolumeAttachments:
         """
         volumes = {entry.volume: seen.volumes.get(entry.volume) for entry in attachments}
         volumes.update({twin.name: twin for entry in attachments for twin in seen.twins(entry)})
+        # A volume that is gone, or whose claimRef is empty, may still be named by any claim.
         everything = not all(seen.has_claim(name) for name in volumes)
         keys = _claims_of_released(volumes.values())
         if cached and (everything or len(keys) > MAX_GETS):
@@ -493,6 +497,7 @@ class VolumeAttachments:
         self, first: Observation, unproven: Collection[str], waits: Collection[Wait], collide: bool
     ) -> dict[str, Any]:
         """What else the plan needs to know about suspects: fields of State."""
+        # A healthy cluster has no suspects, and then none of this is read.
         known: dict[str, Any] = {"detached_drivers": frozenset(), "drivers_on": {}}
         if unproven or waits or collide or self._names_unknown_drivers(first):
             drivers = self._list(_STORAGE, "csidrivers", pick_driver)
@@ -565,6 +570,7 @@ class VolumeAttachments:
         return dict(self._cluster.list(path(*kind), pick_wanted))
 
     def _wait(self, seconds: float) -> None:
+        # Better an error at once than one after the wait.
         if self._cluster.deadline.remaining() <= seconds:
             raise StorageOpsError(
                 f"the deadline leaves no time to observe suspects for another {seconds:g} s: raise "
@@ -577,6 +583,8 @@ class VolumeAttachments:
 
     def rehearse(self, action: Action) -> None:
         """Ask the API server whether it would delete the attachment."""
+        # A server-side dry run also runs authorization and admission (Kubernetes API Concepts,
+        # Dry-run).
         self._cluster.delete(_url(action), action.subject.attachment.uid, dry_run=True)
 
     def apply(self, action: Action) -> None:
@@ -584,11 +592,13 @@ class VolumeAttachments:
         gone.
         """
         orphan: Orphan = action.subject
+        # A deletion that is not followed to its end would be neither proven nor refuted.
         needed = self._detach_timeout + _LAST_LOOK
         if self._cluster.deadline.remaining() < needed:
             raise Prevented(
                 f"less than {needed:g} s are left of the deadline; run again, or raise it"
             )
+        # Nothing was changed yet, so a failure here is not a failed action.
         try:
             self._recheck(orphan)
         except KubeError as error:
@@ -624,6 +634,7 @@ class VolumeAttachments:
     def _recheck(self, orphan: Orphan) -> None:
         """Everything but time must still be as it was when planned, by quorum reads."""
         planned = orphan.attachment
+        # The siblings, since an attach error of one of them may have been the proof.
         seen = self._observe({planned.name, *orphan.siblings}, (), {planned.node})
         attachment = self._recheck_identity(orphan, seen)
         seen = replace(seen, volumes=self._volumes_of(planned, orphan.volume))
@@ -654,6 +665,8 @@ class VolumeAttachments:
                 code="identity_changed",
             )
         if attachment.deleted:
+            # Whoever deletes it also follows it; a second deletion would only change the result
+            # here.
             raise NotStarted("it is already being deleted")
         node = seen.nodes.get(planned.node)
         if node and node.uid != orphan.node_uid:
@@ -761,6 +774,7 @@ class VolumeAttachments:
         if node is None or node.uid != orphan.node_uid:
             return [f"{planned.node} is gone, or another node of that name by now"]
         users = self._users(orphan)
+        # A pod that came since needs an attachment, and then a new one is right.
         if users:
             return [] if attachment else [f"pod {users[0].title} needs it by now, and has none yet"]
         doubts = ["it was created again, though no pod needs it"] if attachment else []
@@ -772,6 +786,7 @@ class VolumeAttachments:
 
     def _wait_for(self, condition: Callable[[], bool]) -> bool:
         """Poll until it is true, for detach_timeout at most and not past the deadline."""
+        # Polling, not a watch: a few seconds of one object do not justify a second connection.
         until = self._clock() + self._cluster.deadline.cap(self._detach_timeout)
         while not condition():
             if self._clock() >= until:

@@ -33,14 +33,20 @@ class Options:
     """
 
     controls: frozenset[str] = frozenset({"STOR-11", "STOR-12", "STOR-13", "STOR-14", "STOR-15"})
+    # The scope; empty parts do not restrict it.
     names: tuple[str, ...] = ()
     drivers: tuple[str, ...] = ()
     nodes: tuple[str, ...] = ()
     namespaces: tuple[str, ...] = ()
+    # Younger attachments are not judged: the controller manager may be about to use or detach them.
     min_age_seconds: float = 300.0
     observations: int = 2
     observation_seconds: float = 30.0
+    # For STOR-15: the controller manager reconciles every 100 ms (DefaultTimerConfig of
+    # pkg/controller/volume/attachdetach/attach_detach_controller.go), so a pod that waits this long
+    # does not wait for its turn.
     pending_seconds: float = 120.0
+    # Keys of status.attachmentMetadata, by driver.
     required_metadata: dict[str, tuple[str, ...]] = field(
         default_factory=lambda: dict(REQUIRED_METADATA)
     )
@@ -60,23 +66,25 @@ class Options:
 
 @dataclass(frozen=True)
 class State:
-    """Everything the plan is made from. What only suspects need is empty without any.
-
-    ``unproven``: names of the attachments that were observed again. ``drivers``: all CSIDrivers,
-    ``detached_drivers``: those with attachRequired=false; neither is read without need.
-    ``drivers_on``: by node, the drivers of its CSINode (NodeDrivers.drivers). ``last_attach``: time
-    of the newest event SuccessfulAttachVolume.
-    """
+    """Everything the plan is made from. What only suspects need is empty without any."""
 
     now: datetime
+    # The first has everything, later ones only the suspects.
     observations: tuple[Observation, ...]
+    # Names of the attachments that were observed again.
     unproven: frozenset[str] = frozenset()
+    # Of the API server, which may be a minor release newer than the controller manager (Kubernetes
+    # version skew policy).
     version: tuple[int, int, int] = (1, 0, 0)
     version_text: str = ""
+    # All CSIDrivers, and those with attachRequired=false; both are read only if they matter.
     drivers: frozenset[str] = frozenset()
     detached_drivers: frozenset[str] = frozenset()
+    # By node, the drivers of its CSINode (NodeDrivers.drivers).
     drivers_on: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    # The Lease of the controller manager's leader.
     lease: Lease | None = None
+    # The time of the newest event SuccessfulAttachVolume.
     last_attach: datetime | None = None
 
     @property
@@ -91,7 +99,7 @@ class State:
 
     @property
     def observed(self) -> str:
-        """How often and how long, for the eye."""
+        """How often and how long the suspects were observed, as a text."""
         return (
             f"{len(self.observations)} times over {self.last.at - self.first.at:.1f} s"
             if len(self.observations) > 1

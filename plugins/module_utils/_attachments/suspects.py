@@ -48,6 +48,7 @@ class Wait:
 
 def suspects(seen: Observation, options: Options, now: datetime) -> list[Attachment]:
     """Attachments whose pods have to be read, on every node that has one in scope."""
+    # Not only those in scope: whether most attachments of a node look left over is judged by node.
     found = [
         attachment
         for attachment in seen.attachments.values()
@@ -71,9 +72,10 @@ def _is_suspect(seen: Observation, attachment: Attachment, options: Options, now
 def may_be_orphan(
     seen: Observation, attachment: Attachment, min_age_seconds: float, now: datetime
 ) -> bool:
-    """By its node's status alone: old enough, not being deleted, and no kubelet that reports has it
-    in use.
-    """
+    """Old enough, not being deleted, and not in use by a kubelet that reports."""
+    # The kubelet adds a volume to volumesInUse before it mounts it, and removes it only after the
+    # volume is unmounted on the node (setNodeStatus of pkg/kubelet/nodestatus, VolumesInUse;
+    # pkg/kubelet/volumemanager, GetVolumesInUse). The list of a silent kubelet is frozen.
     in_use = attachment.name in seen.in_use and seen.ready(attachment.node)
     return not attachment.deleted and not in_use and age(now, attachment.created) >= min_age_seconds
 
@@ -81,9 +83,8 @@ def may_be_orphan(
 def unproven(
     seen: Observation, suspected: Iterable[Attachment], options: Options, now: datetime
 ) -> set[str]:
-    """Names of the suspects that a second observation has to prove, now that their pods
-    are known.
-    """
+    """Names of the suspects that a second observation has to prove, by their pods."""
+    # STOR-14 is a fact of the object itself, so one observation is enough for it.
     found = set()
     for attachment in suspected:
         needed = bool(seen.users(attachment))
@@ -102,6 +103,7 @@ def waits(seen: Observation, seconds: float, now: datetime) -> list[Wait]:
     """Pods that have had a node for this long, with a bound volume that is not attached there
     although it could be.
     """
+    # The scheduler binds claims before it places the pod, so only bound volumes can be attached.
     by_claim = {
         volume.claim: volume
         for volume in seen.volumes.values()
@@ -126,10 +128,10 @@ def _has_waited(seen: Observation, pod: Pod, seconds: float, now: datetime) -> b
 def could_attach(
     wait: Wait, detached_drivers: Collection[str], drivers_on: dict[str, tuple[str, ...]]
 ) -> bool:
-    """The driver's volumes are attached at all, and the driver is registered on the pod's node.
-
-    One of a former in-tree plugin is attached by a driver only where the node says so.
-    """
+    """The driver's volumes are attached at all, and the driver is registered on the pod's node."""
+    # Volumes of a former in-tree plugin are attached by a driver only where the CSINode lists the
+    # plugin as migrated (isCSIMigrationSupportedOnNode of
+    # pkg/controller/volume/attachdetach/util/util.go).
     driver, on_node = wait.volume.disk[0], drivers_on.get(wait.pod.node, ())
     registered = driver in on_node and wait.volume.is_attached_by_driver(on_node)
     return registered and driver not in detached_drivers

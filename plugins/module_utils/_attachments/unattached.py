@@ -35,9 +35,11 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
 
 def never_attached(state: State, options: Options) -> list[Finding]:
     """Pods that wait for a volume although nothing is in the way: the controller manager does not
-    do its work.
+    attach it.
     """
+    # What can be in the way was excluded by suspects.waits and could_attach.
     steady = _steady_waits(state, options)
+    # One finding for a pod: its volumes wait for the same cause.
     by_pod: dict[str, list[Wait]] = defaultdict(list)
     for wait in steady:
         by_pod[wait.pod.uid].append(wait)
@@ -71,6 +73,8 @@ def _never_attached_pod(state: State, waiting: list[Wait], count: int, oldest: f
         if attached is None
         else f"the last attach event was {duration(attached)} ago"
     )
+    # If it has attached no volume since the oldest of these pods began to wait, it attaches none at
+    # all; otherwise something is wrong with this volume.
     idle = attached is None or attached > oldest
     return Finding(
         control="STOR-15",
@@ -91,6 +95,7 @@ def _never_attached_pod(state: State, waiting: list[Wait], count: int, oldest: f
             "driver": waiting[0].volume.disk[0],
             "volumes": [wait.volume.name for wait in waiting],
             "claims": ["/".join(wait.volume.claim) for wait in waiting],
+            # To be compared with the attachments of the cluster.
             "missing_attachments": [wait.attachment for wait in waiting],
             "waiting_seconds": round(seconds),
             "pods_waiting": count,

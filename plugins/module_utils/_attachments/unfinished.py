@@ -36,6 +36,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
 def unfinished_moves(state: State) -> list[Finding]:
     """One finding for each move that a node's annotations tell about."""
     found = []
+    # Several moves may hold one node, each with its own annotation.
     for node in state.first.nodes.values():
         for text in node.cordons:
             move = _read(text)

@@ -40,38 +40,38 @@ _PROGRAMS = ("rbd-nbd", "ceph-fuse")
 _INSTANCE = re.compile(
     r"(?:\(\d+\))?\[?(?P<address>[0-9A-Fa-f:.]+?)\]?:(?P<port>\d+)/(?P<nonce>\d+)"
 )
-# user@FSID.filesystem=/path, as mount.ceph has written it since Quincy.
+# user@FSID.filesystem=/path, as mount.ceph(8) has written it since Quincy.
 _FSID = re.compile(r"[^@/]*@(?P<fsid>[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\.")
 
 
 @dataclass(frozen=True)
 class Client:
-    """One mapped image or filesystem. What the node does not tell is empty.
+    """One mapped image or filesystem. What the node does not show is empty."""
 
-    ``kind``: krbd, rbd-nbd, cephfs or ceph-fuse. ``client``: Ceph's number for it, as
-    ``client.4124``; ``entry``: its address with port and nonce, as the blocklist has it.
-    ``in_use``: where it is mounted or held, in sentences.
-    """
-
+    # krbd, rbd-nbd, cephfs or ceph-fuse.
     kind: str
     device: str
     pool: str = ""
     namespace: str = ""
     image: str = ""
     snapshot: str = ""
+    # Ceph's number for it, as client.4124.
     client: str = ""
     address: str = ""
+    # The address with port and nonce, as the blocklist has it.
     entry: str = ""
     fsid: str = ""
+    # Where it is mounted or held, as texts.
     in_use: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class NodeClients:
-    """What a node shows. ``problem``: why that may not be all; empty if it is."""
+    """The Ceph clients of a node."""
 
     boot_id: str
     clients: tuple[Client, ...] = ()
+    # Why these may not be all; empty if they are.
     problem: str = ""
 
     def to_result(self) -> dict[str, Any]:
@@ -86,7 +86,7 @@ class NodeClients:
 
 
 class Process(NamedTuple):
-    """A client in userspace; ``words``: its command line."""
+    """A client in userspace, with the words of its command line."""
 
     pid: int
     program: str
@@ -94,16 +94,16 @@ class Process(NamedTuple):
 
 
 class CephClients:
-    """The audit that ceph_client_info runs: it only tells, and judges nothing."""
+    """The audit that ceph_client_info runs: it reports and does not judge."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
         self._found: NodeClients | None = None
 
     def gather(self) -> NodeClients:
-        """Read in a child: the command line of a process that hangs on lost storage may block
-        whoever reads it.
-        """
+        """Read the node in a child that may be left behind."""
+        # Reading /proc/PID/cmdline takes the process's mmap lock (fs/proc/base.c, get_mm_cmdline),
+        # which a process that hangs on lost storage may hold.
         host = self._host
         host.require_root()
         boot_id = host.read("/proc/sys/kernel/random/boot_id")
@@ -124,7 +124,7 @@ class CephClients:
         return self._found
 
     def plan(self, _state: NodeClients) -> Plan:
-        """No finding: whether a client is in order depends on what the cluster says."""
+        """No finding: whether a client should be there only the cluster knows."""
         return Plan([])
 
     def healthy(self, state: NodeClients) -> str:
@@ -159,7 +159,7 @@ def read(host: Host) -> tuple[list[dict[str, Any]], list[str]]:
         )
     if not host.exists("/sys/bus"):
         problems.append("/sys is not mounted")
-    # A tenant may have any number of others.
+    # A tenant may have any number of other mounts.
     mounts = [mount for mount in all_mounts(host) if _may_be_ceph(mount)]
     rbd = _krbd(host, mounts, problems)
     processes = _processes(host, problems)
@@ -168,7 +168,8 @@ def read(host: Host) -> tuple[list[dict[str, Any]], list[str]]:
 
 
 def _may_be_ceph(mount: Mount) -> bool:
-    """Of a block device, as a map of an image is, or of a filesystem of Ceph's own."""
+    """A mount of a block device, which may be a mapped image, or of CephFS."""
+    # Filesystems without a block device have a major number of 0 (fs/super.c, get_anon_bdev).
     return (
         not mount.device.startswith("0:")
         or mount.source.startswith("/dev/")
@@ -177,34 +178,44 @@ def _may_be_ceph(mount: Mount) -> bool:
 
 
 def _krbd(host: Host, mounts: list[Mount], problems: list[str]) -> list[Client]:
-    """Images that the kernel has mapped. config_info is left alone, since it holds the key."""
+    """Images that the kernel has mapped."""
+    # The attributes are described in Documentation/ABI/testing/sysfs-bus-rbd. config_info is not
+    # read, since it holds the key.
     found = []
     for number in host.names(_RBD):
         base = f"{_RBD}/{number}"
         said = {name: host.read(f"{base}/{name}") for name in ("pool", "name", "client_id")}
         if None in said.values():
-            # It may be on its way out, and then it has gone by the time we look again.
+            # It may just be unmapped, and then it does not exist any more.
             if host.exists(base):
                 problems.append(f"{base} cannot be read")
             continue
-        snapshot = host.read(f"{base}/current_snap") or "-"
-        address, entry = _instance(host.read(f"{base}/client_addr") or "")
         found.append(
-            Client(
-                kind="krbd",
+            replace(
+                _image_of_kernel(host, base),
                 device=f"/dev/rbd{number}",
                 pool=said["pool"] or "",
-                namespace=host.read(f"{base}/pool_ns") or "",
                 image=said["name"] or "",
-                snapshot="" if snapshot == "-" else snapshot,
                 client=_client_id(said["client_id"] or ""),
-                address=address,
-                entry=entry,
-                fsid=host.read(f"{base}/cluster_fsid") or "",
                 in_use=_in_use(host, mounts, f"rbd{number}"),
             )
         )
     return found
+
+
+def _image_of_kernel(host: Host, base: str) -> Client:
+    """What older kernels may not show of a mapped image."""
+    snapshot = host.read(f"{base}/current_snap") or "-"
+    address, entry = _instance(host.read(f"{base}/client_addr") or "")
+    return Client(
+        kind="krbd",
+        device="",
+        namespace=host.read(f"{base}/pool_ns") or "",
+        snapshot="" if snapshot == "-" else snapshot,
+        address=address,
+        entry=entry,
+        fsid=host.read(f"{base}/cluster_fsid") or "",
+    )
 
 
 def _in_use(host: Host, mounts: list[Mount], name: str) -> tuple[str, ...]:
@@ -243,9 +254,7 @@ def _processes(host: Host, problems: list[str]) -> list[Process]:
 
 
 def _nbd(host: Host, mounts: list[Mount], processes: list[Process]) -> list[Client]:
-    """Images that rbd-nbd has mapped: its processes, each with the device it serves if it still has
-    one.
-    """
+    """Images that rbd-nbd has mapped: its processes, each with its device if it still has one."""
     serving: dict[int, str] = {}
     for name in host.names("/sys/block"):
         pid = host.read(f"/sys/block/{name}/pid") if name.startswith("nbd") else None
@@ -277,45 +286,33 @@ def _nbd(host: Host, mounts: list[Mount], processes: list[Process]) -> list[Clie
 
 def _image(words: tuple[str, ...]) -> tuple[str, str, str, str]:
     """Pool, namespace, image and snapshot from the arguments of ``rbd-nbd map``; empty where they
-    cannot be told.
+    are unclear.
     """
-    # Options and paths aside, only an image has a slash; without a pool it is what follows the
-    # command.
+    # The argument is [POOL/[NAMESPACE/]]IMAGE[@SNAPSHOT], with the pool "rbd" by default
+    # (rbd-nbd(8), rbd(8)). Except for options and paths only an image has a slash; without a pool
+    # it follows the command.
     after = words[words.index("map") + 1 :][:1] if "map" in words else ()
     plain = [word for word in words if not word.startswith(("-", "/"))]
-    text = next(
-        (word for word in [*(word for word in plain if "/" in word), *after] if word in plain), ""
-    )
+    candidates = [*(word for word in plain if "/" in word), *after]
+    text = next((word for word in candidates if word in plain), "")
     path, _at, snapshot = text.partition("@")
-    parts = path.split("/")
-    if not path or len(parts) > 3:
+    *above, image = path.split("/")
+    if not path or len(above) > 2:
         return "", "", "", ""
-    return (
-        parts[0] if len(parts) > 1 else "rbd",
-        parts[1] if len(parts) > 2 else "",
-        parts[-1],
-        snapshot,
-    )
+    pool, namespace = [*above, *("rbd", "")[len(above) :]]
+    return pool, namespace, image, snapshot
 
 
 def _filesystems(
     host: Host, mounts: list[Mount], rbd: list[Client], processes: list[Process]
 ) -> list[Client]:
-    """CephFS by its mounts, its processes, and the clients that the kernel shows in debugfs: one
-    that is busy outlives its last mount.
-    """
+    """CephFS by its mounts, its processes, and the kernel's clients in debugfs."""
+    # A busy client outlives its last mount, and is then seen in debugfs only.
     by_device: dict[str, list[Mount]] = {}
     for mount in mounts:
         if mount.fstype == "ceph" or mount.fstype.startswith("fuse.ceph"):
             by_device.setdefault(mount.device, []).append(mount)
-    found = []
-    for places in by_device.values():
-        source = places[0].source
-        fsid = _FSID.match(source)
-        kind = "cephfs" if places[0].fstype == "ceph" else "ceph-fuse"
-        found.append(
-            Client(kind, source, fsid=fsid.group("fsid") if fsid else "", in_use=_places(places))
-        )
+    found = [_mounted(places) for places in by_device.values()]
     serving = [process.pid for process in processes if process.program == "ceph-fuse"]
     found += [
         Client("ceph-fuse", "", in_use=(f"served by ceph-fuse, pid {pid}",)) for pid in serving
@@ -323,8 +320,17 @@ def _filesystems(
     return _with_instances(found, _kernel_clients(host, {client.client for client in rbd}))
 
 
+def _mounted(places: list[Mount]) -> Client:
+    """A CephFS by all of its mounts."""
+    source = places[0].source
+    fsid = _FSID.match(source)
+    kind = "cephfs" if places[0].fstype == "ceph" else "ceph-fuse"
+    return Client(kind, source, fsid=fsid.group("fsid") if fsid else "", in_use=_places(places))
+
+
 def _kernel_clients(host: Host, mapped: set[str]) -> list[Client]:
-    """Clients of the kernel that are not those of mapped images, where debugfs is mounted."""
+    """Clients of the kernel other than those of mapped images, where debugfs is mounted."""
+    # Their folders are called FSID.clientNUMBER (net/ceph/debugfs.c, ceph_debugfs_client_init).
     found = []
     for folder in host.names(f"{_DEBUG}/ceph"):
         fsid, _dot, number = folder.rpartition(".")
@@ -339,10 +345,8 @@ def _kernel_clients(host: Host, mapped: set[str]) -> list[Client]:
 
 
 def _with_instances(found: list[Client], kernel: list[Client]) -> list[Client]:
-    """Join mounts with the kernel's clients.
-
-    The kernel does not say which is whose, so only a single pair is one for sure.
-    """
+    """Join mounts with the kernel's clients."""
+    # The kernel does not say which client has which mount, so only a single pair surely fits.
     mounted = [client for client in found if client.kind == "cephfs"]
     if (
         len(mounted) != 1
@@ -355,7 +359,7 @@ def _with_instances(found: list[Client], kernel: list[Client]) -> list[Client]:
 
 
 def _client_id(text: str) -> str:
-    """``client4124``, as the kernel writes it, as Ceph writes it; empty for anything else."""
+    """``client4124`` of the kernel in Ceph's form, ``client.4124``; empty for anything else."""
     match = re.fullmatch(r"client\.?(\d+)", text)
     return f"client.{match.group(1)}" if match else ""
 

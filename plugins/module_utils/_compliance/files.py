@@ -4,7 +4,7 @@
 
 # This module util is private to the collection, and may change at any time.
 
-"""The report's folder: files that are there whole or not at all, and the runs that are kept."""
+"""The report's folder: files that are complete or absent, and the runs that are kept."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ _RUN = re.compile(r"\d{8}T\d{6}Z(_\d+)?\.json")
 
 def write(path: str, text: str, mode: int = 0o640) -> None:
     """Write a file that others read: they see the old one or the new one."""
+    # rename(2) replaces it atomically; without fsync(2) it could be empty after a crash.
     folder, name = os.path.split(path)
-    # No name that a reader of the folder would take for one of its files.
+    # node_exporter reads all *.prom of its folder, so the temporary name must end in another way.
     handle, temporary = tempfile.mkstemp(dir=folder, prefix=f".{name}.", suffix=".tmp")
     try:
         with open(handle, "w", encoding="utf-8") as file:
@@ -42,7 +43,7 @@ def write(path: str, text: str, mode: int = 0o640) -> None:
 
 
 def check(path: str) -> None:
-    """See that a file can be written there."""
+    """Check that a file can be written there, before hours of gathering."""
     folder = os.path.dirname(path)
     try:
         if os.path.isdir(path):
@@ -57,15 +58,13 @@ def check(path: str) -> None:
 
 
 def prepare(folder: str, *inner: str) -> None:
-    """Make the folder and what is to be in it, and see that they can be written to.
-
-    What is there keeps its mode: somebody chose it.
-    """
+    """Make the folder and its inner ones, and check that they can be written to."""
+    # A folder that exists keeps its mode, which its owner has chosen.
     for path in (folder, *(os.path.join(folder, name) for name in inner)):
         try:
             if not os.path.isdir(path):
                 os.makedirs(path, exist_ok=True)
-                # What hosts have said is not for every user of the controller.
+                # The findings of hosts are not for every user of the controller.
                 os.chmod(path, 0o750)
         except OSError as error:
             raise StorageOpsError(
@@ -87,6 +86,7 @@ def read_runs(folder: str) -> tuple[list[dict[str, Any]], list[str]]:
         try:
             with open(os.path.join(folder, "runs", name), encoding="utf-8") as file:
                 data = json.load(file)
+        # RecursionError: json parses nested arrays recursively.
         except (OSError, ValueError, RecursionError):
             data = None
         if history.is_kept(data):
@@ -97,7 +97,8 @@ def read_runs(folder: str) -> tuple[list[dict[str, Any]], list[str]]:
 
 
 def keep_run(folder: str, name: str, kept: dict[str, Any], most: int) -> None:
-    """Keep a run, and of all only the newest."""
+    """Keep a run, and delete the oldest beyond ``most``."""
+    # Two runs may begin in the same second.
     path = os.path.join(folder, "runs", f"{name}.json")
     number = 1
     while os.path.exists(path):
@@ -125,5 +126,5 @@ def read_report(path: str) -> Any:
 
 
 def _names(folder: str) -> list[str]:
-    """Of the kept runs, oldest first."""
+    """The names of the kept runs, oldest first: they begin with the time."""
     return sorted(name for name in os.listdir(os.path.join(folder, "runs")) if _RUN.fullmatch(name))

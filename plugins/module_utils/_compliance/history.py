@@ -12,15 +12,14 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+# Raised when the form of kept runs changes; others are left out of the trend.
 KEPT_VERSION = 1
 
 
 def keep(report: Mapping[str, Any], previous: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What later runs need of a report: its summary, and which findings there were, by control and
-    host.
-
-    What was found earlier where nobody could look this time counts as still there.
-    """
+    """What later runs need of a report: its summary, and fingerprints by control and host."""
+    # An earlier finding on a host that could not be assessed this time counts as still there:
+    # otherwise it would be new again in the next run.
     unseen = _unseen(report["hosts"])
     findings: dict[str, dict[str, list[str]]] = {}
     for finding in report["findings"]:
@@ -42,30 +41,35 @@ def keep(report: Mapping[str, Any], previous: Mapping[str, Any] | None) -> dict[
 
 def is_kept(data: Any) -> bool:
     """The file is one of ours, and of this version."""
+    if not isinstance(data, dict) or data.get("kept_version") != KEPT_VERSION:
+        return False
+    run, summary, findings = (data.get(key) for key in ("run", "summary", "findings"))
     return (
-        isinstance(data, dict)
-        and data.get("kept_version") == KEPT_VERSION
-        and all(isinstance(data.get(key), dict) for key in ("run", "summary", "findings"))
-        and isinstance(data["run"].get("id"), str)
-        and isinstance(data["run"].get("scope"), dict)
-        and all(isinstance(hosts, dict) for hosts in data["findings"].values())
-        and all(
-            isinstance(prints, list)
-            for hosts in data["findings"].values()
-            for prints in hosts.values()
-        )
-        and all(
-            isinstance(one, str)
-            for hosts in data["findings"].values()
-            for prints in hosts.values()
-            for one in prints
-        )
+        isinstance(run, dict)
+        and isinstance(run.get("id"), str)
+        and isinstance(run.get("scope"), dict)
+        and isinstance(summary, dict)
+        and _are_findings(findings)
+    )
+
+
+def _are_findings(findings: Any) -> bool:
+    """Lists of fingerprints, by control and host."""
+    if not isinstance(findings, dict):
+        return False
+    by_host = list(findings.values())
+    if not all(isinstance(hosts, dict) for hosts in by_host):
+        return False
+    lists = [prints for hosts in by_host for prints in hosts.values()]
+    return all(
+        isinstance(prints, list) and all(isinstance(one, str) for one in prints) for prints in lists
     )
 
 
 def asked(run: Mapping[str, Any]) -> str:
-    """Of what, and what, a run asked: only runs that agree in this can be compared."""
+    """The fleet and scope of a run: only runs that agree in this can be compared."""
     scope = run["scope"]
+    # Texts compare whatever types a file has in these places.
     return json.dumps(
         [
             run.get("cluster"),
@@ -76,9 +80,8 @@ def asked(run: Mapping[str, Any]) -> str:
 
 
 def lighten(kept: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The runs, oldest first; of those that asked the same only the last with its findings, since
-    no other is compared with.
-    """
+    """The runs, oldest first; of those with the same scope only the last keeps its findings."""
+    # Only the last is compared with, and a run of a big fleet has thousands of findings.
     last = {asked(run["run"]): run for run in kept}
     return [run if last[asked(run["run"])] is run else {**run, "findings": {}} for run in kept]
 
@@ -98,15 +101,17 @@ def compare(
     hosts: Sequence[Mapping[str, Any]],
     findings: Iterable[Mapping[str, Any]],
 ) -> tuple[set[str], int]:
-    """Fingerprints of the findings that the previous run had not, and how many of its findings are
-    gone.
+    """Fingerprints of the findings that the previous run did not have, and how many of its findings
+    are gone.
 
-    Gone is only what was looked for where it had been; without a previous run nothing is new.
+    Without a previous run nothing is new.
     """
+    # A finding is gone only if its control was assessed again on its host.
     if previous is None:
         return set(), 0
     now = {finding["fingerprint"] for finding in findings}
     before = list(_findings(previous))
+    # A host that left the inventory is not a host whose findings were resolved.
     seen, unseen = {host["name"] for host in hosts}, _unseen(hosts)
     gone = {
         print_
@@ -125,7 +130,7 @@ def trend(
     points = []
     for run in [*earlier, report][-most:]:
         try:
-            # A night on which nobody could look was no perfect one.
+            # A run that assessed nothing has no findings, and is no success.
             if (
                 run["summary"]["hosts"]["assessed"]
                 == run["summary"]["hosts"]["partly_assessed"]
@@ -140,6 +145,7 @@ def trend(
                 },
                 "not_assessed": abs(int(run["summary"]["hosts"]["not_assessed"])),
             }
+        # A file in the folder of runs may have been edited.
         except (AttributeError, KeyError, OverflowError, TypeError, ValueError):
             continue
         points.append(point)
@@ -155,7 +161,8 @@ def _findings(kept: Mapping[str, Any] | None) -> Iterable[tuple[str, str, str]]:
 
 
 def _unseen(hosts: Iterable[Mapping[str, Any]]) -> set[tuple[str, str]]:
-    """(host, control) that could not be assessed; of no control where not all could."""
+    """(host, control) that could not be assessed; an empty control where any could not."""
+    # The empty one is for findings without control, which may stand for any of them.
     unseen = {(host["name"], "") for host in hosts if host["status"] != "assessed"}
     return unseen | {
         (host["name"], control)

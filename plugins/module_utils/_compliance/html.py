@@ -20,13 +20,16 @@ from pathlib import Path
 from string import Template
 from typing import Any, NamedTuple
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance import model
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance import (
+    model,
+    overview,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance.model import RESULTS
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import CODES
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.controls import CONTROLS
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import SEVERITIES
 
-# With each colour goes a shape.
+# Each colour has a shape as well: colour alone must not carry meaning (WCAG 2.1, 1.4.1).
 MARKS = {"critical": "\u25c6", "major": "\u25b2", "minor": "\u25cf", "info": "\u25cb"}
 MAX_LISTED = 200
 
@@ -61,7 +64,7 @@ def render(
         "bad"
         if any(summary["findings"]["open"][severity] for severity in SEVERITIES[:-1])
         else "warn"
-        if model.failing(report)
+        if overview.failing(report)
         else "good"
     )
     return Template(assets.page).substitute(
@@ -71,7 +74,7 @@ def render(
         data=_data(text),
         title=escape(run["title"]),
         meta=_meta(run),
-        sentence=escape(_capital(model.sentence(report))),
+        sentence=escape(_capital(overview.sentence(report))),
         state=state,
         notes=_notes(run),
         cards=_cards(summary),
@@ -183,7 +186,7 @@ def _bar(count: Mapping[str, int]) -> str:
     place, parts = 0.0, []
     for result in ("fail", "accepted", "not_assessed", "not_in_scope", "pass"):
         width = 100 * count[result] / total
-        # One of many must be seen, too.
+        # One host among thousands must still be visible.
         width = max(width, 1.5) if width else 0
         parts.append(
             f'<rect class="{result}" x="{place:.2f}" width="{width:.2f}" height="8"/>'
@@ -197,85 +200,87 @@ def _bar(count: Mapping[str, int]) -> str:
     )
 
 
+# The drawing of the trend: its width and height, and the room on the left for numbers.
+_WIDTH, _HEIGHT, _LEFT = 400.0, 130.0, 30.0
+# Room above the highest bar.
+_ABOVE = 10.0
+
+
 def _trend(points: Sequence[Mapping[str, Any]], summary: Mapping[str, Any]) -> str:
+    """Open findings of earlier runs and this one, as stacked bars."""
     if len(points) < 2:
         return '<p class="soft">There is no earlier run to compare with.</p>'
     totals = [sum(point.get(severity, 0) for severity in SEVERITIES) for point in points]
     top = _ceiling(max(totals))
-    width, height, left = 400.0, 130.0, 30.0
-    step = (width - left) / len(points)
-    parts = []
-    for share in (0, 0.5, 1):
-        y = height - share * (height - 10)
-        parts.append(
-            f'<line class="grid" x1="{left:.0f}" x2="{width:.0f}" y1="{y:.1f}" y2="{y:.1f}"/>'
-        )
-        parts.append(
-            f'<text x="{left - 6:.0f}" y="{y + 4:.1f}" text-anchor="end">{top * share:.0f}</text>'
-        )
-    for number, (point, total) in enumerate(zip(points, totals)):
-        counted = (
-            ", ".join(
-                f"{point.get(severity, 0)} {severity}"
-                for severity in SEVERITIES
-                if point.get(severity, 0)
-            )
-            or "none"
-        )
-        y, bars = height, []
-        for severity in SEVERITIES:
-            tall = point.get(severity, 0) / top * (height - 10)
-            y -= tall
-            place = (
-                f'x="{left + number * step + step * 0.12:.1f}" width="{step * 0.76:.1f}" '
-                f'y="{y:.1f}" height="{tall:.1f}"'
-            )
-            bars.append(f'<rect class="{severity}" {place}/>' if tall else "")
-        parts.append(
-            f"<g><title>{escape(_time(point['started']))}: {total} open "
-            f"({counted})</title>{''.join(bars)}</g>"
-        )
-    parts.append(
-        f'<text x="{left:.0f}" y="147">{escape(_time(points[0]["started"], day=True))}</text>'
-    )
-    parts.append(
-        f'<text x="{width:.0f}" y="147" '
-        f'text-anchor="end">{escape(_time(points[-1]["started"], day=True))}</text>'
-    )
+    step = (_WIDTH - _LEFT) / len(points)
+    parts = _grid(top)
+    for number, point in enumerate(points):
+        parts.append(_stack(point, _LEFT + number * step, step, top))
+    first, last = (_time(points[place]["started"], day=True) for place in (0, -1))
+    parts.append(f'<text x="{_LEFT:.0f}" y="147">{escape(first)}</text>')
+    parts.append(f'<text x="{_WIDTH:.0f}" y="147" text-anchor="end">{escape(last)}</text>')
     findings = summary["findings"]
-    said = (
-        f"Open findings of {len(points)} runs: from {totals[0]} on "
-        f"{_time(points[0]['started'], day=True)} to {totals[-1]} now."
-    )
+    said = f"Open findings of {len(points)} runs: from {totals[0]} on {first} to {totals[-1]} now."
     changed = (
         f"{_number(findings['new'])} new and {_number(findings['resolved'])} resolved since "
         "the last run."
     )
-    legend = "".join(
+    return (
+        '<svg class="chart" viewBox="0 0 400 152" role="img" '
+        f'aria-label="{escape(said)}">{"".join(parts)}</svg>'
+        f'<ul class="legend">{_legend(points)}</ul><p '
+        f'class="soft">{escape(changed)}</p>'
+    )
+
+
+def _grid(top: int) -> list[str]:
+    """Lines at none, half and all of the highest number, with these numbers."""
+    parts = []
+    for share in (0, 0.5, 1):
+        y = _HEIGHT - share * (_HEIGHT - _ABOVE)
+        parts += [
+            f'<line class="grid" x1="{_LEFT:.0f}" x2="{_WIDTH:.0f}" y1="{y:.1f}" y2="{y:.1f}"/>',
+            f'<text x="{_LEFT - 6:.0f}" y="{y + 4:.1f}" text-anchor="end">{top * share:.0f}</text>',
+        ]
+    return parts
+
+
+def _stack(point: Mapping[str, Any], x: float, step: float, top: int) -> str:
+    """The bars of one run, the worst severity at the bottom."""
+    counts = {severity: point.get(severity, 0) for severity in SEVERITIES}
+    counted = ", ".join(f"{number} {severity}" for severity, number in counts.items() if number)
+    y, bars = _HEIGHT, []
+    for severity, number in counts.items():
+        tall = number / top * (_HEIGHT - _ABOVE)
+        y -= tall
+        place = (
+            f'x="{x + step * 0.12:.1f}" width="{step * 0.76:.1f}" y="{y:.1f}" height="{tall:.1f}"'
+        )
+        bars.append(f'<rect class="{severity}" {place}/>' if tall else "")
+    title = f"{_time(point['started'])}: {sum(counts.values())} open ({counted or 'none'})"
+    return f"<g><title>{escape(title)}</title>{''.join(bars)}</g>"
+
+
+def _legend(points: Sequence[Mapping[str, Any]]) -> str:
+    return "".join(
         f'<li><svg viewBox="0 0 10 10" aria-hidden="true"><rect class="{severity}" width="10" '
         f'height="10"/></svg>{severity}</li>'
         for severity in SEVERITIES
         if any(point.get(severity, 0) for point in points)
     )
-    return (
-        '<svg class="chart" viewBox="0 0 400 152" role="img" '
-        f'aria-label="{escape(said)}">{"".join(parts)}</svg><ul class="legend">{legend}</ul><p '
-        f'class="soft">{escape(changed)}</p>'
-    )
 
 
 def _unassessed(hosts: Sequence[Mapping[str, Any]]) -> str:
+    """Hosts that were not assessed, and what was not on others, with the reason."""
     rows = [
         (host["name"], "", host["reason"]) for host in hosts if host["status"] == "not_assessed"
     ]
-    for host in hosts:
-        if host["status"] == "partly_assessed":
-            by_reason: dict[str, list[str]] = {}
-            for control, why in host["reasons"].items():
-                by_reason.setdefault(why, []).append(control)
-            rows += [
-                (host["name"], ", ".join(controls), why) for why, controls in by_reason.items()
-            ]
+    rows += [
+        (host["name"], controls, why)
+        for host in hosts
+        if host["status"] == "partly_assessed"
+        for controls, why in _by_reason(host["reasons"])
+    ]
     if not rows:
         return '<p class="soft">Everything in scope was assessed.</p>'
     items = "".join(
@@ -286,6 +291,14 @@ def _unassessed(hosts: Sequence[Mapping[str, Any]]) -> str:
     left = len(rows) - MAX_LISTED
     more = f'<li class="soft">and {left} more: see the hosts below</li>' if left > 0 else ""
     return f'<ul class="plain" tabindex="0" aria-labelledby="h-unassessed">{items}{more}</ul>'
+
+
+def _by_reason(reasons: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Controls that were not assessed for the same reason, and that reason."""
+    found: dict[str, list[str]] = {}
+    for control, why in reasons.items():
+        found.setdefault(why, []).append(control)
+    return [(", ".join(controls), why) for why, controls in found.items()]
 
 
 def _codes(counts: Mapping[str, Mapping[str, int]]) -> str:
@@ -357,7 +370,7 @@ def _time(text: str, day: bool = False) -> str:
 
 
 def _ceiling(number: int) -> int:
-    """A round number that is not smaller, and whose half is a whole one."""
+    """A round number that is not smaller, and whose half is an integer for the middle line."""
     size = 1
     while True:
         for step in (2, 4, 6, 8, 10) if size == 1 else (2, 3, 4, 5, 6, 8, 10):
@@ -367,7 +380,9 @@ def _ceiling(number: int) -> int:
 
 
 def _policy(assets: Assets) -> str:
-    """Nothing from anywhere, and of what is in the page only our own style and script."""
+    """A Content-Security-Policy: nothing is loaded, and only our own style and script run."""
+    # Texts from nodes are escaped; the hashes stop what gets through all the same (CSP Level 3,
+    # hash-source).
     style, script = (_digest(source) for source in (assets.style, assets.script))
     return (
         f"default-src 'none'; style-src {style}; script-src {script}; base-uri 'none'; "
@@ -380,5 +395,7 @@ def _digest(source: str) -> str:
 
 
 def _data(text: str) -> str:
-    """JSON that cannot end the element it is in; what is not ASCII, json.dumps has escaped."""
+    """JSON that cannot end its script element; json.dumps has escaped what is not ASCII."""
+    # A script element ends at "</script", and "<!--" changes how it is read (HTML Living Standard,
+    # 4.12.1.3 Restrictions for contents of script elements).
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")

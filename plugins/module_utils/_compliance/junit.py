@@ -19,7 +19,9 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance.m
     stands_for,
 )
 
+# Findings that one test case lists; viewers show the text as it is.
 _MAX_FINDINGS = 20
+# JUnit has no other result for a test that did not run.
 _SKIPPED = ("not_assessed", "not_in_scope")
 
 
@@ -53,25 +55,27 @@ def render(report: Mapping[str, Any]) -> str:
 
 
 def _case(control: str, host: Mapping[str, Any], findings: Sequence[Mapping[str, Any]]) -> str:
+    """One control on one host."""
     result = host["controls"][control]
     failing = [finding for finding in findings if finding["status"] == "open" and fails(finding)]
-    other = [finding for finding in findings if not (result == "fail" and finding in failing)]
-    inner = ""
+    inner, other = "", findings
     if result == "fail":
         attributes = _attributes(message=_short(failing), type=control)
-        inner += f"<failure {attributes}>{_escape(_lines(failing))}</failure>"
+        inner = f"<failure {attributes}>{_escape(_lines(failing))}</failure>"
+        other = [finding for finding in findings if finding not in failing]
     elif result in _SKIPPED:
-        why = (
-            host["reasons"].get(control)
-            or host["reason"]
-            or "the selection leaves its findings out"
-        )
-        said = f"{result.replace('_', ' ')}: {why}"
-        inner += f"<skipped {_attributes(message=said)}/>"
+        inner = f"<skipped {_attributes(message=_why_skipped(control, host))}/>"
+    # A skipped or passed case may have findings too: notes, and accepted ones.
     if other:
         inner += f"<system-out>{_escape(_lines(other))}</system-out>"
     begin = f"<testcase {_attributes(classname=control, name=host['name'])}"
     return f"{begin}>{inner}</testcase>" if inner else f"{begin}/>"
+
+
+def _why_skipped(control: str, host: Mapping[str, Any]) -> str:
+    result = host["controls"][control].replace("_", " ")
+    why = host["reasons"].get(control) or host["reason"]
+    return f"{result}: {why or 'the selection leaves its findings out'}"
 
 
 def _short(findings: Sequence[Mapping[str, Any]]) -> str:
@@ -106,6 +110,7 @@ def _line(finding: Mapping[str, Any]) -> str:
 
 def _totals(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     every = list(counts)
+    # "errors" are for tests that crashed; what could not be assessed is skipped instead.
     return {
         "tests": sum(count[result] for count in every for result in RESULTS),
         "failures": sum(count["fail"] for count in every),
@@ -119,4 +124,5 @@ def _attributes(**values: Any) -> str:
 
 
 def _escape(value: str) -> str:
+    # clean.text also removes what XML 1.0 forbids, which escape() leaves.
     return escape(clean.text(value, 100_000))

@@ -16,6 +16,8 @@ from typing import Any
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance.model import (
     RESULTS,
     TIME,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance.overview import (
     unwanted,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import CODES
@@ -28,13 +30,13 @@ Sample = tuple[dict[str, str], float]
 
 
 def render(report: Mapping[str, Any]) -> str:
-    """The metrics.
-
-    What is zero is there, too, so that an alert sees it end and a rate has two ends.
-    """
+    """The metrics."""
+    # Zeros are written as well: a series that vanishes goes stale, and an alert on it would end
+    # without a sign that the problem was solved (Prometheus, Best practices, Instrumentation: avoid
+    # missing metrics).
     run, summary = report["run"], report["summary"]
     finished = datetime.strptime(run["finished"], TIME).replace(tzinfo=timezone.utc)
-    # At a site without one, an alert would never end.
+    # At a site without a cluster, an alert on "not assessed" would never end.
     no_cluster = sum(unwanted(host, report) for host in report["hosts"])
     families: list[tuple[str, str, Iterable[Sample]]] = [
         ("findings", "Findings of the last compliance run.", _findings(report)),
@@ -95,7 +97,7 @@ def _findings(report: Mapping[str, Any]) -> list[Sample]:
         for finding in report["findings"]
     )
     controls = [control["id"] for control in report["controls"]]
-    # What stands for findings that a result had no room for is of no control.
+    # A finding that stands for those that a result had no room for has no control.
     controls += [""] if any(not control for control, _severity, _status in counted) else []
     return [
         (
@@ -121,4 +123,5 @@ def _labels(labels: Mapping[str, str]) -> str:
 
 
 def _escape(value: str) -> str:
+    # Text-based exposition format: label values escape backslash, quote and line feed.
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -30,13 +30,13 @@ try:
 except ImportError:
     jmespath = None
 
-# What functions of JMESPath raise besides, for a value that they are not made for, as ceil for an
-# infinite number.
+# What functions of JMESPath raise as well for values that they cannot handle, as ceil for infinity
+# (jmespath/functions.py checks types, not values).
 _DEFEATED = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-# Nobody remembers for longer why a finding was accepted.
+# After a year an exception is reviewed: the reason for it may not hold any more.
 MAX_DAYS = 366
 _KEYS = {"select", "owner", "reason", "expires"}
-# What findings have; evidence and repair can hold anything.
+# The fields of every finding; evidence and repair can hold anything.
 _FIELDS = {
     "control",
     "severity",
@@ -51,6 +51,7 @@ _FIELDS = {
     "repair",
 }
 _OBJECT_FIELDS = {"kind", "namespace", "name", "node"}
+# Types of nodes whose first child is what they are applied to (jmespath/ast.py).
 _CHAINS = {
     "subexpression",
     "index_expression",
@@ -83,6 +84,7 @@ class Expression:
         try:
             self._compiled = jmespath.compile(text)
         except ParseError as error:
+            # jmespath's own text repeats the expression with a marker over several lines.
             position = min(max(error.lex_position, 0), len(text))
             said = (
                 getattr(error, "message", None)
@@ -94,17 +96,16 @@ class Expression:
             ) from None
         except JMESPathError as error:
             raise BadOption(f"{what} is not JMESPath: {error} ({text})") from None
-        # What is wrong with every finding should be told before hours of gathering, not after. What
-        # can select none would be green.
+        # An expression that fails on every finding is better refused before hours of gathering than
+        # after. One that can select nothing would make every report green.
         wrong = next(_never(self._compiled.parsed), "")
         if wrong:
             raise BadOption(f"{what} would never select what it should: {wrong} ({text})")
         self.of(SPECIMENS)
 
     def check_narrow(self) -> None:
-        """Refuse what selects whatever there is, now and in a year, or by a place in the list,
-        where tomorrow another finding is.
-        """
+        """Refuse an expression that selects every finding, or a place in the list."""
+        # Tomorrow another finding is at that place.
         if any(_places(self._compiled.parsed)):
             raise BadOption(
                 f"{self.what} must say which findings it means, not the "
@@ -126,6 +127,8 @@ class Expression:
                 ".namespace, .name and .node are always there; test for others first, as in "
                 "[?evidence.name && contains(evidence.name, 'x')]"
             ) from None
+        # A finding is recognized by its identity: JMESPath returns the objects that it was given,
+        # and two findings may be equal.
         chosen = selected if isinstance(selected, list) else [selected]
         places = {id(finding): index for index, finding in enumerate(findings)}
         wrong = (
@@ -141,15 +144,16 @@ class Expression:
         return sorted({places[id(one)] for one in chosen})
 
     def apart(self, findings: Findings) -> tuple[list[int], list[int], str]:
-        """Indices of the findings that are selected, and of those that it cannot be applied to, and
-        why not.
-
-        What a node returned can be anything, and must not take the expression from all others.
+        """Indices of the findings that are selected, of those that it cannot be applied to, and why
+        not.
         """
+        # A node can return anything in a finding; that must not keep the expression from applying
+        # to all others.
         try:
             return self.of(findings), [], ""
         except StorageOpsError as error:
             why = str(error)
+        # One by one, to find those that it can be applied to.
         good = [index for index, finding in enumerate(findings) if self._bears(finding)]
         try:
             selected = self.of([findings[index] for index in good])
@@ -170,28 +174,41 @@ class Expression:
 
 
 def _never(node: Mapping[str, Any]) -> Iterator[str]:
-    """What an expression asks of findings that none of them has, such as a control that is none."""
-    children = [child for child in node["children"] if isinstance(child, dict)]
+    """What an expression asks that holds for no finding, such as a control that does not exist."""
     path = _path(node)
     if path:
-        if path[0] not in _FIELDS:
-            yield f"findings have no {path[0]!r} (a text stands between single quotes)"
-        if path[0] == "object" and path[1:] and path[1] not in _OBJECT_FIELDS:
-            yield f"the object of a finding has no {path[1]!r}"
-        # What comes of a part of a finding is no finding.
+        yield from _unknown_fields(path)
+        # What is selected from a part of a finding is not checked.
         return
-    compares = node["type"] == "comparator"
-    if compares or (node["type"] == "function_expression" and node["value"] == "contains"):
-        for name in [
-            path[0] for path in map(_path, children) if len(path) == 1 and path[0] in _VALUES
-        ]:
-            # Only a part of a word may be asked for.
-            part = not compares and _path(children[0]) == [name]
-            for value in [value for child in children for value in _literals(child)]:
-                if not any(value in known if part else value == known for known in _VALUES[name]):
-                    yield f"the {name} of a finding is never {value!r}"
+    children = [child for child in node["children"] if isinstance(child, dict)]
+    if node["type"] == "comparator":
+        yield from _unknown_values(children, part=False)
+    elif node["type"] == "function_expression" and node["value"] == "contains":
+        yield from _unknown_values(children, part=True)
     for child in children:
         yield from _never(child)
+
+
+def _unknown_fields(path: Sequence[str]) -> Iterator[str]:
+    if path[0] not in _FIELDS:
+        yield f"findings have no {path[0]!r} (a text stands between single quotes)"
+    if path[0] == "object" and path[1:] and path[1] not in _OBJECT_FIELDS:
+        yield f"the object of a finding has no {path[1]!r}"
+
+
+def _unknown_values(children: Sequence[Mapping[str, Any]], part: bool) -> Iterator[str]:
+    """Values that a field is compared with and never has.
+
+    ``part``: the comparison is contains(), which may ask for a part of the value.
+    """
+    values = [value for child in children for value in _literals(child)]
+    fields = [path[0] for path in map(_path, children) if len(path) == 1 and path[0] in _VALUES]
+    for name in fields:
+        # In contains(['STOR-01'], control) the field is the second argument: only whole values fit.
+        inside = part and _path(children[0]) == [name]
+        for value in values:
+            if not any(value in known if inside else value == known for known in _VALUES[name]):
+                yield f"the {name} of a finding is never {value!r}"
 
 
 def _path(node: Mapping[str, Any]) -> list[str]:
@@ -204,7 +221,7 @@ def _path(node: Mapping[str, Any]) -> list[str]:
         return []
     first, *others = node["children"]
     path = _path(first)
-    # "@.host" is "host".
+    # "@" is the current node, so "@.host" is "host".
     if path or first["type"] == "current":
         path = path + _path(others[0]) if node["type"] == "subexpression" else path
     return path
@@ -221,7 +238,7 @@ def _literals(node: Any) -> Iterator[str]:
 
 
 def _places(node: Any) -> Iterator[bool]:
-    """Whether findings are taken by their place in a list; within a finding that is all right."""
+    """Whether findings are taken by their place in the list; within a finding that is allowed."""
     if isinstance(node, dict):
         if node["type"] == "index_expression" and node["children"][0]["type"] not in (
             "field",
@@ -254,19 +271,20 @@ def _specimen(control: str, severity: str, verdict: str, where: str) -> dict[str
     }
 
 
-# A finding of each control, severity and verdict, with nothing in it that not every finding has.
+# A finding of each control, severity and verdict, with only the fields that all findings have.
 SPECIMENS = [
     _specimen(control.id, severity, verdict, control.where)
     for control in CONTROLS.values()
     for severity in SEVERITIES
     for verdict in _VALUES["verdict"]
 ]
+# Notes (info) do not make a control fail, so an exception need not exclude them.
 _FAILING_SPECIMENS = [specimen for specimen in SPECIMENS if specimen["severity"] != SEVERITIES[-1]]
 
 
 @dataclass
 class ExceptionRule:
-    """Findings that somebody accepts, until when, and why; what came of it."""
+    """Findings that their owner accepts, until when and why, and what it matched."""
 
     select: str
     owner: str
@@ -279,6 +297,7 @@ class ExceptionRule:
 
     def expired(self, today: str) -> bool:
         """It held until the end of that day, UTC."""
+        # Dates in ISO 8601 sort as texts.
         return self.expires < today
 
     def to_result(self, today: str) -> dict[str, Any]:
@@ -292,7 +311,7 @@ class ExceptionRule:
         return {**whole, "error": self.error} if self.error else whole
 
     def note(self) -> dict[str, str]:
-        """What a finding says of it."""
+        """What a finding shows of it."""
         return {"owner": self.owner, "reason": self.reason, "expires": self.expires}
 
 
@@ -309,11 +328,13 @@ def _make_exception(number: int, given: Any, today: datetime.date) -> ExceptionR
     what = f"exception {number}"
     if not isinstance(given, Mapping):
         raise BadOption(
-            f"{what} is no dictionary with select, owner, reason and expires: {str(given)[:100]!r}"
+            f"{what} is not a dictionary with select, owner, reason and expires: "
+            f"{str(given)[:100]!r}"
         )
+    # A misspelt "expires" must not make an exception without end.
     unknown = sorted(str(key) for key in given if key not in _KEYS)
     if unknown:
-        raise BadOption(f"{what} has keys that are not known: {', '.join(unknown)}")
+        raise BadOption(f"{what} has unknown keys: {', '.join(unknown)}")
     # YAML turns 2026-12-31 without quotes into a date.
     texts = {key: str("" if given.get(key) is None else given[key]).strip() for key in _KEYS}
     missing = sorted(key for key in _KEYS if not texts[key])
@@ -321,18 +342,9 @@ def _make_exception(number: int, given: Any, today: datetime.date) -> ExceptionR
         raise BadOption(
             f"{what} lacks {', '.join(missing)}: who accepts these findings, why, and until when?"
         )
-    try:
-        expires = datetime.datetime.strptime(texts["expires"], "%Y-%m-%d").date()
-    except ValueError:
-        raise BadOption(
-            f"{what}: expires must be a day as YYYY-MM-DD, and is {texts['expires']!r}"
-        ) from None
-    if (expires - today).days > MAX_DAYS:
-        raise BadOption(
-            f"{what}: expires must be within {MAX_DAYS} days, and is {texts['expires']}: let its "
-            "owner renew it by then"
-        )
+    expires = _expires(what, texts["expires"], today)
     expression = Expression(texts["select"], f"select of {what}")
+    # An exception for everything would hide whatever breaks next.
     expression.check_narrow()
     return ExceptionRule(
         select=texts["select"],
@@ -341,3 +353,17 @@ def _make_exception(number: int, given: Any, today: datetime.date) -> ExceptionR
         expires=expires.isoformat(),
         expression=expression,
     )
+
+
+def _expires(what: str, text: str, today: datetime.date) -> datetime.date:
+    """The last day of an exception."""
+    try:
+        expires = datetime.datetime.strptime(text, "%Y-%m-%d").date()
+    except ValueError:
+        raise BadOption(f"{what}: expires must be a day as YYYY-MM-DD, and is {text!r}") from None
+    if (expires - today).days > MAX_DAYS:
+        raise BadOption(
+            f"{what}: expires must be within {MAX_DAYS} days, and is {text}: let its owner renew "
+            "it by then"
+        )
+    return expires

@@ -1,6 +1,6 @@
 # Copyright (c) 2026 The storage_ops.runbooks contributors
-# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or
-# https://www.gnu.org/licenses/gpl-3.0.txt) SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
 
 # This module util is private to the collection, and may change at any time.
 
@@ -131,6 +131,7 @@ def join(state: State, options: Options, room: int) -> Joined:
             found = classes.get(volume.storage_class)
             entry = _volume(state, volume, claim, found, pods, options.kubelet_root)
             used.append((claim.namespace, entry))
+    # AWX truncates and then cannot parse what is too long, so nothing is returned in part.
     left_out.update(_too_long(used, unused, room))
     return Joined(
         [entry for namespace, entry in used if namespace not in left_out],
@@ -200,6 +201,7 @@ def _volume(
 ) -> dict[str, Any]:
     parameters = found.parameters if found else {}
     secret, problem = secret_of(volume, claim, parameters)
+    # Problems do not leave the volume out: who does not need the Secret can still use the rest.
     problems = [problem] if problem else []
     if volume.storage_class and found is None:
         problems.append(
@@ -277,6 +279,8 @@ def containers(volumes: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The mounts of containers of running pods that are not being deleted, as container_restart
     takes them.
     """
+    # A pod that is being deleted takes its containers with it: to restart one would only delay
+    # that.
     return [
         {
             "pod": pod["uid"],

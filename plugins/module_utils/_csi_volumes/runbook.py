@@ -1,6 +1,6 @@
 # Copyright (c) 2026 The storage_ops.runbooks contributors
-# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or
-# https://www.gnu.org/licenses/gpl-3.0.txt) SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
 
 # This module util is private to the collection, and may change at any time.
 
@@ -62,6 +62,8 @@ class CsiVolumes:
         found = pure.wanted(volumes, self._claims(), options)
         made = {name: self._created(name) for name in options.nodes}
         classes: list[StorageClass] = []
+        # Volumes made by hand need not have a class, and the right to list classes is then not
+        # needed.
         if any(volume.storage_class for volume, _claim in found):
             classes = cluster.list(path("storage.k8s.io/v1", "storageclasses"), pick_class)
         pods = self._pods({claim.namespace for _volume, claim in found})
@@ -100,6 +102,7 @@ class CsiVolumes:
 
     def _pods(self, namespaces: set[str]) -> list[Tenant]:
         """The pods with claims in these namespaces, and on the nodes that were named."""
+        # Without volumes no pod matters, and a list of all pods is long.
         if not namespaces:
             return []
         nodes = self._options.nodes
@@ -181,6 +184,7 @@ def volume_options(params: dict[str, Any]) -> Options:
     odd = [claim for claim in lists["claims"] if not _CLAIM.fullmatch(claim)]
     if odd:
         raise BadOption(f"claims are given as namespace/name, not as {odd[0]!r}")
+    # Paths below it are unmounted by others on this result (--root-dir of the kubelet).
     root = params["kubelet_root"].rstrip("/")
     if not root.startswith("/") or ".." in root.split("/"):
         raise BadOption(

@@ -40,30 +40,35 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.stream 
     read_list,
 )
 
-# Seconds for which a request is tried again: a server that never answered may be the wrong one; one
-# that did is restarted or upgraded.
+# Seconds for which a request is tried again. A server that never answered may be the wrong one; one
+# that did is being restarted or upgraded.
 FIRST_PATIENCE = 15.0
 PATIENCE = 120.0
 # Seconds before the second try, where the server names none; they double.
 FIRST_PAUSE = 0.5
 MAX_PAUSE = 5.0
-# For so long after an outage a refusal is doubted: a server that comes up has not loaded its roles,
-# or not found its authenticators.
+# For this long after an outage a refusal is doubted: a server that starts may not have synced its
+# RBAC informers, or not reach its authentication webhook.
 DOUBT_SECONDS = 30.0
-# How often a list begins again because its continue token expired.
+# How often a list begins again because its continue token expired: etcd compacts after 5 minutes
+# (--etcd-compaction-interval of kube-apiserver).
 RESTARTS = 3
 # Characters of a name (k8s.io/apimachinery/pkg/util/validation, DNS1123SubdomainMaxLength).
 _MAX_NAME = 253
-# Seconds that a watch lasts. An API server tells how far it is (a bookmark) only every minute, and
-# 2 s before it ends a watch, to which its clock for bookmarks adds up to 1.25 s:
-# k8s.io/apiserver/pkg/storage/cacher/cache_watcher.go, nextBookmarkTime; cacher.go, dispatchEvents.
+# Seconds that a watch lasts. An API server sends a bookmark only every minute, and 2 s before it
+# ends a watch, to which its clock for bookmarks adds up to 1.25 s
+# (k8s.io/apiserver/pkg/storage/cacher/cache_watcher.go, nextBookmarkTime; cacher.go,
+# dispatchEvents).
 WATCH_SECONDS = 3
 
-# OpenSSL: the certificate is made out to another host, or to another address.
+# X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH of OpenSSL
+# (X509_STORE_CTX_get_error (3)): the certificate names another host, or another address.
 _OTHER_NAME = (62, 64)
+# client-go retries 429 and 5xx with a Retry-After (rest/with_retry.go); we also where there is
+# none, since a restarting server or a load balancer before it sends none.
 _RETRIED = (429, 500, 502, 503, 504)
-# What rbac-audit.yml lets its user get, list or watch. What else is needed, see _GIVEN; everything
-# left is one of rbac-repair.yml.
+# What rbac-audit.yml allows to get, list or watch. _GIVEN has what other manifests allow;
+# everything else is in rbac-repair.yml.
 _AUDITED = {
     "configmaps",
     "namespaces",
@@ -80,7 +85,7 @@ _AUDITED = {
     "storageclasses",
     "volumeattachments",
 }
-# Of these no audit gets a single one, nor all of these.
+# Exceptions: of the first an audit cannot list, of the second it cannot get a single one.
 _NAMED = {"leases"}
 _LISTED = {"configmaps", "networkfences", "networkfenceclasses", "pods"}
 # The manifest that has a right, by verb and resource ("": any verb).
@@ -98,8 +103,9 @@ _GIVEN = {
     ("patch", "deployments"): "rbac-repair-scale-down.yml",
     ("patch", "statefulsets"): "rbac-repair-scale-down.yml",
 }
-# Not believed right after an outage.
+# Not believed right after an outage, see DOUBT_SECONDS.
 _DOUBTED = (401, 403, 404)
+# The patch types of Kubernetes (k8s.io/apimachinery/pkg/types/patch.go).
 _PATCHES = {
     "merge": "application/merge-patch+json",
     "strategic": "application/strategic-merge-patch+json",
@@ -139,16 +145,15 @@ class KubeError(StorageOpsError):
     ) -> None:
         super().__init__(message, code or _code_of(status))
         self.status = status
-        # Whether another try may help: after so many seconds, 0 when the server names none; None:
-        # it will not.
+        # Seconds after which another try may help, 0 where the server names none; None where it
+        # will not help.
         self.again = again
-        # An earlier try may have reached the server, so that this is perhaps the answer to a second
-        # time.
+        # An earlier try may have reached the server, so this may be the answer to a repetition.
         self.repeated = False
 
     @property
     def passes(self) -> bool:
-        """An API server that is away, busy or broken may be well again later."""
+        """The API server is away, busy or broken, so a later try may succeed."""
         return self.status in (0, 429) or self.status >= 500
 
 
@@ -157,11 +162,11 @@ class Forbidden(KubeError):
 
 
 class NotFound(KubeError):
-    """404, and the API server itself says that there is no such object."""
+    """404, and the API server itself says that the object does not exist."""
 
 
 class Conflict(KubeError):
-    """409: the object is not the one that was meant, is not as it was, or exists already."""
+    """409: the object has another uid, has changed since it was read, or exists already."""
 
 
 class TooMany(KubeError):
@@ -170,6 +175,13 @@ class TooMany(KubeError):
 
 class _Unsent(KubeError):
     """The request never left."""
+
+
+def _was_lost(error: KubeError) -> bool:
+    """The answer was cut off on its way."""
+    # An API server ends answers that are read too slowly (--request-timeout, 60 s by default), at
+    # each try. So such a list is read in pages from then on.
+    return error.status in (0, 504) and not isinstance(error, _Unsent)
 
 
 class _Expired(KubeError):
@@ -197,10 +209,9 @@ class ServerVersion:
 
     @classmethod
     def parse(cls, info: Mapping[str, str]) -> ServerVersion:
-        """From the answer to ``/version``.
-
-        Distributions put their own after the patch level, and a "+" after the minor version.
-        """
+        """From the answer to ``/version``."""
+        # Distributions append their own to the patch level (v1.31.4+k3s1), or a "+" to the minor
+        # version (GKE: "31+").
         text = info.get("gitVersion", "")
         found = re.match(r"v?(\d+)\.(\d+)\.(\d+)", text) or re.match(
             r"(\d+)\.(\d+)\+?\.?(\d*)", f"{info.get('major', '')}.{info.get('minor', '')}"
@@ -226,12 +237,10 @@ def path(
 
 
 def _could_be(path: str) -> bool:
-    """Kubernetes may have given all the names in a path to something.
-
-    A claim's spec.volumeName is any text of a tenant's, and an API server refuses others as a bad
-    request, or takes them for a subresource (k8s.io/apimachinery/pkg/api/validation/path/name.go,
-    IsValidPathSegmentName; no name is longer than a DNS subdomain).
-    """
+    """All names in a path may be names of objects."""
+    # A claim's spec.volumeName is any text of a tenant. An API server refuses other names as a bad
+    # request, or takes them for a subresource (k8s.io/apimachinery/pkg/api/validation/path/name.go,
+    # IsValidPathSegmentName; no name is longer than a DNS subdomain).
     names = [unquote(part) for part in path.split("/")]
     return not any(
         name in (".", "..") or {"/", "%"} & set(name) or len(name) > _MAX_NAME for name in names
@@ -247,7 +256,7 @@ class Listing(Generic[T]):
 
 
 class Change(NamedTuple):
-    """What a watch tells: an object as it is now, or as it was when it was deleted.
+    """One event of a watch: an object as it is now, or as it was when it was deleted.
 
     ``kind``: ADDED, MODIFIED or DELETED. A BOOKMARK has no object, only a version.
     """
@@ -257,7 +266,7 @@ class Change(NamedTuple):
 
     @property
     def version(self) -> str:
-        """All changes up to this version have been told."""
+        """The watch has reported all changes up to this version."""
         return str(self.item["metadata"]["resourceVersion"])
 
 
@@ -286,9 +295,8 @@ class Cluster:
         self._ahead = timedelta()
 
     def now(self) -> datetime:
-        """The time (UTC) by the API server's clock, as its latest answer told it; by ours before
-        any answer.
-        """
+        """The time (UTC) by the API server's clock; by ours before the first answer."""
+        # Timestamps of objects are compared with it, and our clock may be wrong.
         return datetime.now(timezone.utc) + self._ahead
 
     def version(self) -> ServerVersion:
@@ -308,7 +316,7 @@ class Cluster:
         def read(answer: Answer) -> Object:
             value = _read_object(answer)
             if request.name and (value.get("metadata") or {}).get("name") != request.name:
-                # It would pass for an object without anything, or for none.
+                # Otherwise it would pass for an object without spec and status, or for none.
                 raise BrokenList("it is another object")
             return value
 
@@ -327,12 +335,12 @@ class Cluster:
         labels: str = "",
         limit: int = 500,
     ) -> Items[T]:
-        """What ``pick`` makes of every item, leaving out None: the whole list or an error.
+        """What ``pick`` makes of every item, without None: the whole list or an error.
 
-        ``cached`` takes it from the memory of the API server, in one answer, which may be some
-        seconds old: for audits. Otherwise, and where that answer was lost, it is what etcd has now,
-        in pages of ``limit`` of one and the same state. ``pick`` may see an item again when a page
-        or the list is asked for again.
+        ``cached`` reads the API server's watch cache in one answer, which may be some seconds old:
+        for audits. Otherwise, and where that answer was lost, the list is what etcd has now, in
+        pages of ``limit`` of one and the same state. ``pick`` may see an item again when a page or
+        the list is requested again.
         """
         return self.read(path, pick, cached=cached, fields=fields, labels=labels, limit=limit).items
 
@@ -351,6 +359,8 @@ class Cluster:
         query = {name: value for name, value in query.items() if value}
         pages = {**query, "limit": str(limit)}
         for left in reversed(range(RESTARTS + 1)):
+            # resourceVersion=0 means "any version", and is answered from the watch cache
+            # (Kubernetes API Concepts, Semantics for get and list).
             whole = {**query, "resourceVersion": "0"} if cached and path not in self._long else None
             try:
                 return self._pages(path, pick, whole, pages)
@@ -370,12 +380,12 @@ class Cluster:
 
     @contextlib.contextmanager
     def watch(self, path: str, version: str) -> Iterator[Iterator[Change]]:
-        """What has happened to the objects there since that version, and happens meanwhile.
+        """The changes to the objects there since that version, for WATCH_SECONDS.
 
-        It ends by itself after WATCH_SECONDS, and is no proof that nothing else happened by then:
-        only a change, or a bookmark, with a version says that all before it was told. It has a
-        connection of its own, so that several can be open. Nothing is tried twice: whoever gets a
-        KubeError, also while reading, has to read the list again.
+        The end of the watch does not prove that there were no more changes: only a change, or a
+        bookmark, with a version says that all before it were reported. Each watch has its own
+        connection, so that several can be open. Nothing is retried: after a KubeError, also while
+        reading, the caller has to read the list again.
         """
         query = {
             "watch": "1",
@@ -395,9 +405,9 @@ class Cluster:
         self, path: str, body: Object, dry_run: bool = False, repeatable: bool = False
     ) -> Object:
         """Create an object, or evict a pod. Tried again only where the server cannot have done it,
-        or where a second time does no harm.
+        or where a repetition does no harm.
 
-        ``repeatable``: it does none, as with an eviction that names the pod's uid.
+        ``repeatable``: it does none, as for an eviction that names the pod's uid.
         """
         return self._request(
             _Request("POST", path, _dry(dry_run), body, repeatable=repeatable), _read_object
@@ -421,17 +431,16 @@ class Cluster:
         )
 
     def delete(self, path: str, uid: str, dry_run: bool = False, grace: int | None = None) -> None:
-        """Delete exactly the object with that uid. It may go on to exist for as long as a finalizer
-        holds it.
+        """Delete exactly the object with that uid. It exists for as long as a finalizer holds it.
 
         ``grace``: seconds that a pod gets to end, by default as many as it asks for. With 0 its
         object is gone at once, whatever its node does, so this is for a node that is known to be
         fenced.
 
-        NotFound: it was gone already. Conflict: another object has its name now, so this one is
-        gone too. When the answer to a deletion is lost, and at the next try the object is gone or
-        another one has its name, it was deleted: that is no error.
+        Raises NotFound if it was gone already, and Conflict if another object has its name now.
         """
+        # When the answer to a deletion was lost, and at the next try the object is gone or another
+        # one has its name, our first try deleted it: that is success.
         body: Object = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": uid}}
         if grace is not None:
             body["gracePeriodSeconds"] = grace
@@ -454,7 +463,7 @@ class Cluster:
         whole: dict[str, str] | None,
         pages: dict[str, str],
     ) -> Listing[T]:
-        """A list, by the query for the whole of it if there is one, else by the one for a page."""
+        """A list, by the query for all of it if there is one, else in pages."""
         picked: Items[T] = []
         version = ""
         paged = pages if whole is not None else None
@@ -489,34 +498,36 @@ class Cluster:
                 now = self._clock()
                 if error.status == 0 or error.status >= 500:
                     self._outage = now
-                    # What reads a long answer too slowly is cut off by the API server
-                    # (--request-timeout, 60 s if it is not set), each time. So this list is asked
-                    # for in pages from now on. That is another request, with patience of its own.
-                    lost = error.status in (0, 504) and not isinstance(error, _Unsent)
-                    if request.paged is not None and lost:
+                    if request.paged is not None and _was_lost(error):
                         self._long.add(request.path)
                         request = replace(request, query=request.paged, paged=None)
+                        # Another request, with its own patience.
                         started, tries = now, 1
                     repeated = repeated or not isinstance(error, _Unsent)
-                elif (
-                    error.status in _DOUBTED
-                    and not isinstance(error, NotFound)
-                    and now - self._outage < DOUBT_SECONDS
-                ):
+                elif self._is_doubtful(error, now):
                     error.again = 0
                 pause = error.again or min(FIRST_PAUSE * 2 ** (tries - 1), MAX_PAUSE)
-                patience = PATIENCE if self._answered else FIRST_PATIENCE
-                left = self.deadline.remaining()
-                if error.again is None or now - started + pause > patience or pause >= left:
-                    told = [f"{tries} tries in {now - started:.1f} s"] if tries > 1 else []
-                    told += (
-                        ["the deadline leaves no time for another"]
-                        if error.again is not None and 0 < left <= pause
-                        else []
-                    )
-                    error.args = (f"{error} ({', '.join(told)})" if told else str(error),)
+                if self._gives_up(error, tries, now - started, pause):
                     raise
             self._sleep(pause)
+
+    def _is_doubtful(self, error: KubeError, now: float) -> bool:
+        """A refusal so soon after an outage that it may be one of its symptoms."""
+        # A NotFound is a Status of the API server about the object itself.
+        refused = error.status in _DOUBTED and not isinstance(error, NotFound)
+        return refused and now - self._outage < DOUBT_SECONDS
+
+    def _gives_up(self, error: KubeError, tries: int, spent: float, pause: float) -> bool:
+        """Whether this was the last try; then the error says how many there were."""
+        patience = PATIENCE if self._answered else FIRST_PATIENCE
+        left = self.deadline.remaining()
+        if error.again is not None and spent + pause <= patience and pause < left:
+            return False
+        told = [f"{tries} tries in {spent:.1f} s"] if tries > 1 else []
+        if error.again is not None and 0 < left <= pause:
+            told.append("the deadline leaves no time for another")
+        error.args = (f"{error} ({', '.join(told)})" if told else str(error),)
+        return True
 
     def _changes(self, request: _Request, answer: Answer) -> Iterator[Change]:
         with self._lost(request):
@@ -572,14 +583,16 @@ class Cluster:
             ) from error
 
     def _set_clock(self, date: str) -> None:
-        """Whole seconds, cut off: what is young looks younger by that, never older."""
+        """Note how far the API server's clock is ahead."""
+        # The header has whole seconds, rounded down: what is young looks younger by that, never
+        # older.
         with contextlib.suppress(TypeError, ValueError):
             told = parsedate_to_datetime(date)
             if told.tzinfo is not None:
                 self._ahead = told - datetime.now(timezone.utc)
 
     def _late(self) -> str:
-        return "" if self.deadline.remaining() else "the deadline is over"
+        return "" if self.deadline.remaining() else "the deadline has passed"
 
     def _headers(self, request: _Request) -> Headers:
         headers = [
@@ -594,40 +607,43 @@ class Cluster:
         )
 
     def _refusal(self, request: _Request, answer: Answer) -> KubeError:
-        """The error for an answer that is none of success."""
+        """The error for an answer that is not a success."""
         status, said = answer.status, _Said(answer.body())
         self._answered = self._answered or said.is_status
-        after = answer.header("Retry-After")
         kind = _ERRORS.get(status, KubeError)
-        text = f"cannot {request}: {self._endpoint.url} answered {status}: {said.message}"
-        if status == 401:
-            text = (
-                f"{text}. It does not accept the credentials of {self._endpoint.source}: renew "
-                "or correct them"
-            )
-        elif status == 403:
-            nobody = "system:anonymous" in said.message
-            text = f"{text}. " + (
-                f"{self._endpoint.source} gave no credentials" if nobody else request.rule()
-            )
-        elif status == 404 and not said.missing:
+        if status == 404 and not said.missing:
             kind = KubeError
-            text = (
-                f"{text}. Not how an API server says that this object does not exist: it does "
-                "not serve the resource, or a proxy answered"
-            )
-        elif 300 <= status < 400:
-            text = (
-                f"{text}. It sends us to {answer.header('Location')}: is the option host the "
-                "API server's?"
-            )
+        text = f"cannot {request}: {self._endpoint.url} answered {status}: {said.message}"
+        advice = self._advice(request, answer, said)
+        after = answer.header("Retry-After")
+        # A 429 is sent before anything is done (API Priority and Fairness), except by an eviction.
         harmless = request.repeatable or status == 429
         again = (
             (float(after) if after.isdigit() else 0.0)
             if status in _RETRIED and harmless and not said.budget
             else None
         )
-        return kind(text, status, again)
+        return kind(f"{text}. {advice}" if advice else text, status, again)
+
+    def _advice(self, request: _Request, answer: Answer, said: _Said) -> str:
+        """What to do about a refusal."""
+        source = self._endpoint.source
+        if answer.status == 401:
+            return f"It does not accept the credentials of {source}: renew or correct them"
+        if answer.status == 403:
+            # The user of requests without credentials (k8s.io/apiserver/pkg/authentication/user).
+            anonymous = "system:anonymous" in said.message
+            return f"{source} gave no credentials" if anonymous else request.rule()
+        if answer.status == 404 and not said.missing:
+            return (
+                "Not how an API server says that this object does not exist: it does not serve "
+                "the resource, or a proxy answered"
+            )
+        if 300 <= answer.status < 400:
+            return (
+                f"It redirects to {answer.header('Location')}: is the option host the API server's?"
+            )
+        return ""
 
 
 @dataclass(frozen=True)
@@ -639,9 +655,9 @@ class _Request:
     query: Mapping[str, str] = field(default_factory=dict)
     body: Any = None
     content_type: str = "application/json"
-    # A second time does no harm.
+    # A repetition does no harm.
     repeatable: bool = True
-    # Of a list, the query that asks for its first page instead of all of it.
+    # For a list, the query for its first page instead of all of it.
     paged: Mapping[str, str] | None = None
 
     @property
@@ -670,7 +686,7 @@ class _Request:
         return f"{verb} {kind}{' ' if name else ''}{name}{where}"
 
     def rule(self) -> str:
-        """What a 403 needs to be told: the least RBAC rule that allows this, and where it ships."""
+        """The least RBAC rule that allows this, and the manifest that has it."""
         verb, group, resource, name, namespace = self._parts()
         if not resource:
             return (
@@ -714,38 +730,35 @@ def _manifest(verb: str, resource: str, name: str) -> str:
 
 
 class _Said:
-    """What a refusal says for itself: a Status object, or a proxy's page."""
+    """The body of a refusal: a Status object, or a proxy's page."""
 
     def __init__(self, body: bytes) -> None:
+        # ``missing``: the object that does not exist. Without a name it is the resource that the
+        # server does not know.
         self.is_status, self.missing = False, ""
+        budgets: Items[Object] = []
         try:
             status = json.loads(body)
             self.is_status = status.get("kind") == "Status"
             details = status.get("details") or {}
-            # The object that does not exist. Without a name it is the resource that the server does
-            # not know.
-            self.missing = (
-                details.get("name") or ""
-                if self.is_status and status.get("reason") == "NotFound"
-                else ""
-            )
-            causes = [
-                cause
-                for cause in details.get("causes") or []
-                if cause.get("reason") == "DisruptionBudget"
-            ]
-            self.message = " ".join(
-                [
-                    status.get("message") or status["reason"],
-                    *(cause.get("message", "") for cause in causes),
-                ]
-            ).rstrip(". ")
+            if self.is_status and status.get("reason") == "NotFound":
+                self.missing = details.get("name") or ""
+            budgets = _budgets(details)
+            texts = [cause.get("message", "") for cause in budgets]
+            said = status.get("message") or status["reason"]
+            self.message = " ".join([said, *texts]).rstrip(". ")
         except (ValueError, AttributeError, KeyError, TypeError):
-            causes = []
+            budgets = []
             self.message = _start(body)
         # An eviction that a PodDisruptionBudget refuses, or (as an error of the server, without a
         # cause: kubernetes pkg/registry/core/pod/storage/eviction.go) two of them.
-        self.budget = bool(causes) or "more than one PodDisruptionBudget" in self.message
+        self.budget = bool(budgets) or "more than one PodDisruptionBudget" in self.message
+
+
+def _budgets(details: Object) -> Items[Object]:
+    """The PodDisruptionBudgets that refuse an eviction (policy/v1 DisruptionBudgetCause)."""
+    causes = details.get("causes") or []
+    return [cause for cause in causes if cause.get("reason") == "DisruptionBudget"]
 
 
 def _read_object(answer: Answer) -> Object:
@@ -754,16 +767,17 @@ def _read_object(answer: Answer) -> Object:
     except ValueError as error:
         raise BrokenList(str(error)) from None
     if not isinstance(value, dict):
-        raise BrokenList("it is no object")
+        raise BrokenList("it is not an object")
     return value
 
 
 def _check_json(answer: Answer) -> None:
-    """A page of a proxy, such as a login form, comes as a success too."""
+    """Refuse a proxy's page, such as a login form: it has a status of success, too."""
     kind = answer.header("Content-Type")
     if "json" not in kind:
         raise KubeError(
-            f"this is no answer of an API server, but {kind or 'unknown'}: {_start(answer.body())}",
+            f"this is not the answer of an API server, but {kind or 'of unknown type'}: "
+            f"{_start(answer.body())}",
             answer.status,
         )
 

@@ -5,10 +5,10 @@
 # This module util is private to the collection, and may change at any time.
 """Where the API server is, how to prove who we are, and one kept-alive connection to it.
 
-The standard library's HTTP client is used directly: its socket is at hand, so that every single
-wait is cut to what the deadline leaves, also when a server sends one byte in a while. urllib3 2.8
-bounds each wait only: with a total of 3 s it waited 30 s for 60 bytes that came one each half
-second. And it took 1.6 s for 180 MB by read1 where this takes 0.2 s.
+The standard library's HTTP client is used directly: its socket is at hand, so that every wait is
+limited to what the deadline leaves, also for a server that sends one byte now and then. urllib3 2.8
+limits only each single wait: with a total of 3 s it waited 30 s for 60 bytes that came one each
+half second. It also took 1.6 s to read 180 MB with read1, where this takes 0.2 s.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors 
     BadOption,
 )
 
+# Bytes to read at once: few calls for a list of 180 MB, and little memory.
 _CHUNK = 1 << 18
 
 Headers = Sequence["tuple[str, str]"]
@@ -42,9 +43,10 @@ class Endpoint:
     """An API server and the credentials for it."""
 
     url: str
-    # Where the credentials come from, as a sentence; never the credentials.
+    # A description of where the credentials come from; never the credentials.
     source: str
-    # Asked for every request, since tokens are renewed.
+    # Called for every request, since tokens are renewed: a bound service account token lives an
+    # hour.
     credentials: Callable[[], Headers] = tuple
     tls: ssl.SSLContext | None = None
     # The name in the server's certificate, where it is not the host's.
@@ -57,8 +59,7 @@ class Endpoint:
         if self.proxy:
             if _split(self.proxy, "proxy").scheme != "http":
                 raise BadOption(
-                    f"the proxy of {self.url} is spoken to in another way than http://, which is "
-                    "not supported"
+                    f"the proxy of {self.url} is not an http:// URL, which is all that is supported"
                 )
             if parts.scheme != "https":
                 raise BadOption(
@@ -67,7 +68,7 @@ class Endpoint:
 
 
 class _Tls(http.client.HTTPSConnection):
-    """HTTPS, to a server whose certificate may be made out to another name."""
+    """HTTPS, to a server whose certificate may have another name (tls-server-name)."""
 
     def __init__(self, host: str, port: int | None, context: ssl.SSLContext, name: str) -> None:
         super().__init__(host, port, context=context)
@@ -85,7 +86,7 @@ class Answer:
     def __init__(self, response: http.client.HTTPResponse, wait: Callable[[], None]) -> None:
         self._response, self._wait = response, wait
         self.status = response.status
-        # Read to its end, so that the connection is free for the next request.
+        # It was read to its end, so the connection can be used for the next request.
         self.whole = False
 
     def header(self, name: str) -> str:
@@ -111,7 +112,7 @@ class Answer:
 
 
 class Connection:
-    """One connection to an endpoint, made again when it was lost. Nothing here is tried twice."""
+    """One connection to an endpoint, opened again when it was lost. Nothing here is retried."""
 
     def __init__(self, endpoint: Endpoint, deadline: Deadline, timeout: float) -> None:
         self.endpoint, self._deadline, self._timeout = endpoint, deadline, timeout
@@ -145,7 +146,7 @@ class Connection:
             answer = Answer(connection.getresponse(), self._wait)
             yield answer
         finally:
-            # What nobody read of an answer would be taken for the next one.
+            # The unread rest of an answer would be taken for the next one.
             if answer is None or not answer.whole:
                 self.close()
 
@@ -158,7 +159,7 @@ class Connection:
     def _connect(self) -> http.client.HTTPConnection:
         """The connection, open and with nothing to read."""
         if self._connection is not None and self._socket is not None:
-            # A server that ended an idle connection has sent its end.
+            # A server that closed an idle connection has sent a FIN, which reads as data.
             if not select.select([self._socket], [], [], 0)[0]:
                 self._wait()
                 return self._connection
@@ -183,14 +184,14 @@ class Connection:
         return connection
 
     def _wait(self) -> None:
-        """Let the next wait for the socket last no longer than it may."""
+        """Limit the next wait for the socket to what the deadline leaves."""
         if self._socket is not None:
             self._socket.settimeout(self._seconds())
 
     def _seconds(self) -> float:
         seconds = self._deadline.cap(self._timeout)
         if not seconds:
-            raise TimeoutError("the deadline is over")
+            raise TimeoutError("the deadline has passed")
         return seconds
 
 

@@ -4,7 +4,7 @@
 
 # This module util is private to the collection, and may change at any time.
 
-"""What Kubernetes says of an object in its events. Pure: no I/O here."""
+"""What Kubernetes reports about an object in its events. Pure: no I/O here."""
 
 from __future__ import annotations
 
@@ -27,24 +27,23 @@ VOLUME_REASONS = (
     "VolumeResizeFailed",
     "FileSystemResizeFailed",
 )
-# What the volume binder says of a claim of a StorageClass with that binding mode; only the
-# scheduler tells it the node (emitEventForUnboundDelayBindingClaim of
+# The event for a claim whose StorageClass has that binding mode, until the scheduler has chosen a
+# node (emitEventForUnboundDelayBindingClaim of
 # pkg/controller/volume/persistentvolume/pv_controller.go).
 WAITS_FOR_SCHEDULER = "WaitForFirstConsumer"
 
-# The events by which the controller manager tells that it attaches: what may be selected by the
-# server. The source is a claim: whoever may create events in a namespace may write any.
+# A field selector for the controller manager's events about attached volumes
+# (GenerateAttachVolumeFunc of pkg/volume/util/operationexecutor/operation_generator.go). It is no
+# proof: whoever may create events in a namespace can set any source.
 ATTACHED_FIELDS = "reason=SuccessfulAttachVolume,source=attachdetach-controller"
 
 
 class Message(NamedTuple):
-    """An event, or what a container or the scheduler gives as the reason for waiting.
-
-    ``times``: how often it was said; ``last``: when, None for now.
-    """
+    """An event, or what a container or the scheduler gives as the reason for waiting."""
 
     reason: str
     text: str
+    # How often it was reported, and when last; None for now.
     times: int
     last: datetime | None
 
@@ -68,6 +67,6 @@ def pick_event(item: dict[str, Any]) -> tuple[str, Message]:
 
 
 def pick_message(item: dict[str, Any]) -> tuple[str, Message] | None:
-    """As pick_event; None for what went well."""
-    told = item.get("reason") in (*VOLUME_REASONS, WAITS_FOR_SCHEDULER)
-    return pick_event(item) if item.get("type") == "Warning" or told else None
+    """As pick_event; None for events about what went well."""
+    ours = item.get("reason") in (*VOLUME_REASONS, WAITS_FOR_SCHEDULER)
+    return pick_event(item) if item.get("type") == "Warning" or ours else None

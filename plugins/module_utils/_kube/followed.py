@@ -4,10 +4,10 @@
 
 # This module util is private to the collection, and may change at any time.
 
-"""A long list that is read once, and then kept up to date by what has changed since.
+"""A long list that is read once, and then kept up to date by a watch.
 
-Reading 50,000 pods takes an API server seconds each time; telling what has changed since, almost
-none. And a watch tells also what came and went in between.
+Listing 50,000 pods takes an API server seconds each time; sending the changes since then takes
+almost nothing. And a watch also reports what came and went in between.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client 
     Object,
 )
 
-# A list of so many objects at most is read again sooner than a watch tells that nothing has
+# A list of at most this many objects is read again sooner than a watch reports that nothing has
 # changed.
 SHORT = 500
 
@@ -35,25 +35,28 @@ T = TypeVar("T")
 class Followed(Generic[T]):
     """What ``pick`` makes of the objects of one collection, by their key; it leaves out None.
 
-    First it is as the API server has them in its memory. After ``begin`` and ``finish`` it is as
-    etcd had them when ``begin`` was called, or newer: a watch has told everything up to the version
-    that etcd had then, or the whole list was read again from there.
+    At first it has the state of the API server's watch cache. After ``begin`` and ``finish`` it has
+    the state of etcd when ``begin`` was called, or a newer one.
     """
+
+    # That is so since a watch has reported everything up to the version that etcd had then, or else
+    # the whole list was read again from etcd.
 
     def __init__(self, cluster: Cluster, where: str, pick: Callable[[Object], T | None]) -> None:
         self._cluster, self._where, self._pick = cluster, where, pick
         self._watch: Iterator[Change] | None = None
         self._ends = contextlib.ExitStack()
-        # What it must come up to, as numbers; 0 is none.
+        # The version to reach and the one reached, as numbers; 0 for none.
         self._target = self._version = 0
-        # A watch that could not tell is not asked again: there is no right to watch, or this API
-        # server's memory does not get to know that nothing has changed, as in old versions.
+        # A watch that did not get that far is not tried again: there is no right to watch, or this
+        # API server's watch cache does not learn that nothing has changed, as in old versions
+        # (before etcd progress notifications, --experimental-watch-progress-notify-interval).
         self._can_tell = True
         self.items: dict[Any, T] = {}
         self._read(cached=True)
 
     def begin(self) -> None:
-        """Ask for what has changed until now. Of several lists, all should be asked first."""
+        """Open the watch. Call it for all of several lists before the first ``finish``."""
         self._target = 0
         if len(self.items) <= SHORT or not self._can_tell:
             return
@@ -66,13 +69,13 @@ class Followed(Generic[T]):
             self._watch = self._ends.enter_context(watch)
 
     def finish(self) -> list[T]:
-        """Bring it up to date. What a watch told that objects were since, the latest included.
+        """Bring it up to date; all states of objects that the watch reported, the latest included.
 
-        Raises KubeError where neither a watch tells nor the list can be read.
+        Raises KubeError where the watch is not enough and the list cannot be read.
         """
         passed: list[T] = []
         watch, self._watch = self._watch, None
-        # Too old, cut or broken: what was told by then is true, but it is not all.
+        # Too old (410), cut or broken: what was reported by then is true, but it is not all.
         with self._ends, contextlib.suppress(KubeError):
             for change in watch or ():
                 self._apply(change, passed)
@@ -114,9 +117,7 @@ def key_of(item: Object) -> Key:
 
 
 def _number(version: str) -> int:
-    """A resourceVersion to compare by; 0 where it is none that can be.
-
-    It is etcd's revision, and since Kubernetes 1.35 (KEP 5504) the API says that clients may
-    compare it as a number.
-    """
+    """A resourceVersion as a number to compare; 0 where it is not one."""
+    # It is etcd's revision, and since Kubernetes 1.35 (KEP 5504) clients may compare it as a
+    # number.
     return int(version) if version.isascii() and version.isdecimal() else 0

@@ -72,22 +72,22 @@ def same_disk(disk: Disk) -> Disk:
 
 def _aws(source: Source, _meta: Meta) -> str:
     """A bare id, or aws://ZONE/ID (KubernetesVolumeIDToEBSVolumeID of plugins/aws_ebs.go)."""
-    told = str(source.get("volumeID") or "")
-    if not told.startswith("aws://"):
-        return told
-    found = _EBS_VOLUME.fullmatch(told)
+    text = str(source.get("volumeID") or "")
+    if not text.startswith("aws://"):
+        return text
+    found = _EBS_VOLUME.fullmatch(text)
     return found[1] if found else ""
 
 
 def _gce(source: Source, meta: Meta) -> str:
     """A zonal or regional disk, by the label of its zones, which are joined by two underscores."""
     labels = meta.get("labels") or {}
-    told = next((labels[name] for name in _ZONES if labels.get(name)), "")
-    zones, name = told.split("__"), source.get("pdName") or ""
+    text = next((labels[name] for name in _ZONES if labels.get(name)), "")
+    zones, name = text.split("__"), source.get("pdName") or ""
     if len(zones) > 1:
         region = min(zone.rpartition("-")[0] for zone in zones)
         return f"projects/UNSPECIFIED/regions/{region}/disks/{name}"
-    return f"projects/UNSPECIFIED/zones/{told or 'UNSPECIFIED'}/disks/{name}"
+    return f"projects/UNSPECIFIED/zones/{text or 'UNSPECIFIED'}/disks/{name}"
 
 
 def _azure(source: Source, _meta: Meta) -> str:
@@ -98,9 +98,9 @@ def _azure(source: Source, _meta: Meta) -> str:
 
 def _rbd(source: Source, meta: Meta) -> str:
     """By an annotation, or as composeMigVolID of plugins/rbd.go; the hash is no secret."""
-    told = (meta.get("annotations") or {}).get("rbd.csi.ceph.com/volume-handle")
-    if told:
-        return str(told)
+    text = (meta.get("annotations") or {}).get("rbd.csi.ceph.com/volume-handle")
+    if text:
+        return str(text)
     monitors = ",".join(source.get("monitors") or ())
     cluster = md5(monitors.encode(), usedforsecurity=False).hexdigest()
     image = str(source.get("image") or "")

@@ -23,8 +23,10 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors 
 
 COLLISION = 68
 # What a longer prefix is filled up with, so that an earlier answer can be recognised.
+# Any character of a DNS label would do.
 FILLER = "x"
 
+# A DNS label (RFC 1123, section 2.1), in lower case as Kubernetes requires it.
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _NUMBER = re.compile(r"[0-9]+\Z")
 # Minor release of Kubernetes 1 -> first patch release that has the fix. Later ones have it from

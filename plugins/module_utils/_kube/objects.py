@@ -4,16 +4,16 @@
 
 # This module util is private to the collection, and may change at any time.
 
-"""What the collection keeps of an API object, and what makes it of one.
+"""The records that the collection keeps of API objects, and how they are made.
 
-A big cluster has tens of thousands of them, so each becomes a small tuple as soon as it is parsed,
-and text that repeats (nodes, drivers, volumes) is kept once. Pure: no I/O here.
+A big cluster has tens of thousands of objects, so each becomes a small tuple as soon as it is
+parsed, and text that repeats (nodes, drivers, volumes) is kept once. Pure: no I/O here.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from datetime import datetime, timezone
 from hashlib import sha256
 from sys import intern
@@ -21,59 +21,62 @@ from typing import Any, NamedTuple
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import in_tree
 
-# Characters of a message that are kept; the kubelet's own have at most 1,024
-# (pkg/kubelet/events; client-go's recorder cuts there).
+# Characters of a message that are kept. Those of events have at most 1,024 (NoteLengthLimit of
+# k8s.io/kubernetes/pkg/apis/core/validation/events.go); an attacher's error may be longer.
 MAX_MESSAGE = 4_096
-# Where the ledgers and Leases of this collection are: a namespace that holds nothing else, so that
-# the right to write them is a right to nothing else. playbooks/files/namespace.yml makes it; the
-# same default stands in the documentation of modules and roles, as a unit test checks.
+# The namespace of this collection's ledgers and Leases. It holds nothing else, so the right to
+# write them is a right to nothing else. playbooks/files/namespace.yml creates it; the documentation
+# of modules and roles has the same default, as a unit test checks.
 OWN_NAMESPACE = "storage-ops"
+# ControllerManagedAttachAnnotation of pkg/volume/util/util.go.
 _MANAGED = "volumes.kubernetes.io/controller-managed-attach-detach"
-# The taint, and the label, by which workload_reattach keeps new pods off a node. It is no cordon,
-# so that an operator's own can come and go meanwhile: of a node that is cordoned already, "kubectl
-# cordon" says so and sends nothing.
+# The taint, and the label, by which workload_reattach keeps new pods off a node. It is not a
+# cordon, so that an operator can cordon and uncordon meanwhile: on a node that is cordoned already,
+# "kubectl cordon" changes nothing.
 HOLD = "runbooks.storage-ops/moving"
 # Begins the names of the annotations that say for whom.
 CORDON = "runbooks.storage-ops/cordon."
+# CSIPluginName of pkg/volume/csi/csi_plugin.go, and the separator behind it.
 _CSI = "kubernetes.io/csi/"
-# By it a kubelet says which in-tree plugins it leaves to drivers, and only then the controller
-# manager does (isCSIMigrationSupportedOnNode of pkg/controller/volume/attachdetach/util/util.go).
+# With this annotation a kubelet lists the in-tree plugins that it leaves to drivers; only then does
+# the controller manager (isCSIMigrationSupportedOnNode of
+# pkg/controller/volume/attachdetach/util/util.go).
 _MIGRATED = "storage.alpha.kubernetes.io/migrated-plugins"
-# How gRPC writes an error, and so the external-attacher in an attachment's; since Kubernetes 1.34
-# the error has the number of the code as well (storage/v1 VolumeError.errorCode).
+# The text of a gRPC error (grpc-go, internal/status, Error), as the external-attacher writes it to
+# an attachment; since Kubernetes 1.34 the error has the number of the code as well (storage/v1
+# VolumeError.errorCode).
 _GRPC = re.compile(r"rpc error: code = (\w+) desc = ")
-# What ControllerPublishVolume answers where the volume is published to another node, and to nothing
-# else (CSI specification, "ControllerPublishVolume Errors").
+# ControllerPublishVolume answers this only where the volume is published to another node (CSI
+# specification, "ControllerPublishVolume Errors").
 _ELSEWHERE = "FailedPrecondition"
 _ELSEWHERE_NUMBER = 9
 
 
 class VolumeError(NamedTuple):
-    """What the attacher last said went wrong."""
+    """The last error of the attacher."""
 
     message: str
     time: datetime | None
     code: str = ""
 
     def names_other_node(self, node: str) -> bool:
-        """It says that the volume is on another node: by its code, or by the name of that node."""
+        """It says that the volume is on another node, by its code or by the name of that node."""
+        # Names of nodes are DNS subdomains, so "a" must not match in "a.b" or "a-1".
         name = rf"(?<![\w.-]){re.escape(node)}(?![\w-]|\.\w)"
         return self.code == _ELSEWHERE or bool(re.search(name, self.message))
 
 
 class Attachment(NamedTuple):
-    """A VolumeAttachment.
-
-    ``volume``: its PersistentVolume, empty for an inline one; ``metadata``: keys of
-    attachmentMetadata.
-    """
+    """A VolumeAttachment."""
 
     name: str
     uid: str
     driver: str
     node: str
+    # Its PersistentVolume; empty for an inline volume of a former in-tree plugin.
     volume: str
     attached: bool
+    # The keys of status.attachmentMetadata; the values may be secret.
     metadata: tuple[str, ...]
     attach_error: VolumeError | None
     detach_error: VolumeError | None
@@ -83,13 +86,11 @@ class Attachment(NamedTuple):
 
 
 class Volume(NamedTuple):
-    """A PersistentVolume. ``driver`` and ``handle`` are empty for one that is not CSI.
-
-    ``migrated``: driver and handle by which Kubernetes attaches one of a former in-tree plugin.
-    """
+    """A PersistentVolume."""
 
     name: str
     uid: str
+    # Both are empty for a volume that is not CSI.
     driver: str
     handle: str
     phase: str
@@ -98,20 +99,23 @@ class Volume(NamedTuple):
     claim_name: str
     claim_uid: str
     deleted: datetime | None
+    # Driver and handle by which Kubernetes attaches a volume of a former in-tree plugin.
     migrated: in_tree.Disk = in_tree.NO_DISK
 
     @property
     def disk(self) -> in_tree.Disk:
-        """Driver and handle by which it is attached; empty where it is attached by no driver."""
+        """Driver and handle by which it is attached; empty where no driver attaches it."""
         return (self.driver, self.handle) if self.driver else self.migrated
 
     def is_attached_by_driver(self, on_node: Collection[str]) -> bool:
-        """Kubernetes attaches it so to a node whose CSINode has these (NodeDrivers.drivers)."""
+        """A driver attaches it to a node whose CSINode has these (NodeDrivers.drivers)."""
         return bool(self.driver) or in_tree.PLUGINS.get(self.migrated[0]) in on_node
 
     @property
     def exclusive(self) -> bool:
         """Kubernetes attaches it to one node at a time."""
+        # IsMultiAttachAllowed of pkg/volume/util/util.go: without access modes it is allowed, and
+        # one of these is enough.
         return bool(self.access_modes) and not {"ReadWriteMany", "ReadOnlyMany"} & set(
             self.access_modes
         )
@@ -123,28 +127,25 @@ class Volume(NamedTuple):
 
 
 class Node(NamedTuple):
-    """A node. ``ready``: "True", "False" or "Unknown"; ``managed``: the controller manager
-    attaches, not the kubelet.
-
-    ``cordons``: what workload_reattach noted when it began to hold the node, while it does.
-    """
+    """A node."""
 
     name: str
     uid: str
+    # The condition Ready: "True", "False" or "Unknown".
     ready: str
     ready_since: datetime | None
     unschedulable: bool
+    # The controller manager attaches volumes to it, not its kubelet.
     managed: bool
     volumes_attached: tuple[str, ...]
     volumes_in_use: tuple[str, ...]
+    # What workload_reattach noted when it began to hold the node, as long as it does.
     cordons: tuple[str, ...] = ()
     created: datetime | None = None
 
     def is_younger(self, attachment: Attachment) -> bool:
-        """It was made again under its name after the attachment, or that is not known.
-
-        So the attachment may be one to the host that had the name before.
-        """
+        """The node was created after the attachment, or that is unknown."""
+        # Then the attachment may be to another host, which had the name before.
         return not (self.created and attachment.created and self.created <= attachment.created)
 
 
@@ -163,12 +164,7 @@ class Owner(NamedTuple):
 
 
 class Pod(NamedTuple):
-    """A pod. ``claims`` has those of generic ephemeral volumes too; ``inline_drivers``: of its
-    inline CSI volumes.
-
-    ``alive``: a container runs, or nobody says that it does not. ``waiting``: why containers wait.
-    ``scheduled``: since when it has its node.
-    """
+    """A pod."""
 
     namespace: str
     name: str
@@ -177,11 +173,16 @@ class Pod(NamedTuple):
     phase: str
     created: datetime | None
     deleted: datetime | None
+    # Those of generic ephemeral volumes as well.
     claims: tuple[str, ...]
+    # The drivers of its inline CSI volumes.
     inline_drivers: tuple[str, ...]
     owner: Owner | None
+    # A container runs, or is not known to have ended.
     alive: bool
+    # Why containers wait.
     waiting: tuple[str, ...]
+    # Since when it has its node.
     scheduled: datetime | None
     ready: bool
     tolerates_hold: bool
@@ -193,10 +194,10 @@ class Pod(NamedTuple):
 
     @property
     def terminal(self) -> bool:
-        """It needs its volumes no more.
-
-        One that is being deleted does, until its containers are dead and its phase says so.
-        """
+        """It does not need its volumes any more."""
+        # A pod that is being deleted does, until its containers are dead and its phase says so.
+        # A kubelet that evicts a pod sets its phase before the containers have ended (evictPod of
+        # pkg/kubelet/eviction/eviction_manager.go).
         return self.phase in ("Succeeded", "Failed") and not self.alive
 
 
@@ -222,9 +223,7 @@ class Driver(NamedTuple):
 
 
 class NodeDrivers(NamedTuple):
-    """A CSINode: the drivers that are registered on the node of that name, and the in-tree plugins
-    that it leaves to drivers.
-    """
+    """A CSINode: the drivers registered on that node, and the in-tree plugins left to drivers."""
 
     name: str
     drivers: tuple[str, ...]
@@ -238,19 +237,21 @@ class Lease(NamedTuple):
 
 
 def unique_name(driver: str, handle: str) -> str:
-    """How node.status names a CSI volume."""
+    """The name of a CSI volume in node.status."""
+    # GetUniqueVolumeNameFromSpec of pkg/volume/util/util.go: the plugin, and what its GetVolumeName
+    # makes of driver and handle (pkg/volume/csi/csi_plugin.go).
     return f"{_CSI}{driver}^{handle}"
 
 
 def attachment_name(driver: str, handle: str, node: str) -> str:
-    """How the controller manager names the VolumeAttachment of a volume on a node."""
+    """The name that the controller manager gives the VolumeAttachment of a volume on a node."""
+    # getAttachmentName of pkg/volume/csi/csi_attacher.go.
     return "csi-" + sha256(f"{handle}{driver}{node}".encode()).hexdigest()
 
 
 def attachment_names(unique_names: tuple[str, ...], node: str) -> set[str]:
-    """The VolumeAttachments that entries of a node's status stand for; works without the
-    PersistentVolume, and for migrated ones.
-    """
+    """The names of the VolumeAttachments that entries of a node's status stand for."""
+    # By this, not by PersistentVolumes: these may be gone, or be those of in-tree plugins.
     pairs = [
         entry[len(_CSI) :].split("^", 1)
         for entry in unique_names
@@ -260,38 +261,35 @@ def attachment_names(unique_names: tuple[str, ...], node: str) -> set[str]:
 
 
 def made_again(node: str) -> str:
-    """Why an attachment to a node that is younger than it is left alone."""
+    """Why an attachment that is older than its node is left alone."""
     return (
-        f"{node} was made again after the attachment: whether the host that had the name before "
+        f"{node} was created again after the attachment: whether the host that had the name before "
         "still writes to the volume is unknown. Make sure that it is off, or fenced as "
         "fail_over_volumes does, and then delete the attachment by hand"
     )
 
 
 def parse_time(text: str | None) -> datetime | None:
-    """A time of the API (``2026-01-31T10:00:00Z``, with or without microseconds) in UTC; None for
-    none.
-
-    None as well for what Python does not know: the API stores the year 0 in an event of a tenant.
-    """
+    """A time of the API (``2026-01-31T10:00:00Z``, also with microseconds) in UTC, or None."""
     if not text:
         return None
+    # None as well for what Python does not know: the API stores the year 0 in a tenant's event.
     try:
-        # Until Python 3.11 fromisoformat does not know "Z".
+        # Before Python 3.11 fromisoformat does not know "Z".
         found = datetime.fromisoformat(text[:-1] + "+00:00" if text.endswith("Z") else text)
-        # What has no zone cannot be compared; at the ends of time neither.
+        # A time without a zone cannot be compared; near the years 1 and 9999 astimezone overflows.
         return found.astimezone(timezone.utc) if found.tzinfo else None
     except (ValueError, OverflowError):
         return None
 
 
 def cut(text: str | None) -> str:
-    """The beginning of a message, which may have as many characters as an object can hold."""
+    """The beginning of a message, which may be as long as an object (about 1.5 MB in etcd)."""
     return (text or "")[:MAX_MESSAGE]
 
 
 def age(now: datetime, since: datetime | None) -> float:
-    """Seconds since a time; 0 when it is not known, so that nothing is old without proof."""
+    """Seconds since a time; 0 when it is unknown, so that nothing is old without proof."""
     return max(0.0, (now - since).total_seconds()) if since else 0.0
 
 
@@ -349,35 +347,23 @@ def pick_node(item: dict[str, Any]) -> Node:
         annotations.get(_MANAGED) == "true",
         tuple(intern(entry["name"]) for entry in status.get("volumesAttached") or []),
         tuple(intern(entry) for entry in status.get("volumesInUse") or []),
-        tuple(value for key, value in annotations.items() if key.startswith(CORDON))
-        if is_held(item)
-        else (),
+        _cordons(annotations) if is_held(item) else (),
         parse_time(meta.get("creationTimestamp")),
     )
+
+
+def _cordons(annotations: dict[str, str]) -> tuple[str, ...]:
+    return tuple(value for key, value in annotations.items() if key.startswith(CORDON))
 
 
 def pick_pod(item: dict[str, Any]) -> Pod:
     """The record of a pod."""
     meta, spec, status = item["metadata"], item["spec"], item.get("status") or {}
     volumes = spec.get("volumes") or []
-    claims = [
-        volume["persistentVolumeClaim"]["claimName"]
-        for volume in volumes
-        if volume.get("persistentVolumeClaim")
-    ]
-    claims += [f"{meta['name']}-{volume['name']}" for volume in volumes if volume.get("ephemeral")]
-    owner: dict[str, Any] | None = next(
-        (entry for entry in meta.get("ownerReferences") or [] if entry.get("controller")), None
-    )
-    kinds = ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses")
-    states = [entry.get("state") or {} for kind in kinds for entry in status.get(kind) or []]
+    states = _container_states(status)
     conditions: dict[str, dict[str, Any]] = {
         entry["type"]: entry for entry in status.get("conditions") or []
     }
-    # A pod that was made for its node never went through the scheduler.
-    placed = conditions.get("PodScheduled", {}).get("lastTransitionTime") or meta.get(
-        "creationTimestamp"
-    )
     return Pod(
         intern(meta["namespace"]),
         meta["name"],
@@ -386,25 +372,61 @@ def pick_pod(item: dict[str, Any]) -> Pod:
         intern(status.get("phase") or ""),
         parse_time(meta.get("creationTimestamp")),
         parse_time(meta.get("deletionTimestamp")),
-        tuple(claims),
+        _claims(meta["name"], volumes),
         tuple(intern(volume["csi"]["driver"]) for volume in volumes if volume.get("csi")),
-        pick_owner(owner) if owner else None,
+        _controller(meta),
+        # Without a known state the container may run, so it counts as running.
         any("terminated" not in state and "waiting" not in state for state in states),
-        _texts(
-            dict.fromkeys(
-                state["waiting"].get("reason") or "" for state in states if state.get("waiting")
-            )
-        ),
-        parse_time(placed) if spec.get("nodeName") else None,
+        _why_they_wait(states),
+        _placed(item, conditions.get("PodScheduled", {})),
         conditions.get("Ready", {}).get("status") == "True",
         any(_tolerates_hold(toleration) for toleration in spec.get("tolerations") or []),
     )
 
 
+def _controller(meta: dict[str, Any]) -> Owner | None:
+    """The one owner that recreates the object (metav1.GetControllerOf)."""
+    owners = meta.get("ownerReferences") or []
+    return next((pick_owner(entry) for entry in owners if entry.get("controller")), None)
+
+
+def _placed(item: dict[str, Any], scheduled: dict[str, Any]) -> datetime | None:
+    """Since when a pod has its node; None while it has none."""
+    if not item["spec"].get("nodeName"):
+        return None
+    # A pod that was created with its node never went through the scheduler.
+    created = item["metadata"].get("creationTimestamp")
+    return parse_time(scheduled.get("lastTransitionTime") or created)
+
+
+def _claims(pod: str, volumes: Collection[dict[str, Any]]) -> tuple[str, ...]:
+    """The claims of a pod; of a generic ephemeral volume the one that is made for it."""
+    named = [
+        volume["persistentVolumeClaim"]["claimName"]
+        for volume in volumes
+        if volume.get("persistentVolumeClaim")
+    ]
+    # VolumeClaimName of k8s.io/component-helpers/storage/ephemeral.
+    made = [f"{pod}-{volume['name']}" for volume in volumes if volume.get("ephemeral")]
+    return (*named, *made)
+
+
+def _container_states(status: dict[str, Any]) -> list[dict[str, Any]]:
+    """The states of all containers of a pod."""
+    kinds = ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses")
+    return [entry.get("state") or {} for kind in kinds for entry in status.get(kind) or []]
+
+
+def _why_they_wait(states: Iterable[dict[str, Any]]) -> tuple[str, ...]:
+    """The reasons why containers wait, each once."""
+    waiting = (state["waiting"] for state in states if state.get("waiting"))
+    return _texts(dict.fromkeys(state.get("reason") or "" for state in waiting))
+
+
 def pick_user(item: dict[str, Any]) -> Pod | None:
     """The record of a pod that has its node, and claims."""
     spec = item["spec"]
-    # Most pods have none, and are not worth more.
+    # Most pods have no claims: this spares parsing the rest of them.
     if not spec.get("nodeName") or not any(
         volume.get("persistentVolumeClaim") or volume.get("ephemeral")
         for volume in spec.get("volumes") or []
@@ -420,7 +442,7 @@ def pick_owner(reference: dict[str, Any]) -> Owner:
 
 
 def is_held(item: dict[str, Any]) -> bool:
-    """A node, as the API has it, that workload_reattach keeps new pods off."""
+    """workload_reattach keeps new pods off this node (an object of the API)."""
     return any(taint["key"] == HOLD for taint in (item.get("spec") or {}).get("taints") or [])
 
 
@@ -441,7 +463,8 @@ def pick_claim(item: dict[str, Any]) -> Claim:
 
 
 def pick_driver(item: dict[str, Any]) -> Driver:
-    """The record of a CSIDriver; attaching is required unless it says otherwise."""
+    """The record of a CSIDriver."""
+    # attachRequired is true by default (CSIDriverSpec of k8s.io/api/storage/v1).
     return Driver(
         item["metadata"]["name"], (item.get("spec") or {}).get("attachRequired") is not False
     )
@@ -468,32 +491,34 @@ def _error(error: dict[str, Any] | None) -> VolumeError | None:
     if not error:
         return None
     message = cut(error.get("message"))
-    told = _GRPC.match(message)
-    code = _ELSEWHERE if error.get("errorCode") == _ELSEWHERE_NUMBER else told[1] if told else ""
+    written = _GRPC.match(message)
+    code = written[1] if written else ""
+    if error.get("errorCode") == _ELSEWHERE_NUMBER:
+        code = _ELSEWHERE
     return VolumeError(message, parse_time(error.get("time")), code)
 
 
 def _tolerates_hold(toleration: dict[str, Any]) -> bool:
-    """Our taint has the effect NoSchedule, and a value that is of no account to ``Exists``."""
+    """A toleration that lets a pod onto a node that is held."""
+    # Our taint has the effect NoSchedule. An empty key or effect matches all, and "Exists" any
+    # value (ToleratesTaint of k8s.io/api/core/v1/toleration.go).
     fits = toleration.get("key", "") in ("", HOLD) and toleration.get("operator") == "Exists"
     return fits and toleration.get("effect", "") in ("", "NoSchedule")
 
 
-# What Kubernetes gives a pod that asks for no grace period of its own (seconds).
+# Seconds; DefaultTerminationGracePeriodSeconds of k8s.io/api/core/v1.
 _DEFAULT_GRACE = 30.0
 
 
 class Tenant(NamedTuple):
-    """A pod that uses one of the claims. ``grace``: seconds it may take to end; ``trouble``: why it
-    does not run.
-
-    ``ephemeral`` and ``empty_dirs``: names of its volumes that are deleted with it; the latter
-    without those in memory.
-    """
+    """A pod that uses one of the claims."""
 
     pod: Pod
+    # Seconds it may take to end.
     grace: float = _DEFAULT_GRACE
+    # Why it does not run.
     trouble: str = ""
+    # Names of its volumes that are deleted with it; the latter without those in memory.
     ephemeral: tuple[str, ...] = ()
     empty_dirs: tuple[str, ...] = ()
 
@@ -504,24 +529,27 @@ def pick_tenant(item: dict[str, Any], claims: tuple[str, ...]) -> Tenant | None:
     if pod.terminal or not set(pod.claims) & set(claims):
         return None
     grace = item["spec"].get("terminationGracePeriodSeconds")
-    conditions = (item.get("status") or {}).get("conditions") or []
-    unscheduled = [
-        entry.get("message", "")
-        for entry in conditions
-        if entry["type"] == "PodScheduled" and entry["status"] == "False"
-    ]
     volumes = item["spec"].get("volumes") or []
     return Tenant(
         pod,
         _DEFAULT_GRACE if grace is None else float(grace),
-        "; ".join([*unscheduled, *pod.waiting]),
+        "; ".join([*_unscheduled(item), *pod.waiting]),
         tuple(volume["name"] for volume in volumes if "ephemeral" in volume),
-        tuple(
-            volume["name"]
-            for volume in volumes
-            if "emptyDir" in volume and (volume["emptyDir"] or {}).get("medium") != "Memory"
-        ),
+        tuple(volume["name"] for volume in volumes if _is_empty_dir_on_disk(volume)),
     )
+
+
+def _unscheduled(item: dict[str, Any]) -> list[str]:
+    """Why the scheduler finds no node."""
+    return [
+        entry.get("message", "")
+        for entry in (item.get("status") or {}).get("conditions") or []
+        if entry["type"] == "PodScheduled" and entry["status"] == "False"
+    ]
+
+
+def _is_empty_dir_on_disk(volume: dict[str, Any]) -> bool:
+    return "emptyDir" in volume and (volume["emptyDir"] or {}).get("medium") != "Memory"
 
 
 def node_path(name: str) -> str:

@@ -4,7 +4,7 @@
 
 # This module util is private to the collection, and may change at any time.
 
-"""The attachments of a cluster at one moment with what needs them, and what that says of each.
+"""The attachments of a cluster at one moment with what needs them, and what follows for each.
 
 Pure: no I/O here.
 """
@@ -32,10 +32,11 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
     made_again,
 )
 
-# What a driver's attacher leaves for its node plugin, by driver; without it the volume cannot be
-# staged.
+# Keys of the publish context that a driver's node plugin needs, by driver; without them the volume
+# cannot be staged.
 REQUIRED_METADATA = {"csi.huawei.com": ("publishInfo",)}
-# How the attach-detach controller names what it makes; anything else is somebody else's.
+# The form of the names that the attach-detach controller gives (getAttachmentName of
+# pkg/volume/csi/csi_attacher.go). Attachments with other names are made by other tools.
 _OWN_NAME = re.compile(r"csi-[0-9a-f]{64}")
 _LOST_NODE = (
     "so it is unknown whether its host still writes to the volume. Make sure that it does "
@@ -51,27 +52,27 @@ _Pods = dict[tuple[str, str, str], list[Pod]]
 class Observation:
     """The cluster at one moment, attachments read before everything else. The first has all
     attachments, later ones the suspects.
-
-    ``at``: monotonic seconds. ``pods``: those that may need a suspect. ``pending``: those with a
-    node that do not run yet.
-    ``claims``: only where a volume does not say by itself whose it is; all of them where one has no
-    claim, or is gone. ``passed_pods``, ``passed_nodes``: what these were since the observation
-    before, as far as that was told; some may be gone.
     """
 
+    # Monotonic seconds.
     at: float
     attachments: dict[str, Attachment]
     volumes: dict[str, Volume] = field(default_factory=dict)
     nodes: dict[str, Node] = field(default_factory=dict)
+    # Those that may need a suspect.
     pods: tuple[Pod, ...] = ()
+    # Those with a node that do not run yet.
     pending: tuple[Pod, ...] = ()
+    # Only where a volume does not name its claim; all of them where one has none, or is gone.
     claims: dict[tuple[str, str], Claim] = field(default_factory=dict)
+    # The states of pods and nodes since the observation before, as far as a watch reported them;
+    # some may be gone.
     passed_pods: tuple[Pod, ...] = ()
     passed_nodes: tuple[Node, ...] = ()
 
     @cached_property
     def in_use(self) -> set[str]:
-        """Names of the attachments that kubelets say they use (volumesInUse)."""
+        """Names of the attachments that kubelets report as in use (volumesInUse)."""
         return _names((node.volumes_in_use, node.name) for node in self.nodes.values())
 
     @cached_property
@@ -86,7 +87,7 @@ class Observation:
 
     @cached_property
     def listed(self) -> set[str]:
-        """Names of the attachments that the controller manager has told the kubelets of
+        """Names of the attachments that the controller manager lists for kubelets
         (volumesAttached).
         """
         return _names((node.volumes_attached, node.name) for node in self.nodes.values())
@@ -110,9 +111,8 @@ class Observation:
 
     @cached_property
     def _by_name(self) -> dict[str, dict[str, list[Volume]]]:
-        """By node, as far as anybody asked: PersistentVolumes by the name that their attachment to
-        it has.
-        """
+        """By node, PersistentVolumes by the name of their attachment to it."""
+        # Filled on demand: a hash of each volume for each node would be millions.
         return {}
 
     def twins(self, attachment: Attachment) -> list[Volume]:
@@ -153,7 +153,7 @@ class Observation:
 
     @cached_property
     def _unexplained(self) -> dict[str, list[Reason]]:
-        """By node: pods there whose claim does not tell what they have mounted."""
+        """By node: pods there whose claim does not show what they have mounted."""
         found: dict[str, list[Reason]] = defaultdict(list)
         for pod in self.pods:
             for name in [] if pod.terminal else pod.claims:
@@ -174,10 +174,8 @@ class Observation:
         return found
 
     def has_claim(self, name: str) -> bool:
-        """The PersistentVolume is there, and tells whose it is or was.
-
-        Otherwise all claims have to be known.
-        """
+        """The PersistentVolume exists, and names its claim, present or past."""
+        # Otherwise all claims have to be known.
         return name in self.volumes and bool(self.volumes[name].claim_name)
 
     def unexplained(self, attachment: Attachment) -> list[Reason]:
@@ -200,6 +198,7 @@ class Observation:
 
     def _is_another(self, attachment: Attachment, key: tuple[str, str]) -> bool:
         """The claim of that name has another volume by now."""
+        # A claim can be deleted and created again while a pod that mounted the old volume runs.
         known = {"", attachment.volume, *(twin.name for twin in self.twins(attachment))}
         return key in self.claims and self.claims[key].volume not in known
 
@@ -210,14 +209,14 @@ class Observation:
         )
 
     def users(self, attachment: Attachment) -> list[Pod]:
-        """Pods on the attachment's node that need its volume: not terminal, whatever else they are.
+        """Pods on the attachment's node that need its volume: all that are not terminal.
 
-        Of a claim that was made again for another volume, those that are older than it.
+        Of a claim that was created again for another volume, those that are older than it.
         """
         return self._users(attachment, self._by_claim)
 
     def passed_users(self, attachment: Attachment) -> list[Pod]:
-        """Pods that needed it since the observation before, if only for a moment."""
+        """Pods that needed it since the observation before, even for a moment."""
         return self._users(attachment, self._passed_by_claim)
 
     def _users(self, attachment: Attachment, pods: _Pods) -> list[Pod]:
@@ -249,17 +248,15 @@ def _by_claim(pods: Iterable[Pod]) -> _Pods:
 
 
 def _placed_before(pod: Pod, claim: Claim) -> bool:
-    """The pod came to its node before the claim was made, so that it has mounted what an older one
-    of that name stood for.
+    """The pod came to its node before the claim was created, so it mounted the volume of an older
+    claim of that name.
     """
     return bool(pod.scheduled and claim.created and pod.scheduled < claim.created)
 
 
 def may_lack_status(seen: Observation, attachment: Attachment) -> bool:
-    """Attached by the controller manager, and its node's status does not say so.
-
-    The caller leaves out drivers that are not attached: their attachments are never listed.
-    """
+    """Attached by the controller manager, and its node's status does not list it."""
+    # The caller leaves out drivers with attachRequired=false: their attachments are never listed.
     node = seen.nodes.get(attachment.node)
     usable = (
         node is not None
@@ -283,9 +280,7 @@ def missing_metadata(attachment: Attachment, required: dict[str, tuple[str, ...]
 
 
 def metadata_arguments(driver: str, required: Mapping[str, tuple[str, ...]]) -> str:
-    """What the playbook has to be told besides, for it to look for the same keys: nothing where
-    they are built in.
-    """
+    """The argument by which the playbook looks for the same keys; empty where they are built in."""
     keys = required.get(driver, ())
     if keys == REQUIRED_METADATA.get(driver, ()):
         return ""
@@ -312,9 +307,10 @@ def needed_by(seen: Observation, attachment: Attachment) -> str:
 def proofs(
     seen: Observation, attachment: Attachment, version: tuple[int, int, int], version_text: str
 ) -> list[str]:
-    """Strong signs that an attachment that no pod needs is left over and not about to be needed or
+    """Strong signs that an attachment that no pod needs is left over, and not about to be needed or
     detached.
     """
+    # That no pod needs it is normal for a moment in each detach, so it proves nothing by itself.
     volume = seen.volumes.get(attachment.volume)
     if volume is None:
         return [f"its PersistentVolume {attachment.volume} is gone"]
@@ -337,9 +333,7 @@ def proofs(
 
 
 def _is_kept_off(seen: Observation, attachment: Attachment, other: Attachment) -> bool:
-    """A pod waits for the volume on another node, which does not get it since the first
-    one has it.
-    """
+    """A pod waits for the volume on another node, which cannot get it while the first has it."""
     if (
         other.node == attachment.node
         or other.deleted
@@ -353,6 +347,7 @@ def _is_kept_off(seen: Observation, attachment: Attachment, other: Attachment) -
 
 def blockers(seen: Observation, attachment: Attachment) -> list[Reason]:
     """Why it may not be deleted although no pod needs it."""
+    # All that apply are reported, so that a user does not clear them one by one.
     node = seen.nodes.get(attachment.node)
     found = []
     if node is None:
@@ -412,7 +407,7 @@ def blockers(seen: Observation, attachment: Attachment) -> list[Reason]:
 
 
 def _made_by_the_controller_manager(seen: Observation, attachment: Attachment) -> bool:
-    """By its name, and by its volume where that is there and not a migrated one."""
+    """By the form of its name, and by its volume where that is known."""
     volume = seen.volumes.get(attachment.volume)
     made = (
         attachment_name(*volume.disk, attachment.node)

@@ -3,10 +3,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 
 # This module util is private to the collection, and may change at any time.
-"""Options that cluster modules share, and what they are turned into.
+"""Options that cluster modules share, and the connection that is made from them.
 
 Names, environment variables and precedence are those of kubernetes.core, so that one set of them
-serves both, and AWX's own credential too.
+serves both, as well as AWX's own credential.
 """
 
 from __future__ import annotations
@@ -105,11 +105,12 @@ def make_cluster(params: Mapping[str, Any]) -> Cluster:
     """The API server that the options and the environment name. Nothing is sent yet, but a
     credential plugin may be run.
 
-    Raises StorageOpsError for options that do not fit, a kubeconfig that does not do, and a library
-    that is missing.
+    Raises StorageOpsError for options that contradict each other, a kubeconfig that cannot be used,
+    and a missing library.
     """
     for name in ("request_timeout", "deadline"):
-        if not params[name] > 0:  # not a number is neither
+        # "not >" refuses NaN as well.
+        if not params[name] > 0:
             raise BadOption(f"{name} must be more than 0 seconds")
     deadline = Deadline(params["deadline"])
     given = _Given(params)
@@ -121,12 +122,13 @@ def make_cluster(params: Mapping[str, Any]) -> Cluster:
 
 
 def reveal(module: Any) -> None:
-    """Let an AnsibleModule mask only what is secret in ``kubeconfig``: its path, or the names in
-    it, are needed to understand a result.
+    """Let an AnsibleModule mask only what is secret in ``kubeconfig``.
 
-    Ansible would mask every text of it wherever it occurs, so a user named "v1" would hide the API
-    version of everything. A text that is no path may be a whole kubeconfig, with its secrets.
+    Its path, and the names in it, are needed to understand a result.
     """
+    # Ansible masks every text of a no_log option wherever it occurs (remove_values of
+    # ansible.module_utils.common.parameters), so a user named "v1" would hide the API version of
+    # everything. A text that is not a path may be a whole kubeconfig, with its secrets.
     kubeconfig = module.params.get("kubeconfig")
     if isinstance(kubeconfig, str) and not _is_path(kubeconfig):
         return
@@ -140,8 +142,8 @@ def reveal(module: Any) -> None:
 
 
 def _is_path(kubeconfig: str) -> bool:
-    """It names a file, or several with colons between; one that does not exist must at least look
-    like it.
+    """It names a file, or several with colons between, as KUBECONFIG does; a file that does not
+    exist must at least look like a path.
     """
     parts = [os.path.expanduser(part) for part in kubeconfig.split(os.pathsep) if part]
     return "\n" not in kubeconfig and all(
@@ -150,9 +152,8 @@ def _is_path(kubeconfig: str) -> bool:
 
 
 def keys_by_driver(option: str, given: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-    """An option of lists by driver name, checked: a single text would be taken for a list of its
-    letters.
-    """
+    """An option of lists by driver name, checked."""
+    # A single text would be taken for a list of its letters.
     for driver, keys in given.items():
         if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
             raise BadOption(f"{option} must give a list of keys for {driver}, not {keys!r}")
@@ -172,7 +173,7 @@ def _sort_texts(value: Any, is_plain: bool, plain: set[str], secret: set[str]) -
 
 
 class _Given:
-    """The options, and for those that were not given the environment."""
+    """The options, and the environment where an option was not given."""
 
     def __init__(self, params: Mapping[str, Any]) -> None:
         self.values: dict[str, Any] = {}
@@ -180,7 +181,7 @@ class _Given:
         self.sources: dict[str, str] = {}
         for name, spec in AUTH.options.items():
             value, source = params.get(name), f"the option {name}"
-            # An AWX survey sends the empty string for what was left out.
+            # An AWX survey sends an empty string for a question without an answer.
             if value in (None, "", []):
                 value, source = self._from_environment(name, spec)
             if value not in (None, "", []):
@@ -188,23 +189,18 @@ class _Given:
 
     @staticmethod
     def _from_environment(name: str, spec: Mapping[str, Any]) -> tuple[Any, str]:
+        """The value of an option by its variables, and the variable that has it."""
         if spec["type"] == "dict":
             inner = {
                 key: os.environ.get(f"K8S_AUTH_{name}_{key}".upper()) for key in spec["options"]
             }
-            return {
-                key: value for key, value in inner.items() if value
-            } or None, f"K8S_AUTH_{name}_*".upper()
+            found = {key: value for key, value in inner.items() if value}
+            return found or None, f"K8S_AUTH_{name}_*".upper()
         for spelling in [name, *spec.get("aliases", [])]:
             variable = f"K8S_AUTH_{spelling}".upper()
             value = os.environ.get(variable)
-            if not value:
-                continue
-            if spec["type"] == "bool":
-                return value.lower() not in ("0", "false", "no"), variable
-            if spec["type"] == "list":
-                return [item for item in value.split(",") if item], variable
-            return os.path.expanduser(value) if spec["type"] == "path" else value, variable
+            if value:
+                return _read_variable(value, spec["type"]), variable
         return None, ""
 
     def __getitem__(self, name: str) -> Any:
@@ -215,11 +211,23 @@ class _Given:
         return all(name in self.values for name in names)
 
 
+def _read_variable(value: str, kind: str) -> Any:
+    """The text of an environment variable as the type of its option."""
+    if kind == "bool":
+        return value.lower() not in ("0", "false", "no")
+    if kind == "list":
+        return [item for item in value.split(",") if item]
+    return os.path.expanduser(value) if kind == "path" else value
+
+
 def _endpoint(given: _Given, timeout: float) -> Endpoint:
-    """As kubernetes.core decides: a host with credentials is enough; else a kubeconfig or a context
-    that was named; else the service account of the pod we are in; else the default kubeconfig.
-    Single options then override what was found there.
+    """Where the API server is, as kubernetes.core decides it.
+
+    A host with credentials is enough; else a kubeconfig or a context that was named; else the
+    service account of our pod; else the default kubeconfig. Single options then override what was
+    found there.
     """
+    # kubernetes.core, plugins/module_utils/k8s/client.py, _create_configuration.
     named = [
         name
         for name in ("kubeconfig", "context")
@@ -237,8 +245,8 @@ def _endpoint(given: _Given, timeout: float) -> Endpoint:
     ):
         return _make(given, "", {}, lambda: [])
     with tempfile.TemporaryDirectory() as folder:
-        # The library writes keys that a kubeconfig holds into files, since Python reads them from
-        # files only.
+        # The library writes keys out of a kubeconfig into files: ssl.SSLContext.load_cert_chain
+        # reads nothing else.
         configuration, source = _configuration(given, folder, timeout)
         found = {
             "host": configuration.host,
@@ -272,44 +280,52 @@ def _endpoint(given: _Given, timeout: float) -> Endpoint:
 def _make(
     given: _Given, source: str, found: Mapping[str, Any], renew: Callable[[], Headers]
 ) -> Endpoint:
-    """The endpoint: what is given, and where that says nothing what was found."""
+    """The endpoint: what was given, and for the rest what was found in a kubeconfig."""
     merged = {**{name: value for name, value in found.items() if value is not None}, **given.values}
-    fixed: list[tuple[str, str]] = []
-    credentials = ""
-    if given.has("api_key"):
-        fixed.append(("Authorization", f"Bearer {given['api_key']}"))
-        credentials = f"the token of {given.sources['api_key']}"
-    elif given.has("username", "password"):
-        fixed.append(
-            (
-                "Authorization",
-                "Basic " + b64encode(f"{given['username']}:{given['password']}".encode()).decode(),
-            )
-        )
-        credentials = f"the password of {given.sources['password']}"
-    elif given.has("client_cert"):
-        credentials = f"the certificate of {given.sources['client_cert']}"
-    impersonated = (
-        [("Impersonate-User", given["impersonate_user"])] if given.has("impersonate_user") else []
-    )
-    impersonated += [("Impersonate-Group", group) for group in given["impersonate_groups"] or []]
+    fixed, credentials = _credentials(given)
+    impersonated = _impersonation(given)
     url = merged["host"].rstrip("/")
-    proxy = merged.get("proxy") or ""
-    if proxy and _bypasses(urlsplit(url).hostname or "", merged.get("no_proxy") or ""):
-        proxy = ""
     return Endpoint(
         url=url,
         source=" and ".join(text for text in (credentials, source) if text),
         credentials=lambda: [*(fixed or renew()), *impersonated],
         tls=_tls(merged) if url.startswith("https:") else None,
         server_name=merged.get("server_name", ""),
-        proxy=proxy,
+        proxy=_proxy(url, merged),
         proxy_headers=_proxy_headers(merged.get("proxy_headers") or {}),
     )
 
 
+def _credentials(given: _Given) -> tuple[Headers, str]:
+    """Headers that log in, and a description of what they hold; no header for a certificate."""
+    if given.has("api_key"):
+        token = [("Authorization", f"Bearer {given['api_key']}")]
+        return token, f"the token of {given.sources['api_key']}"
+    if given.has("username", "password"):
+        pair = b64encode(f"{given['username']}:{given['password']}".encode()).decode()
+        password = f"the password of {given.sources['password']}"
+        return [("Authorization", f"Basic {pair}")], password
+    if given.has("client_cert"):
+        return [], f"the certificate of {given.sources['client_cert']}"
+    return [], ""
+
+
+def _impersonation(given: _Given) -> Headers:
+    """Headers of kubectl's --as and --as-group (Kubernetes documentation, User impersonation)."""
+    user = [("Impersonate-User", given["impersonate_user"])]
+    groups = [("Impersonate-Group", group) for group in given["impersonate_groups"] or []]
+    return [*(user if given.has("impersonate_user") else []), *groups]
+
+
+def _proxy(url: str, merged: Mapping[str, Any]) -> str:
+    """The proxy for this URL; empty without one."""
+    proxy: str = merged.get("proxy") or ""
+    host = urlsplit(url).hostname or ""
+    return "" if proxy and _bypasses(host, merged.get("no_proxy") or "") else proxy
+
+
 def _configuration(given: _Given, folder: str, timeout: float) -> tuple[Any, str]:
-    """A Configuration of the library ``kubernetes``, loaded, and as a sentence from where."""
+    """A Configuration of the library ``kubernetes``, loaded, and a description of its source."""
     try:
         import kubernetes.client
         import kubernetes.config
@@ -325,44 +341,24 @@ def _configuration(given: _Given, folder: str, timeout: float) -> tuple[Any, str
         with contextlib.suppress(kubernetes.config.ConfigException):
             kubernetes.config.load_incluster_config(client_configuration=configuration)
             return configuration, "the service account of this pod"
-    kubeconfig = given["kubeconfig"]
-    if isinstance(kubeconfig, str) and not _is_path(kubeconfig):
-        # It is not quoted: it may be the text of a kubeconfig.
-        raise BadOption(
-            f"{given.sources['kubeconfig']} is not the path of a file. The text of a kubeconfig is "
-            "given as a dictionary: "
-            "kubeconfig: \"{{ lookup('file', PATH) | from_yaml }}\""
-        )
-    load: Callable[..., None] = kubernetes.config.load_kube_config
-    where = {"config_file": kubeconfig}
     default = kubernetes.config.KUBE_CONFIG_DEFAULT_LOCATION
-    if not kubeconfig and not any(
-        os.path.exists(os.path.expanduser(part)) for part in default.split(os.pathsep)
-    ):
-        raise StorageOpsError(
-            f"there is no {default or 'kubeconfig'}: set K8S_AUTH_KUBECONFIG, or K8S_AUTH_HOST "
-            "with K8S_AUTH_API_KEY",
-            code="api_login",
-        )
-    source = f"the kubeconfig {kubeconfig or default}"
-    if isinstance(kubeconfig, dict):
-        load, where, source = (
-            kubernetes.config.load_kube_config_from_dict,
-            {"config_dict": kubeconfig},
-            "the kubeconfig given as a dictionary",
-        )
-    if given.has("context"):
-        source = f"the context {given['context']} of {source}"
+    source = _kubeconfig_source(given, default)
+    if isinstance(given["kubeconfig"], dict):
+        load: Callable[..., None] = kubernetes.config.load_kube_config_from_dict
+        where = {"config_dict": given["kubeconfig"]}
+    else:
+        load, where = kubernetes.config.load_kube_config, {"config_file": given["kubeconfig"]}
+    options = {
+        **where,
+        "context": given["context"],
+        "client_configuration": configuration,
+        # A renewed token is never written back: the kubeconfig belongs to the user.
+        "persist_config": False,
+        "temp_file_path": folder,
+    }
     with _complaints() as complaints:
-        # persist_config: a renewed token is never written back; the kubeconfig belongs to the user.
-        options = {
-            "context": given["context"],
-            "client_configuration": configuration,
-            "persist_config": False,
-            "temp_file_path": folder,
-        }
         try:
-            _within(timeout, source, lambda: load(**where, **options))
+            _within(timeout, source, lambda: load(**options))
         except KubeError:
             raise
         except Exception as error:
@@ -374,11 +370,36 @@ def _configuration(given: _Given, folder: str, timeout: float) -> tuple[Any, str
     return configuration, source
 
 
+def _kubeconfig_source(given: _Given, default: str) -> str:
+    """A description of the kubeconfig; raises where it cannot be one, or where there is none."""
+    kubeconfig = given["kubeconfig"]
+    if isinstance(kubeconfig, str) and not _is_path(kubeconfig):
+        # Not quoted: it may be the text of a kubeconfig.
+        raise BadOption(
+            f"{given.sources['kubeconfig']} is not the path of a file. The text of a kubeconfig is "
+            "given as a dictionary: "
+            "kubeconfig: \"{{ lookup('file', PATH) | from_yaml }}\""
+        )
+    if not kubeconfig and not any(
+        os.path.exists(os.path.expanduser(part)) for part in default.split(os.pathsep)
+    ):
+        raise StorageOpsError(
+            f"there is no {default or 'kubeconfig'}: set K8S_AUTH_KUBECONFIG, or K8S_AUTH_HOST "
+            "with K8S_AUTH_API_KEY",
+            code="api_login",
+        )
+    if isinstance(kubeconfig, dict):
+        source = "the kubeconfig given as a dictionary"
+    else:
+        source = f"the kubeconfig {kubeconfig or default}"
+    return f"the context {given['context']} of {source}" if given.has("context") else source
+
+
 @contextlib.contextmanager
 def _complaints() -> Iterator[list[str]]:
-    """What is logged as an error meanwhile: the library only logs that a credential
-    plugin failed.
-    """
+    """What is logged as an error meanwhile."""
+    # The library only logs that a credential plugin failed (kubernetes.config.kube_config,
+    # _load_from_exec_plugin).
     said: list[str] = []
 
     class Handler(logging.Handler):
@@ -394,9 +415,8 @@ def _complaints() -> Iterator[list[str]]:
 
 
 def _within(seconds: float, source: str, function: Callable[[], T]) -> T:
-    """``function()``, which may run a credential plugin that never ends: it is left behind, as a
-    thread that does not hold up the exit.
-    """
+    """``function()``, which may run a credential plugin that never ends."""
+    # A thread cannot be killed; as a daemon it does not delay our exit.
     results: list[T] = []
     errors: list[Exception] = []
 
@@ -414,16 +434,16 @@ def _within(seconds: float, source: str, function: Callable[[], T]) -> T:
     if not results:
         raise KubeError(
             f"{source} gave no credentials within {seconds:g} s: does its credential plugin wait "
-            "for somebody to log in?",
+            "for a login?",
             code="api_login",
         )
     return results[0]
 
 
 def _tls(merged: Mapping[str, Any]) -> ssl.SSLContext:
-    """As strict as the API server's other clients are, which is a little less than Python 3.13
-    would be on its own.
-    """
+    """A TLS context as strict as those of the API server's other clients."""
+    # ssl.create_default_context() of Python 3.13 sets VERIFY_X509_STRICT, and refuses certificates
+    # of clusters that kubectl accepts.
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if not merged.get("validate_certs", True):
         context.check_hostname = False
@@ -446,7 +466,8 @@ def _tls(merged: Mapping[str, Any]) -> ssl.SSLContext:
 
 
 def _bypasses(host: str, no_proxy: str) -> bool:
-    """Whether ``no_proxy`` excepts this host: by name, domain, address or network."""
+    """``no_proxy`` excepts this host, by name, domain, address or network."""
+    # As Go does, and so kubectl (golang.org/x/net/http/httpproxy, Config.NoProxy).
     for entry in filter(None, (entry.strip().lower() for entry in no_proxy.split(","))):
         with contextlib.suppress(ValueError):
             if ip_address(host) in ip_network(entry, strict=False):

@@ -22,10 +22,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
 
 
 def create_own(cluster: Cluster, folder: str, body: Object, dry_run: bool = False) -> None:
-    """Create one. Raises StorageOpsError where its namespace does not exist.
-
-    That is all that a 404 to a creation says, and trying again would not help.
-    """
+    """Create one. Raises StorageOpsError where its namespace does not exist."""
+    # Nothing else answers a creation with 404, and trying again would not help.
     try:
         cluster.create(folder, body, dry_run=dry_run)
     except NotFound as error:

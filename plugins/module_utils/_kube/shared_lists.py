@@ -4,9 +4,7 @@
 
 # This module util is private to the collection, and may change at any time.
 
-"""One reading of the long lists of a cluster for several audits that look at them one after the
-other.
-"""
+"""The long lists of a cluster, read once for several audits that run one after the other."""
 
 from __future__ import annotations
 
@@ -26,24 +24,22 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client 
 )
 
 VOLUME_ATTACHMENTS = path("storage.k8s.io/v1", "volumeattachments")
-# What two audits read as a whole, and what does not have to be the newest for either: suspects are
-# looked at again, one by one.
+# The lists that two audits read as a whole. Neither needs the newest state: suspects are read
+# again, one by one.
 _SHARED = {VOLUME_ATTACHMENTS, path("v1", "persistentvolumes"), path("v1", "nodes")}
 
 T = TypeVar("T")
 
 
 class SharedLists(Cluster):
-    """A cluster that reads each list once, for audits: it only reads.
-
-    An API server that never answered is asked no more: each audit would wait for it again.
-    """
+    """A cluster that reads each list once, for audits: it only reads."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.deadline = cluster.deadline
         self._cluster = cluster
         self._kept: dict[str, Listing[Object] | KubeError] = {}
         self._reached = False
+        # An API server that never answered is not asked again: each audit would wait for it again.
         self._away: KubeError | None = None
 
     def now(self) -> datetime:
@@ -68,9 +64,7 @@ class SharedLists(Cluster):
         labels: str = "",
         limit: int = 500,
     ) -> Listing[T]:
-        """What ``pick`` makes of every item; of a list that audits share, as it was when the first
-        of them asked.
-        """
+        """What ``pick`` makes of every item; a shared list has the state of its first reading."""
         if path not in _SHARED or not cached or fields or labels:
             return self._asked(
                 lambda: self._cluster.read(
@@ -82,16 +76,22 @@ class SharedLists(Cluster):
                     limit=limit,
                 )
             )
+        kept = self._keep(path)
+        picked = (pick(item) for item in kept.items)
+        return Listing([found for found in picked if found is not None], kept.version)
+
+    def _keep(self, path: str) -> Listing[Object]:
+        """A shared list, read by the first who asks."""
         if path not in self._kept:
             try:
                 self._kept[path] = self._asked(lambda: self._cluster.read(path, _slim, cached=True))
             except KubeError as error:
+                # All audits that need the list get the same error.
                 self._kept[path] = error
         kept = self._kept[path]
         if isinstance(kept, KubeError):
             raise kept
-        picked = (pick(item) for item in kept.items)
-        return Listing([found for found in picked if found is not None], kept.version)
+        return kept
 
     def newest(self, path: str) -> str:
         """The version that etcd has now."""
@@ -99,9 +99,9 @@ class SharedLists(Cluster):
 
     @contextlib.contextmanager
     def watch(self, path: str, version: str) -> Iterator[Iterator[Change]]:
-        """What has happened to the objects there since that version, and happens meanwhile."""
-        with self._cluster.watch(path, version) as told:
-            yield told
+        """The changes to the objects there since that version, see Cluster.watch."""
+        with self._cluster.watch(path, version) as changes:
+            yield changes
 
     def _asked(self, ask: Callable[[], T]) -> T:
         if self._away:
@@ -117,7 +117,9 @@ class SharedLists(Cluster):
 
 
 def _slim(item: Object) -> Object:
-    """An object without what no audit looks at, which is most of a node's."""
+    """An object without what no audit reads."""
+    # managedFields and a node's list of images (up to 50, --node-status-max-images of the kubelet)
+    # are most of the object.
     meta: dict[str, Any] = {
         key: value for key, value in item["metadata"].items() if key != "managedFields"
     }

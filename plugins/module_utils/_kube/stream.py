@@ -20,10 +20,10 @@ from typing import Any, Callable, TypeVar
 
 T = TypeVar("T")
 
-# Characters that are waited for at least. An API server sends a list in pieces of the size of an
-# object or less, and trying to read what is not whole yet costs as much as reading it.
+# Characters to wait for at least. An API server sends a list in pieces of the size of an object or
+# less, and a try to parse what is incomplete costs as much as parsing it.
 _BATCH = 1 << 16
-# What a watch tells: k8s.io/apimachinery/pkg/watch/watch.go.
+# The types of events of a watch (k8s.io/apimachinery/pkg/watch/watch.go).
 _KINDS = {"ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"}
 
 _decode = json.JSONDecoder().raw_decode
@@ -31,7 +31,7 @@ _skip_space = re.compile(r"[ \t\n\r]*").match
 
 
 class BrokenList(ValueError):
-    """The text is not one whole list: it ended early, goes on after its end, or is no JSON."""
+    """The text is not one whole list: it ended early, goes on after its end, or is not JSON."""
 
 
 def read_list(
@@ -40,9 +40,10 @@ def read_list(
     """What ``pick`` returns for every item, leaving out None, and the other fields of the list
     (``kind``, ``metadata``).
 
-    Raises BrokenList; whatever was picked by then is lost, so no part is taken for the whole. A
-    list without items has an empty array of them: where even that is missing, it is no list.
+    Raises BrokenList; what was picked by then is dropped, so that a part is never taken for the
+    whole.
     """
+    # An empty list has "items": []; without that field it is another object, or a part of a list.
     text = _Text(chunks)
     picked: list[T] = []
     fields: dict[str, Any] = {}
@@ -74,9 +75,9 @@ def read_list(
 
 
 def read_changes(chunks: Iterable[bytes]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Type and object of each change that a watch tells, as soon as its line is there.
+    """Type and object of each change of a watch, as soon as its line is there.
 
-    Every object has a version, but for an ERROR, which is a Status. Raises BrokenList.
+    Every object has a version, except in an ERROR, which has a Status. Raises BrokenList.
     """
     rest = b""
     for chunk in chunks:
@@ -94,9 +95,9 @@ def _change(line: bytes) -> tuple[str, dict[str, Any]]:
         if kind != "ERROR":
             int(item["metadata"]["resourceVersion"])
     except (ValueError, TypeError, KeyError) as error:
-        raise BrokenList(f"it is no change: {error!r}") from None
+        raise BrokenList(f"it is not a change: {error!r}") from None
     if kind not in _KINDS or not isinstance(item, dict):
-        raise BrokenList(f"{kind!r} is no kind of change")
+        raise BrokenList(f"{kind!r} is not a type of change")
     return kind, item
 
 
@@ -127,12 +128,12 @@ class _Text:
             try:
                 value, end = _decode(self._text, self._at)
             except json.JSONDecodeError as error:
-                # More text may complete it. Waiting for twice as much keeps the cost of a huge item
-                # linear.
+                # More text may complete it. Each try waits for twice as much, so that the cost of a
+                # huge item stays linear.
                 if not self._more(len(self._text) - self._at):
-                    raise BrokenList(f"it ended early or is no JSON: {error}") from None
+                    raise BrokenList(f"it ended early or is not JSON: {error}") from None
                 continue
-            # A number may go on in the next chunk, and in a list something always follows.
+            # A number may continue in the next chunk, and in a list something always follows it.
             if end < len(self._text) and (
                 isinstance(value, (dict, list, str)) or self._text[end] in " \t\n\r,]}"
             ):
@@ -173,7 +174,7 @@ class _Text:
                 return ""
 
     def _more(self, characters: int) -> bool:
-        """Wait for that many more characters, and some for what follows; whether any came."""
+        """Wait for that many more characters, or the end; whether any came."""
         parts = [self._text[self._at :]]
         missing = max(_BATCH, characters)
         while missing > 0 and not self._ended:
@@ -182,7 +183,7 @@ class _Text:
             try:
                 part = self._utf8.decode(chunk or b"", final=self._ended)
             except UnicodeDecodeError as error:
-                raise BrokenList(f"it is no UTF-8: {error}") from None
+                raise BrokenList(f"it is not UTF-8: {error}") from None
             parts.append(part)
             missing -= len(part)
         self._text, self._at = "".join(parts), 0

@@ -1,6 +1,6 @@
 # Copyright (c) 2026 The storage_ops.runbooks contributors
-# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or
-# https://www.gnu.org/licenses/gpl-3.0.txt) SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
 
 # This module util is private to the collection, and may change at any time.
 """What a finding of triage shows of the objects and messages it was made from.
@@ -61,12 +61,15 @@ def evidence_of(seen: Seen, state: State) -> dict[str, Any]:
         ],
         "node": f"{pod.node} {node_state(node)}" if pod.node else "",
     }
+    # A phase is always there; without it a reader could not tell a waiting from an ending pod.
     shown = {name: part for name, part in parts.items() if part or name == "phase"}
     return {**shown, **_node_lists(pod, node, state)}
 
 
 def _node_lists(pod: Pod, node: Node | None, state: State) -> dict[str, list[str]]:
     """Which of the pod's volumes the node's status lists; empty lists say that it lists none."""
+    # volumesAttached is written by the controller manager, volumesInUse by the kubelet; which of
+    # them lacks a volume shows whose turn it is.
     names = [
         unique_name(*volume.disk)
         for volume in state.bound(pod)
@@ -109,6 +112,7 @@ def _attachment_state(attachment: Attachment, now: datetime) -> str:
         f"{attachment.name} on {attachment.node}: "
         f"{'attached' if attachment.attached else 'not attached'}"
     ]
+    # Only the keys: drivers put credentials and addresses of arrays into the values.
     if attachment.metadata:
         words.append(f"metadata {', '.join(attachment.metadata)}")
     if attachment.deleted:

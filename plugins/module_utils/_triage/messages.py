@@ -1,6 +1,6 @@
 # Copyright (c) 2026 The storage_ops.runbooks contributors
-# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or
-# https://www.gnu.org/licenses/gpl-3.0.txt) SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
 
 # This module util is private to the collection, and may change at any time.
 """Causes that events and waiting states name, by the catalogue.
@@ -51,6 +51,7 @@ _CSI = "kubernetes.io/csi/"
 def current(seen: Seen, state: State) -> list[Message]:
     """What still holds of the messages about a pod and its unbound claims, newest first."""
     said = _said_of(seen, state)
+    # What containers and the scheduler give as reasons holds now, and has no time.
     newest: dict[str, datetime] = {}
     for message in said:
         last = message.last or state.now
@@ -150,6 +151,7 @@ def _rank(message: Message, entry: Entry | None) -> tuple[int, int]:
     """Known causes, then unknown messages about a volume, then what is not storage, then "it timed
     out", then all else that is unknown.
     """
+    # Among known causes the order of the catalogue decides.
     if entry is None:
         return (1 if message.reason in VOLUME_REASONS else 4), 0
     return (3 if entry.vague else 0 if entry.storage else 2), catalogue.ENTRIES.index(entry)
@@ -174,6 +176,8 @@ def _facts(entry: Entry, message: Message, seen: Seen, state: State) -> dict[str
     """
     node = state.seen.nodes.get(seen.pod.node)
     volumes = state.bound(seen.pod)
+    # The kubelet quotes the volume's name: MountVolume.SetUp failed for volume "pvc-..."
+    # (GenerateMsg of pkg/volume/util/operationexecutor/operation_executor.go).
     named = [volume for volume in volumes if f'"{volume.name}"' in message.text] or volumes
     if entry.metadata:
         return _incomplete_attachment(entry.metadata, named, seen.pod.node, state)

@@ -1,6 +1,6 @@
 # Copyright (c) 2026 The storage_ops.runbooks contributors
-# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or
-# https://www.gnu.org/licenses/gpl-3.0.txt) SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
 
 # This module util is private to the collection, and may change at any time.
 """Pods that are stuck: which control it is, and the one command that repairs it (R15).
@@ -58,8 +58,10 @@ def plan(state: State, options: Options, go_on: Callable[[], None] = lambda: Non
 def _cause(seen: Seen, state: State, options: Options) -> Cause | None:
     """Why a pod is stuck; None when it is not, after all."""
     messages = current(seen, state)
+    # For a pod that is being deleted, what kept it from starting does not matter any more.
     if seen.pod.deleted:
         return ending(seen, state) or told(messages, seen, state) or silent(seen, state)
+    # The states that a silent kubelet has reported are old, and so are its events.
     lost = unreported_node(seen, state)
     if lost:
         return lost
@@ -105,6 +107,7 @@ def _reason(cause: Cause, facts: Mapping[str, str]) -> str:
     """The one command that repairs it, or where to look."""
     command = controls.command(cause.control, facts)
     look = _fill(cause.look, facts)
+    # Without all facts there is no command: a reader would run it with a placeholder.
     if command:
         return f"{command} (with --check first); {look}"
     if cause.severity == "info":

@@ -1,6 +1,6 @@
 # Copyright (c) 2026 The storage_ops.runbooks contributors
-# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or
-# https://www.gnu.org/licenses/gpl-3.0.txt) SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
 
 # This module util is private to the collection, and may change at any time.
 
@@ -87,6 +87,7 @@ class Triage:
         """Read attachments before pods: otherwise an attachment made in between would look like one
         that no pod needs.
         """
+        # The watch cache is new enough: what looks stuck has been so for stuck_seconds.
         attachments = self._cluster.list(
             path(_STORAGE, "volumeattachments"), pick_attachment, cached=True
         )
@@ -124,6 +125,8 @@ class Triage:
         return plan(state, self._options, self._require_time)
 
     def _require_time(self) -> None:
+        # The messages of thousands of pods take a while to match; requests are not all that takes
+        # time.
         if not self._cluster.deadline.remaining():
             raise StorageOpsError(
                 "the deadline passed while stuck pods were judged: raise deadline, or ask for "
@@ -157,6 +160,8 @@ class Triage:
 
     def _pods(self) -> list[Seen]:
         """The pods of the scope; a pod that the user named is looked for as etcd has it now."""
+        # The API server has an index for that field (NodeNameIndexFunc of
+        # pkg/registry/core/pod/strategy.go).
         fields = f"spec.nodeName={self._options.node}" if self._options.node else ""
         pods = path("v1", "pods", namespace=self._options.namespace)
         return self._cluster.list(pods, pick_seen, fields=fields, cached=not self._options.pod)
@@ -231,6 +236,7 @@ class Triage:
 
     def _neighbours(self, suspects: list[Pod], pods: list[Seen]) -> list[Pod]:
         """All pods that could use a claim of the suspects: claims do not leave their namespace."""
+        # With a node as scope, only its pods were read; another pod may still use the same claim.
         if not self._options.node:
             return [seen.pod for seen in pods]
         namespaces = {pod.namespace for pod in suspects if pod.claims}
@@ -405,6 +411,8 @@ def _running(seen: Seen, messages: Sequence[Message]) -> str:
     mounts = f". {_audit_of(pod.node)}" if pod.node and has_volumes(pod) else ""
     if pod.ready:
         return f"is Running and Ready{mounts}"
+    # Containers that were started before may keep a mount that died since: only they, or the node,
+    # see that.
     words = [
         "is Running but not Ready, and nothing says that a volume is the cause",
         *seen.containers,

@@ -1,6 +1,6 @@
 # Copyright (c) 2026 The storage_ops.runbooks contributors
-# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or
-# https://www.gnu.org/licenses/gpl-3.0.txt) SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
 
 # This module util is private to the collection, and may change at any time.
 
@@ -58,6 +58,7 @@ class Options:
     namespace: str = ""
     pod: str = ""
     node: str = ""
+    # Pulling an image and attaching a volume take longer than a minute now and then.
     stuck_seconds: float = 120.0
     required_metadata: dict[str, tuple[str, ...]] = field(
         default_factory=lambda: dict(observation.REQUIRED_METADATA)
@@ -170,6 +171,7 @@ class Cause:
 def pick_seen(item: dict[str, Any]) -> Seen:
     """The record of a pod, from its object in the API."""
     pod = pick_pod(item)
+    # Ephemeral containers are for debugging, and do not hold up the pod.
     meta, status = item["metadata"], item.get("status") or {}
     conditions = {condition["type"]: condition for condition in status.get("conditions") or []}
     main = status.get("containerStatuses") or []
@@ -267,6 +269,7 @@ def suspect(seen: Seen, now: datetime, stuck_seconds: float) -> bool:
     pod = seen.pod
     if pod.deleted:
         return age(now, pod.deleted) > TERMINATING_SECONDS
+    # An ended pod waits for its garbage collector, not for a volume.
     if pod.phase in ("Succeeded", "Failed") or (pod.phase == "Running" and pod.ready):
         return False
     return age(now, seen.since) >= stuck_seconds

@@ -9,7 +9,11 @@ from __future__ import annotations
 from datetime import datetime, timezone
 from typing import Any
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance import model
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance import (
+    assembly,
+    model,
+    reading,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance.selection import (
     make_exceptions,
 )
@@ -62,13 +66,13 @@ def build(
     **scope: Any,
 ) -> dict[str, Any]:
     """The report on nodes' results, a cluster's and Ceph's."""
-    rows = [model.read_result(name, "node", one) for name, one in nodes.items()]
+    rows = [reading.read_result(name, "node", one) for name, one in nodes.items()]
     rows += [
-        model.read_result("cluster", "cluster", cluster),
-        model.read_result("ceph", "ceph", ceph),
+        reading.read_result("cluster", "cluster", cluster),
+        reading.read_result("ceph", "ceph", ceph),
     ]
     occasion = model.Occasion("Title", "fleet", NOW, NOW, "0.1.0")
-    return model.build(
+    return assembly.build(
         [row for row in rows if row],
         model.Scope(**scope),
         make_exceptions(exceptions or [], NOW.date()),

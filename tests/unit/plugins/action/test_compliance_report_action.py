@@ -294,7 +294,7 @@ def test_parts_keep_their_exceptions_and_hosts_of_no_part_are_told(tmp_path: Pat
     [
         ({"select": "[?severity=='critical'"}, "select is not JMESPath"),
         ({"exceptions": [{"select": "[]", "owner": "me"}]}, "exception 1 lacks expires, reason"),
-        ({"exceptions": "["}, "exceptions are no YAML"),
+        ({"exceptions": "["}, "exceptions are not YAML"),
         ({"exceptions": "words"}, "must be a list"),
         ({"slice": "6/5"}, "slice must be number/count"),
         ({"slice": "one"}, "slice must be number/count"),

@@ -1300,7 +1300,7 @@ def test_an_attachment_that_is_older_than_its_node(created: datetime | None, ref
     node = make_node(created=created)
     finding = only(state(observe(make_attachment(), RELEASED, node)))
     assert finding.verdict == ("refuse" if refused else "repair")
-    assert ("n1 was made again after the attachment" in finding.reason) is refused
+    assert ("n1 was created again after the attachment" in finding.reason) is refused
     lost = state(observe(make_attachment(), make_volume(), make_pod(), node))
     finding = only(lost, controls=frozenset({"STOR-13"}))
     assert (finding.verdict, finding.workload is None) == (

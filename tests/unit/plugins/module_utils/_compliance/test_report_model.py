@@ -17,10 +17,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance import (
+    assembly,
     history,
     html,
     model,
+    overview,
     prometheus,
+    reading,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.controls import (
     CONTROLS,
@@ -91,9 +94,10 @@ def test_what_cannot_be_read_is_not_assessed(returned: Any, reason: str) -> None
         NODE_CONTROLS
     )
     assert report["summary"]["controls"]["STOR-01"]["pass"] == 0
-    assert model.failing(report)
+    assert overview.failing(report)
     assert (
-        model.sentence(report) == "nothing was assessed; 1 not assessed, the cluster not assessed"
+        overview.sentence(report)
+        == "nothing was assessed; 1 not assessed, the cluster not assessed"
     )
     assert not history.trend([], report), "and it was no perfect night"
 
@@ -106,13 +110,13 @@ def test_a_node_tells_nothing_of_another() -> None:
         **finding("STOR-16", "critical"),
         "object": {"kind": "Node", "name": "victim", "node": "victim"},
     }
-    row = model.read_result("liar", "node", {"findings": [lost]})
+    row = reading.read_result("liar", "node", {"findings": [lost]})
     assert (
         row
         and row.findings == []
         and row.reason.startswith("what it returned is not what an audit returns")
     )
-    row = model.read_result("cluster", "cluster", {"findings": [lost]})
+    row = reading.read_result("cluster", "cluster", {"findings": [lost]})
     assert row and len(row.findings) == 1
 
 
@@ -209,8 +213,8 @@ def test_a_cluster_that_nobody_has_is_known_by_its_code() -> None:
     report = build({"n1": result()})
     row = host(report, "cluster")
     assert row["code"] == "no_cluster"
-    assert model.unwanted({**row, "reason": "said in another way"}, report)
-    assert not model.unwanted({**row, "code": "api_unreachable"}, report)
+    assert overview.unwanted({**row, "reason": "said in another way"}, report)
+    assert not overview.unwanted({**row, "code": "api_unreachable"}, report)
 
 
 @pytest.mark.parametrize("code", ["no_cluster", "audit_missing", "host_unreachable"])
@@ -234,9 +238,9 @@ def test_what_was_asked_does_not_say_that_it_was_not(kind: str, code: str) -> No
         if not row["controls"]:
             continue  # nothing of Ceph is a control that could be missing
         assert (row["status"], row["code"]) == ("not_assessed", "unexpected_error")
-        assert not model.unwanted(row, report) and model.failing(report)
+        assert not overview.unwanted(row, report) and overview.failing(report)
         assert 'hosts{cluster="fleet",status="not_assessed"} 0' not in prometheus.render(report)
-        rows = model.join([part(nodes, 1, **others), part({"n3": result()}, 2)], [], [])
+        rows = reading.join([part(nodes, 1, **others), part({"n3": result()}, 2)], [], [])
         assert name in {row.name for row in rows}
 
 
@@ -244,29 +248,29 @@ def test_only_a_cluster_is_one_that_nobody_has() -> None:
     """Also by a report that was written before."""
     report = build({"n1": result()})
     row = host(report, "cluster")
-    assert model.unwanted(row, report)
-    assert not model.unwanted({**row, "kind": "node"}, report)
-    odd = model.Row("n1", "node", model.NO_CLUSTER)
-    assert odd in model.join([part({"n2": result()}, 1), part({"n3": result()}, 2)], [odd], [])
+    assert overview.unwanted(row, report)
+    assert not overview.unwanted({**row, "kind": "node"}, report)
+    odd = reading.Row("n1", "node", model.NO_CLUSTER)
+    assert odd in reading.join([part({"n2": result()}, 1), part({"n3": result()}, 2)], [odd], [])
 
 
 def test_without_a_cluster_its_controls_are_not_assessed_and_without_ceph_there_is_none() -> None:
     report = build({"n1": result()})
     assert host(report, "cluster")["reason"] == model.NO_CLUSTER and len(report["hosts"]) == 2
-    assert not model.failing(report), "nobody asked for the cluster"
+    assert not overview.failing(report), "nobody asked for the cluster"
     named = build({"n1": result()}, controls=("STOR-01", "STOR-11"))
-    assert model.failing(named), "its controls were named"
+    assert overview.failing(named), "its controls were named"
     assert 'status="not_assessed"} 1' in prometheus.render(
         named
     ) and 'hosts{cluster="fleet",status="not_assessed"} 0' in prometheus.render(report)
-    assert model.unassessed(named) == [
+    assert overview.unassessed(named) == [
         f"not assessed, or not all of it: cluster: {model.NO_CLUSTER}"
     ]
-    assert model.sentence(report) == "no open findings on 1 of 1 host; the cluster not assessed"
+    assert overview.sentence(report) == "no open findings on 1 of 1 host; the cluster not assessed"
     report = build(
         {"n1": result()}, cluster={"failed": True, "msg": "refused"}, ceph=result(blocklist=[])
     )
-    assert model.failing(report)
+    assert overview.failing(report)
     assert host(report, "ceph")["controls"] == {}, (
         "what is read of Ceph serves the cluster's controls"
     )
@@ -293,11 +297,11 @@ def test_scope() -> None:
         "not grave enough to be shown, but no pass"
     )
     assert host(report, "n1")["controls"]["STOR-10"] == "pass"
-    assert model.sentence(report).startswith(
+    assert overview.sentence(report).startswith(
         "1 open finding of severity major or worse (1 major) on 1 of 1 host"
     )
     report = build({"n1": returned}, severity="major", select="[?severity=='minor']")
-    assert not report["findings"] and model.sentence(report).startswith(
+    assert not report["findings"] and overview.sentence(report).startswith(
         "no open findings of severity major or worse of the selected on 1"
     )
     report = build({"n1": returned}, select="[?control=='STOR-03']")
@@ -457,11 +461,11 @@ def test_things_of_one_name_have_fingerprints_of_their_own() -> None:
     assert len({one["fingerprint"] for one in findings}) == 3
 
 
-def part(nodes: dict[str, Any], number: int = 0, **more: Any) -> model.Part:
+def part(nodes: dict[str, Any], number: int = 0, **more: Any) -> reading.Part:
     report = build(nodes, **more)
     if number:
         report["run"]["slice"] = {"number": number, "count": 3}
-    return model.read_report(json.loads(json.dumps(report)), f"slice{number}.json")
+    return reading.read_report(json.loads(json.dumps(report)), f"slice{number}.json")
 
 
 def test_parts_of_a_fleet_become_one_report() -> None:
@@ -473,9 +477,9 @@ def test_parts_of_a_fleet_become_one_report() -> None:
         part({"n1": ill}, 1, cluster=result(finding("STOR-11", kind="VolumeAttachment"))),
         part({"n2": None}, 3),
     )
-    rows = model.join([first, second], [], [])
+    rows = reading.join([first, second], [], [])
     occasion = model.Occasion("Title", "fleet", NOW, NOW, "0.1.0")
-    report = model.build(rows, first.scope, [], occasion)
+    report = assembly.build(rows, first.scope, [], occasion)
     alone = build({"n1": ill}, cluster=result(finding("STOR-11", kind="VolumeAttachment")))
     for name in ("n1", "cluster"):
         assert host(report, name) == host(alone, name)
@@ -483,7 +487,7 @@ def test_parts_of_a_fleet_become_one_report() -> None:
         one["fingerprint"] for one in alone["findings"]
     ]
     assert host(report, "slice 2 of 3")["status"] == "not_assessed"
-    rows = model.join([first, second], [], ["n1", "n2", "n3"])
+    rows = reading.join([first, second], [], ["n1", "n2", "n3"])
     assert {row.name: bool(row.reason) for row in rows} == {
         "n1": False,
         "cluster": False,
@@ -491,61 +495,61 @@ def test_parts_of_a_fleet_become_one_report() -> None:
         "n3": True,
     }
     selected = part({"n1": ill}, select="[?severity=='critical']")
-    again = model.build(model.join([selected], [], []), selected.scope, [], occasion)
+    again = assembly.build(reading.join([selected], [], []), selected.scope, [], occasion)
     assert host(again, "n1")["controls"]["STOR-01"] == "not_in_scope", (
         "what a part left out did not pass"
     )
-    read = model.Row("cluster", "cluster", reasons={"STOR-17": "no Ceph"})
-    assert model.join([second], [read], [])[1] is read
+    read = reading.Row("cluster", "cluster", reasons={"STOR-17": "no Ceph"})
+    assert reading.join([second], [read], [])[1] is read
 
 
 @pytest.mark.parametrize(
     ("parts", "said"),
     [
         ([part({"n1": None}, 1), part({"n2": None})], "divided differently"),
-        ([part({"n1": None}, 1), part({"n2": None}, 2, severity="major")], "did not ask the same"),
+        ([part({"n1": None}, 1), part({"n2": None}, 2, severity="major")], "had different scopes"),
     ],
 )
-def test_parts_that_do_not_fit(parts: list[model.Part], said: str) -> None:
+def test_parts_that_do_not_fit(parts: list[reading.Part], said: str) -> None:
     with pytest.raises(StorageOpsError, match=said):
-        model.join(parts, [], [])
+        reading.join(parts, [], [])
 
 
 def test_a_part_that_ran_again_counts_once_as_the_newer_has_it() -> None:
     older, newer = part({"n1": result(finding()), "n2": result()}, 1), part({"n1": result()}, 1)
     newer = dataclasses.replace(newer, started=NOW + timedelta(minutes=5))
     for parts in ([older, newer], [newer, older]):
-        rows = {row.name: row for row in model.join(parts, [], ["n1", "n2"])}
+        rows = {row.name: row for row in reading.join(parts, [], ["n1", "n2"])}
         assert not rows["n1"].findings and set(rows) == {"n1", "n2", "cluster"}
-        assert model.repeated(parts) == ["n1"]
+        assert reading.repeated(parts) == ["n1"]
 
 
 def test_hosts_of_the_names_of_the_others() -> None:
     """The host keeps its name, and what was found in the cluster stays the cluster's."""
     found = result(finding("STOR-11", kind="VolumeAttachment"))
     rows = [
-        model.read_result("cluster", "node", result()),
-        model.read_result("cluster (cluster)", "node", result()),
+        reading.read_result("cluster", "node", result()),
+        reading.read_result("cluster (cluster)", "node", result()),
     ]
     rows += [
-        model.read_result("cluster", "cluster", found),
-        model.read_result("ceph", "ceph", result()),
+        reading.read_result("cluster", "cluster", found),
+        reading.read_result("ceph", "ceph", result()),
     ]
-    named = model.name_apart([row for row in rows if row])
+    named = reading.name_apart([row for row in rows if row])
     assert [row.name for row in named] == [
         "cluster",
         "cluster (cluster)",
         "cluster (cluster) (cluster)",
         "ceph",
     ]
-    report = model.build(
+    report = assembly.build(
         named, model.Scope(), [], model.Occasion("Title", "fleet", NOW, NOW, "0.1.0")
     )
     assert (
         report["findings"][0]["host"] == "cluster (cluster) (cluster)"
         and host(report, "cluster")["controls"]["STOR-01"] == "pass"
     )
-    joined = model.join(
+    joined = reading.join(
         [part({"cluster": result()}, cluster=found), part({"n1": result()}, 1)],
         [],
         ["cluster", "n1"],
@@ -570,7 +574,7 @@ def test_hosts_of_the_names_of_the_others() -> None:
 )
 def test_files_that_are_no_reports(wrong: Any) -> None:
     with pytest.raises(StorageOpsError, match="x.json"):
-        model.read_report(wrong, "x.json")
+        reading.read_report(wrong, "x.json")
 
 
 def test_every_control_names_a_playbook_that_is_there() -> None:
@@ -581,7 +585,7 @@ def test_every_control_names_a_playbook_that_is_there() -> None:
 
 def test_the_numbers_name_nobody() -> None:
     report = build({"secret-host": result(finding(name="secret-thing")), "n2": None})
-    numbers = json.dumps(model.counts(report))
+    numbers = json.dumps(overview.counts(report))
     assert "secret" not in numbers and len(numbers) < 3_000
 
 

@@ -150,14 +150,14 @@ def test_exceptions() -> None:
     ("given_exceptions", "said"),
     [
         ({"select": "x"}, "must be a list"),
-        (["x"], "exception 1 is no dictionary"),
+        (["x"], "exception 1 is not a dictionary"),
         (
             [exception(), exception(owner="", reason=None)],
             "exception 2 lacks owner, reason: who accepts",
         ),
         ([{"select": "[?host=='n1']"}], "exception 1 lacks expires, owner, reason"),
         ([exception(expires="31.12.2026")], "exception 1: expires must be a day as YYYY-MM-DD"),
-        ([exception(until="x")], "exception 1 has keys that are not known: until"),
+        ([exception(until="x")], "exception 1 has unknown keys: until"),
         ([exception(select="[?")], "select of exception 1 is not JMESPath"),
         ([exception(expires="2027-11-24")], "exception 1: expires must be within 366 days"),
         ([exception(expires="9999-12-31")], "exception 1: expires must be within 366 days"),

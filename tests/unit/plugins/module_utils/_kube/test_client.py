@@ -752,7 +752,7 @@ class TestDeadlines:
         with pytest.raises(
             KubeError,
             match="cannot delete volumeattachments.storage.k8s.io csi-1: no connection to .*: the "
-            "deadline is over$",
+            "deadline has passed$",
         ):
             client.delete(ATTACHMENT, "u")
         assert server.requests == []

@@ -622,7 +622,7 @@ def test_a_replication_controller_makes_its_pods_again() -> None:
 def test_an_attachment_that_is_older_than_its_node_is_not_moved_off() -> None:
     world = standard()
     n1(world)["metadata"]["creationTimestamp"] = "2026-01-01T00:00:01Z"
-    assert "n1 was made again after the attachment" in refusal(world)
+    assert "n1 was created again after the attachment" in refusal(world)
 
 
 @pytest.mark.parametrize("gone", [True, False])
