@@ -67,6 +67,14 @@ options:
     type: list
     elements: str
     default: []
+  rare:
+    description:
+      - Of the module of O(role), the options that have no variable of their own. They are given in
+        the dictionary ROLE_options, and returned with the others.
+      - Any other name in that dictionary is refused.
+    type: list
+    elements: str
+    default: []
   unread:
     description: Of O(role), the options that are not returned, as those with credentials in them.
     type: list
@@ -95,6 +103,7 @@ EXAMPLES = r"""
   storage_ops.runbooks.check_scope:
     role: residual_paths
     own: [strict]
+    rare: [deadline]
   register: __residual_paths
 
 - name: Refuse variables for a job template that its jobs would not know
