@@ -203,7 +203,7 @@ EXAMPLES = r"""
           - worker01
       register: audit
 
-    - name: Find out who holds its images
+    - name: Read which clients hold its images
       storage_ops.runbooks.rbd_watcher_info:
         volumes: "{{ audit.lost[0].volumes | map(attribute='pv') | select }}"
         observations: 3
@@ -213,7 +213,7 @@ EXAMPLES = r"""
         ansible_python_interpreter: auto_silent
       register: reading
 
-    - name: Decide whom to fence, write it down, and cordon the node
+    - name: Decide which clients to fence, write the ledger, and cordon the node
       storage_ops.runbooks.node_fence:
         node: worker01
         run_id: "{{ run_id }}"
@@ -234,7 +234,7 @@ EXAMPLES = r"""
       vars:
         ansible_python_interpreter: auto_silent
 
-    - name: Look again
+    - name: Read the watchers again
       storage_ops.runbooks.rbd_watcher_info:
         volumes: "{{ audit.lost[0].volumes | map(attribute='pv') | select }}"
         gone: "{{ intended.fence.addresses }}"
@@ -245,7 +245,7 @@ EXAMPLES = r"""
         ansible_python_interpreter: auto_silent
       register: proof
 
-    - name: See the fence proven
+    - name: Prove the fence, and record it
       storage_ops.runbooks.node_fence:
         node: worker01
         run_id: "{{ run_id }}"

@@ -93,7 +93,7 @@ def test_triage(control_plane_1_20: Cluster, tmp_path: Path) -> None:
     }
     job = run(tmp_path, "triage", answers, **settings)
     assert (job.rc, job.status) == (0, "successful"), job.stdout
-    found = job.results("Look at the pods and their volumes")[0]["findings"]
+    found = job.results("Read the pods and their volumes")[0]["findings"]
     assert {finding["object"]["name"] for finding in found} == {
         f"web-{number}" for number in range(30)
     }
@@ -115,7 +115,7 @@ def test_triage(control_plane_1_20: Cluster, tmp_path: Path) -> None:
     assert (answer.rc, answer.status) == (0, "successful"), answer.stdout
     assert [
         finding["object"]["name"]
-        for finding in answer.results("Look at the pods and their volumes")[0]["findings"]
+        for finding in answer.results("Read the pods and their volumes")[0]["findings"]
     ] == ["web-7"]
     assert answer.artifacts["respond_rehearsed"] == []
     (left,) = answer.artifacts["storage_outcome"]["left"]
