@@ -177,10 +177,7 @@ def test_no_target(tmp_path: Path) -> None:
     )
     assert (job.rc, job.status) == (2, "failed")
     assert "target is required and must not be empty" in job.stdout
-    assert (
-        not job.results(MODULE)
-        and len(job.results(CHECK, "runner_on_failed")) == 1
-    )
+    assert not job.results(MODULE) and len(job.results(CHECK, "runner_on_failed")) == 1
     # There is such a host, and it is asked, but it cannot be reached: the survey's words are
     # understood.
     twin = run(
