@@ -32,6 +32,8 @@ SPECS = "meta/argument_specs.yml"
 ALIKE = 0.85
 # The same for the first and the last word of a name that lacks words in between.
 ALIKE_WORDS = 0.8
+# The variable of a role, behind its prefix, that has the rare options of its module.
+RARE = "options"
 SPEC: dict[str, dict[str, Any]] = {
     "target": {"type": "raw"},
     "variables": {"type": "list", "elements": "str", "default": []},
@@ -41,6 +43,7 @@ SPEC: dict[str, dict[str, Any]] = {
     "role": {"type": "str"},
     "own": {"type": "list", "elements": "str", "default": []},
     "unread": {"type": "list", "elements": "str", "default": []},
+    "rare": {"type": "list", "elements": "str", "default": []},
 }
 BOUNDS = {
     "required_together": [("given", "playbooks")],
@@ -97,7 +100,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         given = {
             name: self._templar.template(variables[name]) for name in spec if name in variables
         }
-        return answered(params["role"], given, params["own"], params["unread"])
+        return answered(params["role"], given, params["own"], params["unread"], params["rare"])
 
     def _hosts(self, target: Any, variables: Mapping[str, Any]) -> tuple[list[str], list[str]]:
         """The hosts of the target that are in the run, and those that ``--limit`` leaves out."""
@@ -232,17 +235,41 @@ def options_of(role: str) -> dict[str, dict[str, Any]]:
 
 
 def answered(
-    role: str, given: Mapping[str, Any], own: Collection[str], unread: Collection[str]
+    role: str,
+    given: Mapping[str, Any],
+    own: Collection[str],
+    unread: Collection[str],
+    rare: Collection[str] = (),
 ) -> dict[str, dict[str, Any]]:
-    """What was given for the options of a role: for its module, and for the role alone."""
+    """What was given for the options of a role: for its module, and for the role alone.
+
+    ``rare``: options of the module that have no variable, and are given in the dictionary RARE.
+    Raises StorageOpsError for a value that does not fit, and for another name in the dictionary.
+    """
     begin = len(role) + 1
     spec = {name: option for name, option in options_of(role).items() if name[begin:] not in unread}
     values = {name[begin:]: value for name, value in read(spec, given).items()}
     ours = {name: value for name, value in values.items() if name in own}
+    rarely = _rare(f"{role}_{RARE}", values.pop(RARE, {}), rare) if rare else {}
     return {
         "own": ours,
-        "options": {name: value for name, value in values.items() if name not in ours},
+        "options": {
+            **{name: value for name, value in values.items() if name not in ours},
+            **rarely,
+        },
     }
+
+
+def _rare(variable: str, given: Mapping[Any, Any], rare: Collection[str]) -> dict[str, Any]:
+    """The options in the dictionary. An empty one stands for the module's default."""
+    for name in map(str, given):
+        if name not in rare:
+            near = _said(difflib.get_close_matches(name, sorted(rare), 1))
+            raise BadOption(
+                f"Nothing was touched: {variable} has {name!r}{near}; it can have "
+                f"{', '.join(sorted(rare))}"
+            )
+    return {name: value for name, value in given.items() if value is not None and value != ""}
 
 
 def _handed_on(given: Iterable[str], playbooks: Iterable[str]) -> dict[str, Any]:

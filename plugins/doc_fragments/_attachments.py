@@ -14,23 +14,23 @@ class ModuleDocFragment:
     DOCUMENTATION = r"""
 options:
   names:
-    description: Look only at the VolumeAttachments of these names, and not at PersistentVolumes and
+    description: Check only the VolumeAttachments with these names, and no PersistentVolumes or
       pods.
     type: list
     elements: str
     default: []
   drivers:
-    description: Look only at volumes of these CSI drivers.
+    description: Check only volumes of these CSI drivers.
     type: list
     elements: str
     default: []
   nodes:
-    description: Look only at what concerns these nodes.
+    description: Check only objects of these nodes.
     type: list
     elements: str
     default: []
   namespaces:
-    description: Look only at volumes whose claims, and at pods that, are in these namespaces.
+    description: Check only pods in these namespaces, and volumes whose claims are in them.
     type: list
     elements: str
     default: []
@@ -40,33 +40,32 @@ options:
 options:
   min_age_seconds:
     description:
-      - Seconds that a VolumeAttachment must be old before it can be called left over.
-      - Also the seconds after which one that is being deleted is reported.
+      - Minimum age in seconds of a VolumeAttachment before it can count as left over.
+      - A VolumeAttachment that is being deleted for longer than this is reported.
     type: float
     default: 300
   observations:
     description:
-      - How often something suspicious is looked at before it is judged. Everything else is read
-        once.
+      - How often a suspicious object is read before it is judged. Everything else is read once.
       - A single observation proves nothing, so with V(1) every repair is refused.
     type: int
     default: 2
   observation_seconds:
-    description: Seconds from the first observation to the last. Nothing is waited for when nothing
-      is suspicious.
+    description: Seconds from the first observation to the last. There is no wait if nothing is
+      suspicious.
     type: float
     default: 30
   pending_seconds:
-    description: Seconds that a pod must have had its node and waited for its volume before that is
-      reported (STOR-15).
+    description: Seconds that a scheduled pod must have waited for its volume before it is reported
+      (STOR-15).
     type: float
     default: 120
   required_metadata:
     description:
       - Keys that C(status.attachmentMetadata) of a VolumeAttachment must have, as a dictionary of
         driver to a list of keys (STOR-14).
-      - V({"csi.huawei.com":["publishInfo"]}) is known. What is given for a driver replaces what is
-        known of it, and an empty list switches the control off for it.
+      - V({"csi.huawei.com":["publishInfo"]}) is known. An entry for a driver replaces what is known
+        about it; an empty list disables the control for it.
     type: dict
     default: {}
 """

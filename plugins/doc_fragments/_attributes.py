@@ -9,7 +9,7 @@ from __future__ import annotations
 
 
 class ModuleDocFragment:
-    """What modules of this collection can do, in the words of ansible-doc."""
+    """What modules of this collection can do."""
 
     DOCUMENTATION = r"""
 options: {}
@@ -65,7 +65,7 @@ options: {}
 attributes:
   action_group:
     description: Use C(group/storage_ops.runbooks.node) in C(module_defaults) to set defaults for
-      all modules that look at a node.
+      all modules that work on a node.
     support: full
     membership:
       - storage_ops.runbooks.node
@@ -76,7 +76,7 @@ options: {}
 attributes:
   action_group:
     description: Use C(group/storage_ops.runbooks.cluster) in C(module_defaults) to set defaults for
-      all modules that ask an API server.
+      all modules that use an API server.
     support: full
     membership:
       - storage_ops.runbooks.cluster

@@ -15,46 +15,44 @@ class ModuleDocFragment:
 options:
   conf:
     description:
-      - Path of the cluster's configuration on the host. If it is empty, it is
-        C(/etc/ceph/CLUSTER.conf).
-      - Not given, it is what E(CEPH_CONF) says there.
+      - Path of the cluster's configuration on the host. If empty, C(/etc/ceph/CLUSTER.conf).
+      - If not given, the value of E(CEPH_CONF) on the host is used.
     type: path
     default: ''
   keyring:
     description:
-      - Path of the keyring of O(user) on the host. If it is empty, it is where the configuration
-        says.
-      - Not given, it is what E(CEPH_KEYRING) says there.
+      - Path of the keyring of O(user) on the host. If empty, the path in the configuration is used.
+      - If not given, the value of E(CEPH_KEYRING) on the host is used.
     type: path
     default: ''
   user:
-    description: Name of the user, with or without C(client.). Not given, it is what E(CEPH_USER)
-      says on the host.
+    description: Name of the user, with or without C(client.). If not given, the value of
+      E(CEPH_USER) on the host is used.
     type: str
     default: admin
   cluster:
-    description: Name of the cluster, which is only part of the default paths.
+    description: Name of the Ceph cluster, which is only used in the default paths.
     type: str
     default: ceph
   connect_timeout:
     description:
-      - Seconds after which a cluster that cannot be reached is given up, 1 to 60. Ceph's tools
-        would wait for 300.
-      - A command that has reached the cluster is given 8 seconds more to answer.
+      - Seconds to wait for a cluster that cannot be reached, 1 to 60. Ceph's own tools wait for
+        300.
+      - A command that has reached the cluster may take 8 seconds more.
     type: float
     default: 5
   deadline:
-    description: Seconds after which the module asks nothing more, whatever hangs, besides what it
-      was told to wait. 10 to 3600.
+    description: Seconds after which the module ends even if something hangs, in addition to the
+      times that it is told to wait. 10 to 3600.
     type: float
     default: 60
 requirements:
-  - Ceph's command line tools (C(ceph), C(rbd), C(rados)) on the host. Python needs nothing but its
-    standard library.
+  - Ceph's command line tools (C(ceph), C(rbd), C(rados)) on the host. No Python packages are
+    needed.
 notes:
   - The task runs where Ceph's tools are, on an admin host of the cluster, or in the toolbox pod of
     Rook through the connection plugin C(kubernetes.core.kubectl).
-  - The environment variable E(CEPH_ARGS) is ignored, since it would overrule the options.
+  - The environment variable E(CEPH_ARGS) is ignored, since it would override the options.
 """
 
     ACTIONGROUP = r"""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 
 class ModuleDocFragment:
-    """Options that the modules which fence a node and give it back share."""
+    """Options of the modules that fence a node and release it."""
 
     DOCUMENTATION = r"""
 options:
@@ -19,31 +19,32 @@ options:
     required: true
   run_id:
     description:
-      - A word that no other run has. The modules of one run share it, so that they work under one
+      - A name that no other run has. All modules of a run get the same name, so that they share one
         Lease.
-      - The roles make one for each run.
+      - The roles generate one for each run.
     type: str
     required: true
   lease_seconds:
     description:
-      - Seconds for which the Lease holds after it was last renewed. It must be longer than any step
+      - Seconds for which the Lease is valid after its last renewal. It must be longer than any step
         of a run, since each step renews it, and longer than
         O(storage_ops.runbooks.ceph_blocklist#module:deadline).
-      - From 2 to 3600. Under 30 is for tests only, as a run that stalls for a moment would lose it.
+      - From 2 to 3600. Use less than 30 only for tests, since a run that stalls for a moment would
+        lose the Lease.
     type: float
     default: 180
   lease_timeout:
     description:
-      - Seconds to wait for another run that works at the same node. A run that was killed leaves
-        its Lease, so the default waits for that to run out.
+      - Seconds to wait for another run that works on the same node. A killed run leaves its Lease
+        behind, so the default is long enough for it to expire.
       - With V(0) the module fails at once. At most 86400.
     type: float
     default: 200
   fence:
     description:
-      - In check mode, the ledger that the step before would have written, as it returned it. It is
-        then taken instead of what the cluster has.
-      - Outside check mode it is ignored, since only the ledger in the cluster counts.
+      - In check mode, the ledger that the previous step returned. It is used instead of the ledger
+        in the cluster.
+      - Ignored outside check mode, since only the ledger in the cluster counts.
     type: dict
 """
 

@@ -15,16 +15,16 @@ class ModuleDocFragment:
 options:
   kubeconfig:
     description:
-      - Path of a kubeconfig, or several joined by V(:), or its content as a dictionary. Its content
-        as a text is refused.
+      - Path of a kubeconfig, or several joined by V(:), or its content as a dictionary. A
+        kubeconfig in a string is refused.
       - If it is not given, E(K8S_AUTH_KUBECONFIG) is used.
       - An C(exec) credential plugin in it is run, for at most O(request_timeout) seconds.
-      - A token that is renewed is never written back, so there is no option C(persist_config) as
-        kubernetes.core has it.
+      - A renewed token is never written back, so there is no option C(persist_config) as in
+        kubernetes.core.
     type: raw
   context:
     description:
-      - Context of the kubeconfig. Default is its current one.
+      - Context of the kubeconfig. The default is its current context.
       - If it is not given, E(K8S_AUTH_CONTEXT) is used.
     type: str
   host:
@@ -39,7 +39,7 @@ options:
     type: str
   username:
     description:
-      - User for basic authentication, which only a proxy before the API server still understands.
+      - User for basic authentication, which only a proxy in front of the API server still supports.
       - If it is not given, E(K8S_AUTH_USERNAME) is used.
     type: str
   password:
@@ -49,15 +49,15 @@ options:
     type: str
   validate_certs:
     description:
-      - Whether the certificate of the API server must be valid. Default is what the kubeconfig
-        says, or V(true).
+      - Whether the certificate of the API server must be valid. The default comes from the
+        kubeconfig, or is V(true).
       - If it is not given, E(K8S_AUTH_VERIFY_SSL) is used.
     type: bool
     aliases: [verify_ssl]
   ca_cert:
     description:
-      - File with the certificate authority of the API server, in PEM. Default is that of the
-        kubeconfig, or those the system trusts.
+      - File with the certificate authority of the API server, in PEM. The default comes from the
+        kubeconfig, or is the system's list.
       - If it is not given, E(K8S_AUTH_SSL_CA_CERT) is used.
     type: path
     aliases: [ssl_ca_cert]
@@ -120,26 +120,26 @@ notes:
   - The task runs where the API server can be reached, usually on the controller. There, set
     C(ansible_python_interpreter) to C({{ ansible_playbook_python }}), the Python that Ansible runs
     on and that has the library.
-  - Names, environment variables and precedence of the options are those of the collection
-    kubernetes.core, so AWX's own credential type for OpenShift and Kubernetes works. O(host) with
+  - Names, environment variables and precedence of the options are the same as in the collection
+    kubernetes.core, so AWX's credential type for OpenShift and Kubernetes works. O(host) with
     credentials is enough. Otherwise O(kubeconfig) or O(context) is used, or the service account of
-    the pod that the task runs in, or C(~/.kube/config), and the other options override what is
-    found there. O(kubeconfig) or O(context) together with E(K8S_AUTH_HOST) is refused, since they
-    may name two clusters.
+    the pod that the task runs in, or C(~/.kube/config), and the other options override its values.
+    O(kubeconfig) or O(context) together with E(K8S_AUTH_HOST) is refused, since they may name two
+    clusters.
 """
 
     BOUNDS = r"""
 options:
   request_timeout:
     description:
-      - Seconds without a byte from the API server after which a request is given up.
-      - Requests that do no harm when they are repeated are tried again for about 15 seconds. Once
-        the API server has answered, an outage of up to 120 seconds is waited out, or what
-        O(deadline) leaves of them.
+      - Seconds without data from the API server after which a request is aborted.
+      - Requests that can safely be repeated are tried again for about 15 seconds. Once the API
+        server has answered, the module waits up to 120 seconds through an outage, but not beyond
+        O(deadline).
     type: float
     default: 30
   deadline:
-    description: Seconds after which the module ends, whatever hangs.
+    description: Seconds after which the module ends even if something hangs.
     type: float
     default: 300
 """

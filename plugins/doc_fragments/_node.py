@@ -15,37 +15,36 @@ class ModuleDocFragment:
 options:
   maps:
     description:
-      - Look only at the multipath maps of these names, for example V(mpathb).
-      - Names are translated to WWIDs, also through C(/etc/multipath/bindings), so that disks which
-        a map left behind count too.
+      - Check only the multipath maps with these names, for example V(mpathb).
+      - Names are translated to WWIDs, also with C(/etc/multipath/bindings), so that disks of a
+        former map are included.
     type: list
     elements: str
     default: []
   wwids:
     description:
-      - Look only at maps and disks with these WWIDs, written as C(multipath -ll) writes them, for
-        example V(36001405f487100cf0e74447a08ee985c).
-      - WWIDs are compared whole, never by a part.
+      - Check only maps and disks with these WWIDs, in the form of C(multipath -ll), for example
+        V(36001405f487100cf0e74447a08ee985c).
+      - WWIDs must match completely.
     type: list
     elements: str
     default: []
   vendor:
-    description: Look only at maps and disks of this SCSI vendor, compared whole and without regard
-      to case.
+    description: Check only maps and disks of this SCSI vendor. The whole name is compared, without
+      regard to case.
     type: str
     default: ''
   product:
-    description: Look only at maps and disks of this SCSI product, compared whole and without regard
-      to case.
+    description: Check only maps and disks of this SCSI product. The whole name is compared, without
+      regard to case.
     type: str
     default: ''
   observations:
     description:
-      - How often something suspicious is looked at before it is judged. Everything else is asked
-        once.
+      - How often a suspicious device is probed before it is judged. All others are probed once.
       - A single observation proves nothing, so with V(1) every repair is refused.
-      - A map with a path that the kernel itself calls down is refused after the first one, since no
-        other can prove anything.
+      - A map with a path that the kernel reports as down is refused after the first observation,
+        since more observations prove nothing.
     type: int
     default: 3
   observation_seconds:
@@ -56,8 +55,8 @@ options:
     type: float
     default: 25
   probe_timeout:
-    description: Seconds that the kernel gives one SCSI command of an inquiry. All disks are asked
-      in parallel.
+    description: Timeout of the kernel for one SCSI command of an inquiry, in seconds. All disks are
+      asked in parallel.
     type: float
     default: 5
 """
@@ -65,13 +64,13 @@ options:
     BOUNDS = r"""
 options:
   command_timeout:
-    description: Seconds after which a command that does not answer is abandoned.
+    description: Seconds after which a command without an answer is abandoned.
     type: float
     default: 30
   deadline:
     description:
-      - Seconds after which the module ends, whatever hangs. At least 20.
-      - The last 10 seconds are kept for taking back a repair that was begun.
+      - Seconds after which the module ends even if something hangs. At least 20.
+      - The last 10 seconds are reserved for rolling back an unfinished repair.
     type: float
     default: 300
 """
@@ -80,9 +79,9 @@ options:
 options:
   kubelet_root:
     description:
-      - The kubelet's folder (its C(--root-dir)). Links above it are followed, links within it never
-        are.
-      - Only mounts in it are acted on.
+      - The kubelet's folder (its C(--root-dir)). Symbolic links above it are followed, links within
+        it never.
+      - Only mounts in this folder are changed.
     type: str
     default: /var/lib/kubelet
 """
@@ -100,19 +99,18 @@ options:
 options:
   peer_initiator_names:
     description:
-      - Initiator names of the other nodes, without this one, as a dictionary of node name to
-        initiator name, to find a name that two nodes share.
+      - Initiator names of all other nodes, as a dictionary of node name to initiator name, to find
+        names that two nodes share.
       - The playbook C(storage_ops.runbooks.load_iscsi_modules) fills it in from the hosts of its
         target.
     type: dict
     default: {}
   peer_boot_ids:
     description:
-      - What C(/proc/sys/kernel/random/boot_id) of these nodes has, as a dictionary of node name to
-        boot ID. An entry with the boot ID of this node is this node, and no duplicate, under
-        whatever name.
-      - Without it a peer of this node's own host name may be this node, or a clone that kept the
-        name. That is V(major), and refused.
+      - C(/proc/sys/kernel/random/boot_id) of these nodes, as a dictionary of node name to boot ID.
+        An entry with the boot ID of this node is this node under another name, and not a duplicate.
+      - Without it a peer with this node's host name may be this node, or a clone that kept the
+        name. This is V(major), and refused.
     type: dict
     default: {}
 """

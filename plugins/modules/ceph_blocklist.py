@@ -11,40 +11,41 @@ version_added: 0.1.0
 author:
   - The storage_ops.runbooks contributors (@storage-ops)
 description:
-  - Blocks clients of a Ceph cluster by whole address, by single client, or by range, and takes
-    exactly these entries back.
-  - The list is read from the OSD map, changed entry by entry, and read back. Entries that are not
-    named are never touched, but for what a killed run of this module has left, and the list is
-    never cleared.
-  - The kind of an entry counts. A whole address that is blocked does not make the entry of a single
-    client present, and its removal does not remove that of a client. What still blocks an entry
-    that was removed is said.
-  - Before anything is changed, and in check mode too, the monitor is asked whether the user has the
-    capability, by a command that it refuses only after it has looked at the capabilities. The OSD
+  - Blocks clients of a Ceph cluster by address, by single client or by range, and removes exactly
+    these entries again.
+  - Reads the list from the OSD map, changes it entry by entry, and reads it back. Entries that are
+    not named are never changed, except for those that a killed run of this module has left. The
+    list is never cleared.
+  - The kind of an entry counts. A blocked address does not make the entry of a single client
+    present, and removing it does not remove the entry of a client. If another entry still blocks
+    what was removed, the result says so.
+  - Before any change, and also in check mode, it checks whether the user has the capability. It
+    sends a command that the monitor rejects only after it has checked the capabilities, so the OSD
     map stays as it is.
-  - Ceph takes almost any text for an address, and misreads some. Here an entry means exactly what
-    Ceph will store, or it is refused. IPv6 is spelled in its short form, C(v1:), C(v2:) and C(any:)
-    are dropped, host bits of a range are dropped (Ceph would keep them), and a range is always sent
-    as such (Ceph would take V(10.0.0.0/24) for the client with nonce 24). Refused are names,
-    leading zeros, zones, IPv4 addresses inside of IPv6 ones, ports, nonces of more than 32 bits,
-    C(0.0.0.0), C(::), multicast addresses, and ranges wider than /16 (IPv6 /48).
+  - Ceph accepts almost any text as an address, and misreads some. This module refuses an entry
+    unless Ceph stores exactly what it means. IPv6 addresses are written in their short form,
+    C(v1:), C(v2:) and C(any:) are dropped, host bits of a range are dropped (Ceph would keep them),
+    and a range is always sent as such (Ceph would take V(10.0.0.0/24) for the client with nonce
+    24). Refused are names, leading zeros, zones, IPv4 addresses inside of IPv6 ones, ports, nonces
+    of more than 32 bits, C(0.0.0.0), C(::), multicast addresses, and ranges wider than /16 (IPv6
+    /48).
   - A range is known by its network, so one that is there with host bits is the same range.
-  - An entry is refused that would hit the host that the module runs on, as far as no network
-    translates its address.
-  - On releases of Ceph before 16 the list is called C(blacklist), and so it is addressed, by what
-    the OSD map says. That was tested with transcripts only.
+  - An entry that would hit the host that the module runs on is refused. This cannot be seen where
+    the network translates the address of the host.
+  - Before Ceph 16 the list is called C(blacklist). The module uses the name that the OSD map shows.
+    This is tested with transcripts only.
 options:
   entries:
     description:
-      - What is to be blocked or not. V(10.0.0.5) or V(fd00::5) is every client at an address,
-        V(10.0.0.5:0/123) or V([fd00::5]:0/123) is one client by its nonce, and V(10.0.0.0/24) or
-        V(fd00::/64) is a range.
+      - The entries. V(10.0.0.5) or V(fd00::5) is every client at an address, V(10.0.0.5:0/123) or
+        V([fd00::5]:0/123) is one client by its nonce, and V(10.0.0.0/24) or V(fd00::/64) is a
+        range.
       - May be empty only with O(state=absent).
     type: list
     elements: str
     required: true
   state:
-    description: Whether the entries are to be there.
+    description: Whether the entries must be in the blocklist.
     type: str
     choices:
       - present
@@ -60,47 +61,46 @@ options:
     default: 31536000
   renew_below:
     description:
-      - Share of O(expiry_seconds) that an entry must last from now on; one that is there for less
-        is renewed, whoever has made it. One that lasts longer is left as it is. At most 0.9.
-      - Ceph cannot prolong an entry. It takes the command, answers with the new end, and keeps the
-        old one. So the entry is removed and added, while another entry that hits just the same
-        stands in, an address as a range of one, or a range with a host bit.
-      - What stands in ends after 7 to 8 days, at 03:33:33 UTC. By that the next run with V(present)
-        knows it, should this one be killed, finishes the renewal, and removes it
-        (RV(blocklist[].stand_in)). V(absent) removes it only if it is named, as V(10.0.0.5/32).
-      - The entry of a single client has no such other, and its renewal is refused without
-        O(accept_gap). So is that of an address where there are no ranges, as before Ceph 16.
+      - Share of O(expiry_seconds) that an existing entry must still last. One with less time left
+        is renewed, whoever added it. One with more is left as it is. At most 0.9.
+      - Ceph cannot prolong an entry. It accepts the command, answers with the new end, and keeps
+        the old one. So the entry is removed and added again, while a stand-in blocks the same
+        clients. For an address it is a range of one, for a range the same range with a host bit.
+      - The stand-in ends after 7 to 8 days, at 03:33:33 UTC. If this run is killed, the next run
+        with V(present) recognizes the stand-in by that time (RV(blocklist[].stand_in)), finishes
+        the renewal, and removes it. V(absent) removes it only if it is named, as V(10.0.0.5/32).
+      - There is no stand-in for the entry of a single client, nor for an address before Ceph 16,
+        which has no ranges. Their renewal is refused without O(accept_gap).
     type: float
     default: 0.5
   protected_addresses:
-    description: Addresses and ranges that must not be blocked, not even in part, as those of the
-      nodes that are alive.
+    description: Addresses and ranges that must not be blocked, not even in part, for example the
+      addresses of nodes that are alive.
     type: list
     elements: str
     default: []
   accept_daemons:
     description:
-      - Accept that an entry hits the active C(ceph-mgr) or a C(ceph-mds), which are clients of the
-        OSDs and fail over when they are blocked. Monitors and OSDs are not hit by the blocklist.
-      - For a lost node that has one of Ceph's daemons. When its C(ceph-mgr) is dead, Ceph forgets
-        it after 30 seconds by itself.
-      - Without it such an entry is refused, and so is every new one if the user may not ask for the
-        daemons.
+      - Accept that an entry hits the active C(ceph-mgr) or a C(ceph-mds). They are clients of the
+        OSDs, and fail over when they are blocked. The blocklist does not affect monitors and OSDs.
+      - For a lost node that runs one of Ceph's daemons. Ceph forgets a dead C(ceph-mgr) after 30
+        seconds.
+      - Without it such an entry is refused. So is every new entry if the user may not read where
+        the daemons run.
     type: bool
     default: false
   accept_gap:
     description:
-      - Accept that a client is let in for a moment, while its entry is removed and added again,
-        where no other entry can stand in.
-      - Harmless where no other client has its volumes yet, as long as they are attached to the lost
-        node alone.
+      - Accept that a client is not blocked for a moment while its entry is removed and added again,
+        if no other entry can stand in for it.
+      - This does no harm as long as its volumes are attached to the lost node alone.
     type: bool
     default: false
   ends:
     description:
-      - The ends of O(entries) before a fence prolonged them, as a dictionary of entry and time.
-        With V(state=absent) such an entry is given back. It ends then, instead of being removed,
-        unless that is over. One that is not there is not added.
+      - When each of O(entries) ended before a fence prolonged it, as a dictionary of entry and
+        time. With V(state=absent) such an entry is not removed but gets its former end, unless that
+        has passed. A missing entry is not added.
     type: dict
     default: {}
 extends_documentation_fragment:
@@ -160,8 +160,8 @@ fsid:
   type: str
   sample: e85137c6-a788-4727-9328-d29102331453
 blocklist:
-  description: All entries, as they were last read. What Ceph itself cannot spell as an address is
-    left out.
+  description: All entries, as they were last read. Entries that Ceph itself cannot write as an
+    address are left out.
   returned: when the blocklist could be read
   type: list
   elements: dict
@@ -188,13 +188,13 @@ blocklist:
       returned: always
       sample: "2027-11-21T11:57:57Z"
     stand_in:
-      description: By its end it is what stood in for another entry while that was renewed. Such an
-        entry is left only by a killed run.
+      description: Whether it is a stand-in for an entry that was being renewed, as its end shows.
+        Only a killed run leaves one.
       type: bool
       returned: always
 entries:
-  description: What became of each of O(entries). In check mode, and where it was refused, they are
-    as they were.
+  description: The state of each of O(entries) after the run; in check mode, and if it was refused,
+    the state as it is.
   returned: when the blocklist could be read
   type: list
   elements: dict
@@ -210,7 +210,7 @@ entries:
       returned: always
       sample: address
     was_there:
-      description: It was there before, in exactly this kind.
+      description: Whether the entry was there before, in exactly this kind.
       type: bool
       returned: always
     until_before:
@@ -219,8 +219,7 @@ entries:
       returned: always
       sample: "2026-11-21T12:57:57Z"
     renewed:
-      description: It was there for too short a time, and has, or in check mode would have, a new
-        end.
+      description: Whether it was renewed because it ended too soon, or in check mode would be.
       type: bool
       returned: always
     until:

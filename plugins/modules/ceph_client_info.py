@@ -12,17 +12,17 @@ author:
   - The storage_ops.runbooks contributors (@storage-ops)
 description:
   - Lists the RBD images that a node has mapped, through the kernel (krbd) or C(rbd-nbd), and the
-    CephFS that it has mounted, in any mount namespace, through the kernel or C(ceph-fuse). Changes
-    nothing and judges nothing.
-  - It runs on the node itself, and asks no Ceph cluster. M(storage_ops.runbooks.node_release) wants
-    it where a fenced node was not rebooted, since a client that has lived through the fence writes
-    again without it. The kernel's RBD client does so without a watch on its image, so the cluster
-    no longer shows it.
+    CephFS that it has mounted, in any mount namespace, through the kernel or C(ceph-fuse). It only
+    lists them, and changes nothing.
+  - It runs on the node itself and does not contact Ceph. M(storage_ops.runbooks.node_release)
+    requires its result if a fenced node was not rebooted, because a client that survived the fence
+    writes again once the fence is gone. The kernel's RBD client does so without a watch on its
+    image, so the cluster no longer shows it.
   - It does not see other programs that use librbd or libcephfs themselves, for example QEMU,
     tcmu-runner or NFS-Ganesha.
 requirements:
-  - Root's rights (C(become)), in the first PID namespace of the node. In a container
-    RV(clients.problem) says that processes are hidden.
+  - Root (C(become)), in the first PID namespace of the node. In a container some processes are
+    hidden, and RV(clients.problem) says so.
   - C(debugfs), mounted at C(/sys/kernel/debug) as systemd does, for the addresses of CephFS clients
     and for those whose mount is gone.
 options: {}
@@ -59,7 +59,7 @@ code:
   type: str
   sample: evidence_unreadable
 clients:
-  description: What the node shows.
+  description: The clients of the node, and how complete the list is.
   returned: success
   type: dict
   contains:
@@ -70,12 +70,12 @@ clients:
       returned: always
       sample: 1f3b1c5e-7a02-4a5e-8a6d-0f3d0c1f2b3a
     problem:
-      description: Why there may be more clients than were found. Unless it is empty, it must not be
-        concluded that none is left.
+      description: Why there may be more clients than were found. Only if it is empty, an empty list
+        proves that no client is left.
       type: str
       returned: always
     clients:
-      description: The clients. What the node does not tell is empty.
+      description: The clients. Values that the node does not show are empty.
       type: list
       elements: dict
       returned: always
@@ -114,7 +114,7 @@ clients:
           returned: always
           sample: client.4124
         address:
-          description: The address that Ceph sees. C(rbd-nbd) and C(ceph-fuse) do not tell it.
+          description: The address that Ceph sees. C(rbd-nbd) and C(ceph-fuse) do not show it.
           type: str
           returned: always
           sample: 10.0.0.5
@@ -128,8 +128,7 @@ clients:
           type: str
           returned: always
         in_use:
-          description: Where it is mounted, what is built on it, and which process serves it, in
-            sentences.
+          description: Where it is mounted, what is built on it, and which process serves it.
           type: list
           elements: str
           returned: always

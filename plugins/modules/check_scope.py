@@ -7,32 +7,31 @@
 
 DOCUMENTATION = r"""
 module: check_scope
-short_description: End a run whose variables or hosts are not what was meant
+short_description: Fail if a variable or a part of the target does not exist
 version_added: 0.1.0
 author:
   - The storage_ops.runbooks contributors (@storage-ops)
 description:
-  - Every role of this collection begins with it, and so does every playbook.
-  - Fails if there is a variable that begins with the name of one of the collection's roles and
-    C(_), and none of these roles has it, and names the nearest that exists. Most often it is a
-    variable that narrows the run down, and without it the run would repair everything. It does not
-    matter where it comes from, as from an extra variable, a survey, the inventory, a play or a
-    task.
-  - Of extra variables, those fail, too, that are nearly one that exists, but do not begin with the
-    name of a role.
-  - With O(target) it fails if a part of it matches no host, also if that is a part to be left out,
-    as V(!worker01).
-  - With O(role) it fails if a value is none that the role's option can have, as V(flase) for a
-    switch, and returns the options.
-  - Runs on the controller, and connects to no host.
+  - Every role and every playbook of this collection begins with it.
+  - Fails if a variable begins with the name of one of the collection's roles and C(_), but no role
+    has this variable, and names the nearest one that exists. Such a variable often limits the scope
+    of a run, and without it the run would repair everything. The variable may come from the command
+    line, a survey, the inventory, a play or a task.
+  - Also fails for an extra variable that does not begin with the name of a role, but is very
+    similar to a variable that exists.
+  - With O(target), fails if a part of the target matches no host. This includes parts that exclude
+    hosts, such as V(!worker01).
+  - With O(role), fails if the value of an option is not valid, such as V(flase) for a boolean, and
+    returns the options.
+  - Runs on the controller and connects to no host.
 options:
   target:
     description:
       - Hosts as a pattern of the inventory; a list, or one string separated by commas, blanks,
         newlines or colons.
-      - With it, all variables of these hosts are looked at, as far as the play has them; for this
-        the task can run once for all of them.
-      - Not given, there is no target; empty, it fails.
+      - With it, the variables of all these hosts in the play are checked, so the task can run once
+        for all of them.
+      - An empty target fails. Leave the option out if there is no target.
     type: raw
   variables:
     description: More variables that exist.
@@ -40,16 +39,16 @@ options:
     elements: str
     default: []
   prefixes:
-    description: What else a variable must not begin with unless it exists, as V(triage_).
+    description: More prefixes, such as V(triage_), that a variable must not begin with unless it
+      exists.
     type: list
     elements: str
     default: []
   given:
     description:
-      - Instead of all else, names of variables that other runs are to get, such as those that a job
-        template holds for its jobs.
-      - Fails if one is neither a variable that O(playbooks) know nor one of Ansible's own, which
-        begin with V(ansible_).
+      - Check only these names of variables, which other runs will get, for example from a job
+        template.
+      - Fails if one is not a variable of O(playbooks) and does not begin with V(ansible_).
     type: list
     elements: str
   playbooks:
@@ -58,17 +57,26 @@ options:
     elements: str
   role:
     description:
-      - The role of this collection that begins. Its options are read, and returned.
-      - A survey sends strings. What the role documents as a list, a dictionary, a switch or a
-        number, becomes one, and an empty string, list or dictionary stands for the default.
+      - The role of this collection whose options are read and returned.
+      - A survey sends strings. They are converted to the list, dictionary, boolean or number that
+        the role documents. An empty string, list or dictionary means the default.
     type: str
   own:
-    description: Of O(role), the options that its module does not have. They are returned apart.
+    description: Options of O(role) that its module does not have. They are returned in RV(own).
+    type: list
+    elements: str
+    default: []
+  rare:
+    description:
+      - Options of the role's module that have no variable of their own. They are given in the
+        dictionary ROLE_options, and returned with the others.
+      - Any other name in that dictionary is refused.
     type: list
     elements: str
     default: []
   unread:
-    description: Of O(role), the options that are not returned, as those with credentials in them.
+    description: Options of O(role) that are not returned, for example since they contain
+      credentials.
     type: list
     elements: str
     default: []
@@ -95,6 +103,7 @@ EXAMPLES = r"""
   storage_ops.runbooks.check_scope:
     role: residual_paths
     own: [strict]
+    rare: [deadline]
   register: __residual_paths
 
 - name: Refuse variables for a job template that its jobs would not know
@@ -116,14 +125,14 @@ hosts:
   type: list
   elements: str
 left_out:
-  description: The hosts of the target that the limit takes away.
+  description: The hosts of the target that the limit excludes.
   returned: with O(target)
   type: list
   elements: str
 options:
   description:
-    - By its name without that of the role, the value of each option that is neither in O(own) nor
-      in O(unread). One that has neither an answer nor a default is left out.
+    - The value of each option that is not in O(own) or O(unread), by its name without the prefix of
+      the role. Options without a value and without a default are left out.
   returned: with O(role)
   type: dict
 check:
@@ -131,7 +140,7 @@ check:
   returned: with O(role)
   type: bool
 own:
-  description: The same of those in O(own).
+  description: The same for the options in O(own).
   returned: with O(role)
   type: dict
 """

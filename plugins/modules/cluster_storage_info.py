@@ -19,25 +19,25 @@ description:
     wait for a volume that is not attached; see M(storage_ops.runbooks.volumeattachment_repair).
   - STOR-16 volumes of a lost node that are still held, STOR-17 fences that were left behind; see
     M(storage_ops.runbooks.node_fence_info).
-  - Each list of the API is read once for all of them. What may not be read, or cannot be, is told
-    in RV(not_assessed) for the controls that need it, and the others are looked at all the same;
-    the task fails then.
-  - A node that M(storage_ops.runbooks.workload_reattach) still keeps new pods off, as after it was
-    killed, is reported with the command that finishes it, by every control that reads nodes (all
-    but STOR-12 and STOR-14).
-  - VolumeAttachments of a healthy cluster are read by five requests that its API server answers
-    from memory. Pods are read only where something is suspicious, and where they are pending. Where
-    much is suspicious, a watch tells what has changed in the long lists since they were read;
-    without the right to watch they are read again.
-  - For pods that are stuck use M(storage_ops.runbooks.pod_volume_info).
+  - Each list of the API is read once for all controls. If something cannot be read,
+    RV(not_assessed) names the controls that need it. The other controls are assessed all the same,
+    and the task fails.
+  - If M(storage_ops.runbooks.workload_reattach) was killed and still keeps new pods off a node,
+    every control that reads nodes (all but STOR-12 and STOR-14) reports this, with the command that
+    finishes the move.
+  - In a healthy cluster it reads the VolumeAttachments with five requests that the API server
+    answers from memory. It reads pods only if something is suspicious or pods are pending. If much
+    is suspicious, it follows changes of the long lists with a watch; without the right to watch it
+    reads them again.
+  - For stuck pods use M(storage_ops.runbooks.pod_volume_info).
 requirements:
   - The rights of C(playbooks/files/rbac-audit.yml) in this collection.
 options:
   controls:
     description:
-      - Controls to run, at least one. What the others need is not read.
-      - With O(names), O(drivers), O(nodes) or O(namespaces) neither STOR-16 nor STOR-17 can be one
-        of them, since these are about whole nodes.
+      - Controls to run, at least one. Nothing is read for the others.
+      - STOR-16 and STOR-17 cannot be combined with O(names), O(drivers), O(nodes) or O(namespaces),
+        since they are about whole nodes.
     type: list
     elements: str
     choices:
@@ -58,13 +58,13 @@ options:
       - STOR-17
   ceph:
     description:
-      - What M(storage_ops.runbooks.rbd_watcher_info) returned as C(ceph), for example without any
-        image, to have the blocklist compared (STOR-17).
-      - Ledgers of another Ceph cluster than this reading's are left out of the comparison.
+      - What M(storage_ops.runbooks.rbd_watcher_info) returned as C(ceph), to compare the blocklist
+        with the ledgers. It may be read without any image (STOR-17).
+      - Ledgers of other Ceph clusters are not compared.
     type: dict
   ceph_problem:
-    description: Why there is no O(ceph) although there should be. STOR-17 is not assessed then;
-      what is found without Ceph is told.
+    description: Why there is no O(ceph) although there should be. STOR-17 is then not assessed;
+      findings that do not need Ceph are still reported.
     type: str
     default: ''
 extends_documentation_fragment:

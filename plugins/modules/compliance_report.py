@@ -7,26 +7,25 @@
 
 DOCUMENTATION = r"""
 module: compliance_report
-short_description: Write the report on what the storage audits found
+short_description: Write the compliance report from the results of the audits
 version_added: 0.1.0
 author:
   - The storage_ops.runbooks contributors (@storage-ops)
 description:
-  - Makes of what the audits of many hosts, of the cluster and of Ceph returned one report, as JSON,
-    as an HTML page that needs nothing else, as metrics for the text file collector of Prometheus'
-    node_exporter, and as JUnit.
+  - Combines the results of the audits of many hosts, of the cluster and of Ceph into one report, as
+    JSON, as a self-contained HTML page, as metrics for the textfile collector of node_exporter, and
+    as JUnit.
   - Runs on the controller, whatever host the task is for, so run it once (C(run_once)). It reads
-    the results where Ansible keeps them.
-  - Files are replaced at once, so nobody sees half of one. Only the metrics can be read by
-    everybody (mode C(0644)), all others by the user's group, too (C(0640)).
+    the results from the variables of the hosts.
+  - Files are replaced atomically. The metrics are readable by all users (mode C(0644)), all other
+    files only by the owner and the group (C(0640)).
 requirements:
   - jmespath on the controller, with O(select) or O(exceptions).
 options:
   hosts:
     description:
       - Names of the inventory's hosts in scope.
-      - One of which there is no result, or none of an audit, is reported as not assessed, with the
-        reason.
+      - A host without the result of an audit is reported as not assessed, with the reason.
     type: list
     elements: str
     default: []
@@ -45,7 +44,7 @@ options:
     default: []
     suboptions:
       name:
-        description: What the report calls it; where a host has that name, its kind is added.
+        description: Its name in the report. If a host has the same name, the kind is added.
         type: str
         required: true
       kind:
@@ -57,28 +56,29 @@ options:
         required: true
       result:
         description:
-          - Name of the variable that holds what M(storage_ops.runbooks.cluster_storage_info) or
-            M(storage_ops.runbooks.rbd_watcher_info) returned. Not its value, so that it is not
-            copied.
-          - One that is not defined, or of a task that was skipped, means that there is none.
+          - Name of the variable with the result of M(storage_ops.runbooks.cluster_storage_info) or
+            M(storage_ops.runbooks.rbd_watcher_info). The name, not the value, so that the value is
+            not copied.
+          - A variable that is not defined, or that belongs to a skipped task, means that there is
+            no result.
         type: str
         required: true
   inputs:
     description:
-      - Files C(report.json) of parts of a fleet that become one report; nothing is read of O(hosts)
-        then.
-      - They must be of the same fleet and have asked for the same. Their O(controls), O(severity),
-        O(select) and O(fleet) count, and without O(exceptions), their exceptions, too. What is
-        given besides must not differ.
-      - Of a node that is in two of them, the newer one counts, with a warning.
+      - Files C(report.json) of parts of a fleet, to merge into one report. Results of O(hosts) are
+        then not read.
+      - They must belong to the same fleet and have the same scope. Their O(controls), O(severity),
+        O(select) and O(fleet) count, and, without O(exceptions), their exceptions too. Options
+        given here must not differ from theirs.
+      - If a node is in two of them, the newer one counts, with a warning.
       - Each of O(hosts) that is in none of them is reported as not assessed; without O(hosts), each
-        slice of which there is no report.
-      - What O(others) has of the cluster counts more than what the parts say of it.
+        slice without a report.
+      - Results of the cluster in O(others) take precedence over those in the parts.
     type: list
     elements: path
     default: []
   controls:
-    description: The controls in scope; all without any.
+    description: The controls in scope; all if empty.
     type: list
     elements: str
     choices:
@@ -102,7 +102,7 @@ options:
     default: []
   severity:
     description:
-      - The least severe severity that is shown and counted.
+      - The lowest severity that is shown and counted.
       - A control whose findings are all less severe is C(not_in_scope) there, never C(pass).
     type: str
     choices:
@@ -113,10 +113,11 @@ options:
     default: info
   select:
     description:
-      - A JMESPath expression over the findings; only the selected ones are shown. It must give a
-        list, and one that asks for what no finding can have, such as a severity that is none, is
+      - A JMESPath expression over the findings; only the selected ones are shown. It must return a
+        list. An expression that no finding can match, such as one with an unknown severity, is
         refused.
-      - A control of which it leaves findings out on a host is C(not_in_scope) there, never C(pass).
+      - If it leaves out findings of a control on a host, the control is C(not_in_scope) there,
+        never C(pass).
     type: str
     default: ""
   exceptions:
@@ -124,18 +125,19 @@ options:
       - Findings that are accepted, a list of dictionaries with the keys C(select) (a JMESPath
         expression over the findings), C(owner), C(reason) and C(expires) (the last day, UTC, on
         which it holds, as C(YYYY-MM-DD)). All are required.
-      - C(expires) must be within 366 days. A selection of everything, or by places in the list, is
-        refused.
-      - One that expired accepts nothing any more, and is shown, as is one that matches nothing.
+      - C(expires) must be within 366 days. An expression that selects everything, or selects by
+        position, is refused.
+      - An expired exception accepts nothing. The report shows expired exceptions, and those that
+        match nothing.
       - May be YAML or JSON in one string, as an AWX survey sends it.
     type: raw
     default: []
   folder:
-    description: Folder on the controller. It is made where it is missing.
+    description: Folder on the controller. It is created if it is missing.
     type: path
     default: ~/storage_compliance
   keep:
-    description: How many runs are kept in the folder C(runs) for the trend, and to tell what is
+    description: How many runs are kept in the folder C(runs), for the trend and to find what is
       new.
     type: int
     default: 90
@@ -168,27 +170,27 @@ options:
     type: str
     default: default
   slice:
-    description: Number and count of this part, where a fleet is divided among jobs, as V(2/5);
-      empty where it is not.
+    description: Number and count of this part, such as V(2/5), if a fleet is divided among jobs;
+      else empty.
     type: str
     default: ""
   partial:
     description:
-      - Whether this is a run of a part of the fleet, or of what there is to find.
-      - Such a run writes no metrics, and is not kept for the trend, since later ones cannot be
-        compared with it. Where runs are kept in O(folder), its report goes into the folder
-        C(partial) there and leaves that of the fleet alone.
-      - By default it is one with O(controls), O(severity), O(select) or O(slice).
+      - Whether this run covers only a part of the fleet or of the controls.
+      - Such a run writes no metrics and is not kept for the trend, since later runs cannot be
+        compared with it. If O(folder) keeps runs of the fleet, the report goes into its folder
+        C(partial), and the report of the fleet stays.
+      - By default it is true with O(controls), O(severity), O(select) or O(slice).
     type: bool
   started:
-    description: When the run began, as RV(started) of a call with O(validate_only) says. Empty
-      means now.
+    description: When the run began, from RV(started) of a call with O(validate_only). Empty means
+      now.
     type: str
     default: ""
   validate_only:
     description:
       - Only check the options, and that the files can be written.
-      - Called first, so that a wrong expression does not cost the time of the audits.
+      - Call it first, so that a wrong expression is found before the audits run.
     type: bool
     default: false
 attributes:
@@ -257,11 +259,11 @@ code:
   type: str
   sample: evidence_unreadable
 failing:
-  description: A control fails somewhere, or could not be assessed although it was to be.
+  description: Whether a control fails on a host, or could not be assessed although it was in scope.
   returned: without O(validate_only)
   type: bool
 unassessed:
-  description: What was not assessed and why, a line for each of the most frequent reasons.
+  description: What was not assessed, one line for each of the most frequent reasons.
   returned: without O(validate_only)
   type: list
   elements: str

@@ -7,61 +7,61 @@
 
 DOCUMENTATION = r"""
 module: conclude
-short_description: Fail where something is left that needs a repair
+short_description: Fail a run that leaves something broken
 version_added: 0.1.0
 author:
   - The storage_ops.runbooks contributors (@storage-ops)
 description:
-  - The one rule for the colour of a run. Every role of this collection that repairs ends with it,
-    and so does every playbook.
-  - What is left are findings that were refused, and those that were only reported, unless their
-    severity is V(info), which is a hint.
+  - The one rule that decides whether a run is green or red. Every role that repairs, and every
+    playbook of this collection, ends with it.
+  - Something is left if a finding was refused, or was only reported. Findings with the severity
+    V(info) are hints, and do not count.
   - A run that repairs fails if anything is left. Check mode, and an O(audit), fail only with
     O(strict).
-  - Any run fails for a host of O(hosts) that did not come to the end of a role, since what is left
-    there is unknown.
+  - Any run fails if a host of O(hosts) did not reach the end of a role, since it is unknown what is
+    left there.
   - Runs on the controller, and connects to no host.
 options:
   findings:
-    description: Findings of modules of this collection, as they were at the end.
+    description: Findings of modules of this collection, as they were at the end of the run.
     type: list
     elements: dict
     default: []
   repaired:
     description:
-      - Names of objects of O(findings) that were, or in check mode would be, repaired by other
-        means than by the module. Of what is in a namespace they are C(namespace/name).
+      - Names of objects of O(findings) that something else than the module repaired, or in check
+        mode would repair. For objects in a namespace the name is C(namespace/name).
     type: list
     elements: str
     default: []
   left:
-    description: What else is as broken as before, and why, as a refused finding.
+    description: What else is still broken, and why. It counts like a refused finding.
     type: list
     elements: str
     default: []
   not_assessed:
-    description: What the role could not look at, and why. Any run fails for it.
+    description: What the role could not assess, and why. Any run with such an entry fails.
     type: list
     elements: str
     default: []
   hosts:
-    description: Hosts for which roles have concluded already, to sum up. Their findings are added
-      to O(findings).
+    description: Hosts whose roles have called this module already, to sum up. Their findings are
+      added to O(findings).
     type: list
     elements: str
     default: []
   strict:
-    description: Fail in check mode and after an O(audit), too, if anything is left.
+    description: Also fail in check mode, and after an O(audit), if anything is left.
     type: bool
     default: false
   audit:
-    description: Nothing was to be repaired.
+    description: Whether this run was an audit, so that nothing was to be repaired.
     type: bool
     default: false
   fail:
     description:
-      - Whether this task fails. If not, the next one has to, by RV(failing), and the numbers are
-        told as the statistics C(storage_outcome), which are an artifact of a job in AWX.
+      - Whether this task fails. If not, a later task must fail if RV(failing) is true. The numbers
+        are set as the statistics C(storage_outcome), an artifact of the job in AWX.
     type: bool
     default: true
 extends_documentation_fragment:
@@ -89,7 +89,7 @@ failing:
   returned: always
   type: bool
 outcome:
-  description: What became of the findings.
+  description: Numbers of findings by their outcome.
   returned: always
   type: dict
   contains:
@@ -110,17 +110,17 @@ outcome:
       type: int
       returned: always
     left:
-      description: What is left, the first 50, with why.
+      description: The first 50 objects that are left, with the reason.
       type: list
       elements: str
       returned: always
     not_assessed:
-      description: The hosts that were not, and what else roles could not look at, the first 50.
+      description: The first 50 hosts and objects that could not be assessed.
       type: list
       elements: str
       returned: always
 own:
-  description: The same for another call that sums up.
+  description: The numbers of this call, for a later call that sums up.
   returned: always
   type: dict
 """

@@ -11,33 +11,31 @@ version_added: 0.1.0
 author:
   - The storage_ops.runbooks contributors (@storage-ops)
 description:
-  - Finds containers that still see a dead FUSE mount (STOR-05) while the node's mount of the same
-    volume answers again, as after M(storage_ops.runbooks.fuse_remount), and restarts just these, in
-    the least disruptive way.
-  - A container has a copy of each mount in a mount namespace of its own. Only a mount within a
-    folder with C(HostToContainer) propagation is renewed by itself. So every FUSE mount of every
-    container is listed as the container sees it; one that answers is never touched.
-  - Where a liveness probe covers the mount, the kubelet is given the time to restart the container
-    by itself. Else the container runtime is told to stop it, by C(crictl), and the kubelet starts
-    it again. Its pod stays.
-  - A restart is proven by a new container of the same name in the same pod that can list the
-    folder, on the file system that the node has there. Where the container runtime cannot be asked
-    for its name, it is one that did not run before.
-  - Refuses when the node's mount does not answer either, when it is not known which volume a mount
-    is, when it is no CSI volume of the container's own pod (a CSI driver sees those of all pods),
-    when the container mounts for others, and when the kubelet would not start it again. Pods that
-    must be restarted as a whole are told in RV(pods).
+  - Finds containers that still see a dead FUSE mount (STOR-05) although the node's mount of the
+    same volume answers again, for example after M(storage_ops.runbooks.fuse_remount). Restarts only
+    these, in the least disruptive way.
+  - A container has a copy of each mount in its own mount namespace. Only mounts within a folder
+    with C(HostToContainer) propagation are renewed by themselves. So the module lists every FUSE
+    mount of every container as the container sees it. A mount that answers is never touched.
+  - If a liveness probe covers the mount, it waits for the kubelet to restart the container.
+    Otherwise it stops the container with C(crictl), and the kubelet starts it again. The pod stays.
+  - The proof is a new container of the same name in the same pod that can list the folder, on the
+    same file system as the node. If the runtime cannot be asked for names, it is a container that
+    did not run before.
+  - Refuses if the node's mount does not answer either, if the volume of a mount is unknown, if it
+    is not a CSI volume of the container's own pod (a CSI driver sees the volumes of all pods), if
+    the container mounts volumes for others, or if the kubelet would not start it again. RV(pods)
+    lists pods that must be restarted as a whole.
 requirements:
-  - Root's rights (C(become)), in the node's own mount namespace.
+  - Root (C(become)), in the mount namespace of the node.
   - C(crictl), unless liveness probes cover all dead mounts.
 options:
   containers:
     description:
-      - What the cluster says of mounts in containers, as from
-        M(storage_ops.runbooks.csi_volume_info). Where it is given, only the containers that are in
-        it are looked at.
-      - Without it, all containers are looked at, but none is restarted, since the restart policy is
-        not known.
+      - What the cluster knows about mounts in containers, from
+        M(storage_ops.runbooks.csi_volume_info). With it, only these containers are checked.
+      - Without it, all containers are checked but none is restarted, since the restart policy is
+        unknown.
     type: list
     elements: dict
     default: []
@@ -76,8 +74,8 @@ options:
         type: str
         default: ''
       host_path:
-        description: What of the node is mounted there. The runtime's word counts more, where it can
-          be asked.
+        description: Path on the node that is mounted there. If the runtime can be asked, its answer
+          takes precedence.
         type: str
         default: ''
       probe:
@@ -87,29 +85,29 @@ options:
       restart_policy:
         description:
           - V(Always), V(OnFailure) or V(Never).
-          - Only with V(Always) a container is started again for sure.
-          - Where entries of the same container differ, it counts as not known.
+          - Only with V(Always) is it certain that the container is started again.
+          - If entries of the same container differ, it counts as unknown.
         type: str
         default: ''
   method:
     description:
       - How a container is restarted.
-      - V(probe) only waits for the kubelet, and refuses where no liveness probe covers the mount.
-      - V(cri) has the runtime stop it at once.
-      - V(auto) waits where a probe covers the mount, and has the runtime stop it otherwise, or when
-        the kubelet did not.
+      - V(probe) only waits for the kubelet, and refuses if no liveness probe covers the mount.
+      - V(cri) stops it with the runtime at once.
+      - V(auto) waits if a probe covers the mount. It stops the container with the runtime if there
+        is no probe, or if the kubelet did not restart it.
     type: str
     choices: [auto, probe, cri]
     default: auto
   probe_timeout:
-    description: Seconds that a folder gets to be listed. All are asked in parallel.
+    description: Seconds that listing a folder may take. All folders are listed in parallel.
     type: float
     default: 5
   liveness_timeout:
     description:
-      - Seconds that the kubelet gets to restart a container by its liveness probe. V(0) does not
-        wait for it.
-      - All containers that a probe covers wait at the same time.
+      - Seconds to wait for the kubelet to restart a container after its liveness probe failed. V(0)
+        does not wait.
+      - All containers with a probe share this time.
       - By default a probe fails three times, ten seconds apart, and the container then has thirty
         seconds to end.
     type: float
@@ -117,13 +115,13 @@ options:
   stop_timeout:
     description:
       - Seconds from SIGTERM to SIGKILL when the runtime stops a container.
-      - By default the C(terminationGracePeriodSeconds) of its pod, as the kubelet has noted it at
-        the container, but at least 2, as the kubelet itself waits; 30 where nothing is noted.
+      - By default the C(terminationGracePeriodSeconds) of its pod, as the kubelet recorded it on
+        the container, but at least 2, as for the kubelet; 30 if it is not recorded.
     type: int
   restart_timeout:
     description:
       - Seconds within which the new container must list the folder.
-      - The kubelet starts a container that has ended often only after some minutes.
+      - If a container has ended often, the kubelet waits some minutes before it starts it again.
     type: float
     default: 120
   crictl:
@@ -133,15 +131,15 @@ options:
   runtime_endpoint:
     description:
       - Socket of the container runtime, for example V(unix:///run/containerd/containerd.sock).
-      - By default that of C(/etc/crictl.yaml), or else the only known one that exists.
+      - By default the one in C(/etc/crictl.yaml), or else the only known socket that exists.
     type: str
     default: ''
   planned_paths:
     description:
-      - In check mode, mount points of the node that M(storage_ops.runbooks.fuse_remount) would
-        repair before this (the targets of its C(replace_mount)). Their containers are judged as if
-        it had.
-      - They count for nothing in a run that is real.
+      - In check mode, mount points of the node that M(storage_ops.runbooks.fuse_remount) would have
+        repaired before (the targets of its C(replace_mount)). Their containers are judged as if
+        they were repaired.
+      - Ignored outside check mode.
     type: list
     elements: str
     default: []
@@ -153,10 +151,9 @@ options:
     default: 10
   accept_majority:
     description:
-      - Accept that containers are restarted although more than half of those with FUSE mounts have
-        a dead one.
-      - When a driver has failed for all volumes at once, this is so. It holds for any number of
-        them, also where there is but one.
+      - Accept restarts although more than half of the containers with FUSE mounts have a dead one.
+      - This is the case when a driver has failed for all volumes at once. The rule also applies to
+        a single container.
     type: bool
     default: false
 extends_documentation_fragment:
@@ -201,10 +198,9 @@ code:
   sample: evidence_unreadable
 pods:
   description:
-    - Pods that must be restarted as a whole, since a container of theirs with a dead mount cannot
+    - Pods that must be restarted as a whole, since one of their containers with a dead mount cannot
       be restarted alone.
-    - Empty where more than half of the containers have a dead mount, unless
-      O(accept_majority).
+    - Empty if more than half of the containers have a dead mount, unless O(accept_majority) is set.
   returned: success, and when a refusal fails the task
   type: list
   elements: dict

@@ -6,40 +6,37 @@
 
 DOCUMENTATION = r"""
 module: csi_mount_repair
-short_description: Find pod mounts of another source and volumes that turned read-only
+short_description: Find pod mounts with a wrong source, and volumes that turned read-only
 version_added: 0.1.0
 author:
   - The storage_ops.runbooks contributors (@storage-ops)
 description:
-  - Finds mount points of pods where something else lies than the CSI volume that is staged for
-    them, or the volume twice (STOR-07), and takes away exactly the wrong topmost layers.
-  - Finds volumes whose filesystem turned read-only or shut down after I/O errors (STOR-08). That is
-    never repaired by a remount. The workload has to be moved off the node and back, as
-    M(storage_ops.runbooks.workload_reattach) does; the finding's RV(findings[].workload) says which
-    volume it is about.
-  - A mount is compared with the staging mount of its volume by device and folder, a loop device by
-    the filesystem of the file behind it. Which volume that is, the kubelet has noted beside it, in
-    C(vol_data.json). Volumes of drivers that do not stage are only reported, and only when several
-    mounts lie on one another.
-  - A mount that is not what is staged is wrong only where its driver is known to publish what it
-    has staged; see O(publish_from). It is taken away only where the volume remains below it.
-  - Where the pod's mount is the staging folder itself, without the volume that its driver should
-    have mounted there, the pod writes to the node's own disk. That is critical, and refused.
-  - A filesystem counts as turned read-only when its superblock is read-only although the mount was
-    made to be written, or when it gives C(EIO), and the kernel shows that an error was the reason
-    (the flags C(emergency_ro) or C(shutdown), the error counter of ext4, or what the kernel has
-    logged of ext4, xfs or btrfs since it was mounted). A volume that is mounted read-only on
-    purpose is none.
-  - Where nothing shows an error, that is refused. It is V(minor) if the device is in order and no
-    error was counted, as after an administrator's C(remount,ro).
-  - Some kernels, as the 6.1 of Debian 12, tell of ext4 only in their log that it no longer takes
-    writes. There it is found for as long as the log's buffer has that line.
-  - Refuses when a process is inside, in any mount namespace, when a container of the pod runs, when
-    the wrong layer lies underneath, when nothing is known of the driver, and, for STOR-08, while a
-    path to the volume is down.
-  - Block volumes (C(volumeDevices)), in-tree volumes and dead FUSE mounts are not looked at.
+  - Finds mount points of pods where something else than the staged CSI volume is mounted, or the
+    volume twice (STOR-07), and unmounts exactly the wrong topmost layers.
+  - Finds volumes whose filesystem turned read-only or shut down after I/O errors (STOR-08). A
+    remount never repairs that. The workload has to be moved off the node and back, as
+    M(storage_ops.runbooks.workload_reattach) does; RV(findings[].workload) names the volume.
+  - Each mount is compared with the staging mount of its volume by device and folder, a loop device
+    by the filesystem of the file behind it. The kubelet's C(vol_data.json) names the volume.
+    Volumes of drivers that do not stage are only reported, and only if several mounts are stacked.
+  - A mount that differs from the staging mount is wrong only if its driver is known to publish what
+    it has staged; see O(publish_from). It is unmounted only if the volume remains below it.
+  - If the pod's mount is the staging folder itself, without the volume that the driver should have
+    mounted there, the pod writes to the node's own disk. This is critical, and refused.
+  - A filesystem counts as turned read-only if its superblock is read-only although the mount is
+    writable, or if it returns C(EIO), and the kernel shows an error as the cause (the flags
+    C(emergency_ro) or C(shutdown), the error counter of ext4, or kernel messages about ext4, xfs or
+    btrfs since it was mounted). A volume that is mounted read-only on purpose does not count.
+  - If nothing shows an error, the finding is refused. It is V(minor) if the device works and no
+    error was counted, for example after an administrator's C(remount,ro).
+  - Some kernels, such as 6.1 of Debian 12, only log that ext4 no longer accepts writes. There it is
+    found as long as the log's buffer has that line.
+  - Refuses if a process uses the mount in any mount namespace, if a container of the pod runs, if
+    the wrong layer is not on top, if the driver is unknown, and, for STOR-08, while a path to the
+    volume is down.
+  - Block volumes (C(volumeDevices)), in-tree volumes and dead FUSE mounts are not checked.
 requirements:
-  - Root's rights (C(become)), in the mount namespace of the node.
+  - Root (C(become)), in the mount namespace of the node.
 options:
   paths:
     description: Look only at these mount points, for example
@@ -59,21 +56,21 @@ options:
     default: 5
   publish_from:
     description:
-      - What CSI drivers do, by name. V(staging) if the mount of a pod is always a bind of a mount
-        in the staging folder, V(elsewhere) if the driver may mount for a pod what it has not
-        staged.
-      - Without a word here, of a driver that this collection does not know, a mount of a pod that
-        is not what is staged is refused.
+      - How CSI drivers publish, by driver name. V(staging) if the mount of a pod is always a bind
+        mount of a mount in the staging folder, V(elsewhere) if the driver may mount for a pod what
+        it has not staged.
+      - For a driver that is neither here nor known, a pod mount that differs from the staging mount
+        is refused.
       - Known are C(rbd.csi.ceph.com), C(cephfs.csi.ceph.com), C(csi.huawei.com), C(ebs.csi.aws.com)
         and C(ru.yandex.s3.csi) (V(staging)), and C(ch.ctrox.csi.s3-driver) (V(elsewhere)).
     type: dict
     default: {}
   accept_majority:
     description:
-      - Accept that more than half of the node's pod mounts, or of its volumes' filesystems, look
-        broken at once.
-      - Without it nothing is repaired then, since that may be an outage. It holds for any number of
-        them, also where there is but one.
+      - Accept repairs although more than half of the node's pod mounts, or of its volumes'
+        filesystems, look broken.
+      - Without it this counts as an outage, and nothing is repaired. The rule also applies to a
+        single mount.
     type: bool
     default: false
 extends_documentation_fragment:

@@ -6,22 +6,22 @@
 
 DOCUMENTATION = r"""
 module: csi_volume_info
-short_description: List CSI volumes, the pods that mount them, and where on their nodes
+short_description: List CSI volumes, the pods that mount them, and the paths on their nodes
 version_added: 0.1.0
 author:
   - The storage_ops.runbooks contributors (@storage-ops)
 description:
-  - Joins provisioner, claim, volume, pods, nodes, paths, StorageClass and Secret. That is what a
-    node needs to be told to repair the mounts of a volume (M(storage_ops.runbooks.fuse_remount),
-    M(storage_ops.runbooks.container_restart)). Changes nothing, and judges no volume.
-  - Volumes, claims, StorageClasses and pods are read whole, as etcd has them, or the task fails.
-    What may not be read is an error and never nothing.
-  - Where a node of O(nodes) was made again after one of its pods, the namespace of that pod is left
+  - Joins provisioner, claim, volume, pods, nodes, paths, StorageClass and Secret.
+    M(storage_ops.runbooks.fuse_remount) and M(storage_ops.runbooks.container_restart) need these
+    data to repair the mounts of a volume. It changes nothing and judges no volume.
+  - Volumes, claims, StorageClasses and pods are read completely, as they are in etcd, or the task
+    fails. A list that may not be read is an error, never an empty list.
+  - If a node of O(nodes) was created again after one of its pods, the namespace of that pod is left
     out, since another host may have its mounts.
   - It names Secrets, and never reads one. Attributes and parameters that look like credentials are
     hidden.
-  - Of a list that would be too long for AWX the largest namespaces are left out, whole, until the
-    others fit. Who is left out is in RV(left_out), and why in RV(findings).
+  - If the result would be too long for AWX, the largest namespaces are left out completely until
+    the others fit. RV(left_out) names them, and RV(findings) the reason.
   - Only volumes with a filesystem that are bound to a claim are listed; block volumes and inline
     volumes are not.
 requirements:
@@ -30,8 +30,8 @@ options:
   provisioners:
     description:
       - Only volumes of these provisioners or CSI drivers, compared whole.
-      - A volume matches by its driver, or by its annotation C(pv.kubernetes.io/provisioned-by).
-        What its claim says of it does not count, since whoever owns that writes it.
+      - A volume matches by its driver, or by its annotation C(pv.kubernetes.io/provisioned-by). The
+        annotations of its claim are ignored, since the owner of the claim can write them.
     type: list
     elements: str
     default: []
@@ -39,7 +39,7 @@ options:
     description:
       - Only pods on these nodes, by their names in Kubernetes. It is an error if one does not
         exist.
-      - Volumes that no pod on these nodes has are only named, in RV(unused).
+      - Volumes that no pod on these nodes uses are only named, in RV(unused).
     type: list
     elements: str
     default: []
@@ -54,7 +54,7 @@ options:
     elements: str
     default: []
   kubelet_root:
-    description: The folder of the kubelets (their C(--root-dir)), for the paths that are told.
+    description: The folder of the kubelets (their C(--root-dir)), for the returned paths.
     type: str
     default: /var/lib/kubelet
 extends_documentation_fragment:
@@ -141,8 +141,8 @@ volumes:
       elements: str
       returned: always
     attributes:
-      description: Its C(volumeAttributes). What looks like a credential is replaced by the word
-        hidden, in brackets.
+      description: Its C(volumeAttributes). Values that look like credentials are replaced by
+        the word hidden in brackets.
       type: dict
       returned: always
     parameters:
@@ -151,9 +151,9 @@ volumes:
       returned: always
     sources:
       description:
-        - What it is in the storage, as bucket or bucket/folder, taken from attributes, parameters
-          and handle by the names that common drivers use.
-        - More than one means that it cannot be told which.
+        - Its name in the storage, such as bucket or bucket/folder, from the attributes, parameters
+          and handle that common drivers use.
+        - With more than one entry, the right one is unknown.
       type: list
       elements: str
       returned: always
@@ -167,12 +167,12 @@ volumes:
       returned: always
       sample: {"namespace": "kube-system", "name": "csi-s3-secret"}
     problems:
-      description: Why something of this is not known, in sentences.
+      description: Why some of these values are unknown.
       type: list
       elements: str
       returned: always
     staging:
-      description: Where its kubelet stages it, since Kubernetes 1.24, and before.
+      description: Where the kubelet stages it, since Kubernetes 1.24 and in earlier versions.
       type: list
       elements: str
       returned: always
@@ -236,8 +236,8 @@ volumes:
               type: str
               returned: always
             sub_path:
-              description: Folder of the volume that is mounted, as the pod has it; empty for all of
-                it.
+              description: Folder of the volume that is mounted, as in the pod; empty for the whole
+                volume.
               type: str
               returned: always
             read_only:
@@ -252,7 +252,7 @@ volumes:
             probe:
               description:
                 - Whether the container's liveness probe would notice that the mount is dead.
-                - Only a command that names the mount path, or a path in it, would.
+                - Only a command that contains the mount path, or a path in it, would notice it.
               type: bool
               returned: always
             restart_policy:
@@ -260,7 +260,8 @@ volumes:
               type: str
               returned: always
             host_path:
-              description: What of the node is mounted there, one of RV(volumes[].pods[].paths).
+              description: Path on the node that is mounted there, one of
+                RV(volumes[].pods[].paths).
               type: str
               returned: always
         paths:
@@ -278,12 +279,12 @@ containers:
   description:
     - The same mounts of containers once more, as
       O(storage_ops.runbooks.container_restart#module:containers) takes them.
-    - Only those of pods that run and are not being deleted.
+    - Only for pods that run and are not being deleted.
   returned: success
   type: list
   elements: dict
 left_out:
-  description: The namespaces that RV(volumes), RV(unused) and RV(containers) have nothing of.
+  description: The namespaces that are left out of RV(volumes), RV(unused) and RV(containers).
   returned: success
   type: list
   elements: str

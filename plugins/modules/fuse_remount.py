@@ -6,51 +6,51 @@
 
 DOCUMENTATION = r"""
 module: fuse_remount
-short_description: Find dead and hung FUSE mounts of the kubelet's and replace them
+short_description: Find dead and hung FUSE mounts in the kubelet's folder, and replace them
 version_added: 0.1.0
 author:
   - The storage_ops.runbooks contributors (@storage-ops)
 description:
-  - Finds FUSE mounts in the kubelet's folder whose server is gone (STOR-05, C(Transport endpoint is
-    not connected)) or does not answer (STOR-06), as after a CSI driver's pod was restarted and took
-    its C(s3fs) processes with it.
-  - Each FUSE filesystem is asked once, by C(statvfs) and a listing in a child process that is never
-    waited for, since C(stat), C(mountpoint) and mountinfo say that all is well. A filesystem is one
-    finding, with all mounts of it. Staging, publish and subPath mounts share one server.
-  - With O(strategy=remount) the volume is remounted in a private folder, by a systemd unit of
-    its own that outlives the connection of Ansible. When that mount lists, and is of the right type
-    and, as far as mountinfo tells, of the same source as the dead one, it takes its place at each
-    mount point. The dead layers are unmounted lazily and the new mount is bound there at once.
-  - With O(strategy=kubelet) nothing is mounted. What the kubelet left behind of pods without any
-    container is unmounted, so that it can unstage the volume and the next pod gets a fresh mount.
-  - A dead mount of C(fuse.glusterfs) is only reported, since its client says so of its servers and
-    may live itself.
-  - Only mounts below O(kubelet_root) are acted on whose whole path is one that Kubernetes gives.
-    Only the dead layers go. A filesystem below them stays, and where a mount that answers lies on
-    them, nothing is done.
-  - A mount that the CSI driver has renewed at the staging path is used as it is; nothing is mounted
-    again then.
+  - Finds FUSE mounts in the kubelet's folder whose server has ended (STOR-05, C(Transport endpoint
+    is not connected)) or does not answer (STOR-06), for example after the pod of a CSI driver was
+    restarted and its C(s3fs) processes ended with it.
+  - Each FUSE filesystem is probed once, by C(statvfs) and a listing in a child process that is
+    never waited for. C(stat), C(mountpoint) and mountinfo do not show the fault. Each filesystem is
+    one finding with all its mounts, since staging, publish and subPath mounts share one server.
+  - With O(strategy=remount) the volume is remounted in a private folder, by a systemd unit of its
+    own that outlives the connection of Ansible. If the new mount can be listed, has the right type
+    and, as far as mountinfo shows, the same source as the dead one, it replaces the dead mount at
+    each mount point. The dead layers are unmounted lazily, and the new mount is bound there at
+    once.
+  - With O(strategy=kubelet) nothing is mounted. The module unmounts what is left of pods without
+    containers, so that the kubelet can unstage the volume and the next pod gets a new mount.
+  - A dead mount of C(fuse.glusterfs) is only reported, since its client also returns this error
+    when its servers are down.
+  - Only mounts below O(kubelet_root) with a path that Kubernetes creates are changed. Only the dead
+    layers are removed. A filesystem below them stays. If a mount on top of them answers, nothing is
+    done.
+  - If the CSI driver has already renewed the mount at the staging path, that mount is used, and
+    nothing is mounted.
   - Running containers keep the dead mount, unless it reaches them by mount propagation. RV(stale)
     lists them.
-  - A run that was interrupted leaves a note in C(/run/storage_ops/fuse), and the next run finishes
-    it.
-  - A repair that fails and was taken back whole keeps no other from its own. The task fails when
-    all are done. Where something is left of it, nothing after it is done.
+  - An interrupted run leaves a note in C(/run/storage_ops/fuse), and the next run finishes it.
+  - If a repair fails and is rolled back completely, the other repairs go on, and the task fails at
+    the end. If something of it is left, the run stops.
 requirements:
-  - Root's rights (C(become)), in the mount namespace of the node.
+  - Root (C(become)), in the mount namespace of the node.
   - With O(strategy=remount) the program that serves the mount, on the node itself, and C(systemd).
 options:
   paths:
-    description: Look only at the FUSE mounts with these mount points. One that answers, or is none,
-      fails the task.
+    description: Look only at the FUSE mounts with these mount points. The task fails if one of them
+      answers or is not a FUSE mount.
     type: list
     elements: str
     default: []
   strategy:
     description:
-      - V(remount) remounts the volume; running pods stay. It needs O(volumes).
-      - V(kubelet) unmounts what is left behind by pods that are gone, and leaves the rest to the
-        kubelet. It needs O(volumes[].pods).
+      - V(remount) remounts the volume; running pods stay. It requires O(volumes).
+      - V(kubelet) unmounts what deleted pods have left, and the kubelet does the rest. It requires
+        O(volumes[].pods).
     type: str
     choices:
       - remount
@@ -58,12 +58,12 @@ options:
     default: remount
   volumes:
     description:
-      - What each volume's mount should be. The playbook C(storage_ops.runbooks.recover_fuse_mounts)
+      - What to mount for each volume. The playbook C(storage_ops.runbooks.recover_fuse_mounts)
         fills it in from the cluster.
-      - An entry belongs to a mount by O(volumes[].volume), O(volumes[].handle) or
-        O(volumes[].paths). One of them must be given.
-      - A mount of which only the pod's own name for the volume is known, as that of a volume that
-        is no CSI one, is found by O(volumes[].paths) alone.
+      - O(volumes[].volume), O(volumes[].handle) or O(volumes[].paths) says to which mount an entry
+        belongs. One of them is required.
+      - A mount of a volume that is not a CSI volume shows only the name that the pod gave it. It is
+        found by O(volumes[].paths) alone.
     type: list
     elements: dict
     default: []
@@ -73,7 +73,7 @@ options:
         type: str
         default: ''
       driver:
-        description: CSI driver, to tell volume handles of two drivers apart.
+        description: CSI driver, since two drivers may use the same volume handle.
         type: str
         default: ''
       handle:
@@ -88,8 +88,8 @@ options:
       recipe:
         description:
           - V(s3fs), V(ossfs), V(obsfs), V(geesefs), V(goofys), V(rclone), V(juicefs) or
-            V(cephfs-fuse). Any other is refused. By default it is found by the file system type of
-            the dead mount, which for V(goofys) does not tell it.
+            V(cephfs-fuse). Any other is refused. By default it follows from the file system type of
+            the dead mount, except for V(goofys).
           - V(s3fs) and V(rclone) (a bucket of an S3 server) are tested with the real programs. The
             others follow the documentation of their programs. V(rclone) of another kind, and the
             cloud edition of V(juicefs), need a O(volumes[].command).
@@ -121,18 +121,18 @@ options:
         default: ''
       secret_namespace:
         description:
-          - Namespace of the Secret that the volume is mounted with, if there is one. Who may write
-            that can name any O(volumes[].endpoint).
-          - Where most mounts of a driver at an endpoint are broken, it is counted apart for each
-            such namespace.
+          - Namespace of the Secret that the volume is mounted with, if there is one. Users who may
+            write that Secret can set any O(volumes[].endpoint).
+          - Broken mounts of a driver at an endpoint are counted separately for each such namespace
+            (O(accept_majority)).
         type: str
         default: ''
       region:
         description:
           - Region of the server. The recipe V(rclone) uses it; others take it as one of
             O(volumes[].options).
-          - Letters, digits, dots, dashes and underscores. Any other is refused, as is an address, a
-            bucket or a key that is none.
+          - Letters, digits, dots, dashes and underscores. Anything else is refused. So is an
+            invalid address, bucket or key.
         type: str
         default: ''
       command:
@@ -140,9 +140,10 @@ options:
           - Command line to use in place of a recipe. C({source}), C({target}), C({endpoint}) and
             C({credentials_file}) are filled in, and C({options}) becomes the mount options.
           - The credentials file holds the credential C(file) as it is, or else a line C(KEY=VALUE)
-            for each credential. Whoever gives C(file) may have root run what the program's
-            configuration can say, so take none from a Secret that tenants may write.
-          - On a node without systemd it is run as it is, and must go into the background by itself.
+            for each credential. The content of C(file) may make root run what the program's
+            configuration allows, so do not take it from a Secret that tenants may write.
+          - On a node without systemd the command is run as it is, and must go into the background
+            by itself.
         type: list
         elements: str
         default: []
@@ -154,20 +155,20 @@ options:
       memory_max:
         description:
           - Mebibytes of memory that the program may have; at least V(64).
-          - By default what the container of the driver on this node may have, or its pod if that is
-            less; V(1024) where they have no limit, or the container is not found. It is the one
-            that has the folder of the driver's socket and mounts for pods.
-          - What needs more, as for a listing without end, is ended by the kernel, and its mount is
-            dead again.
+          - By default the limit of the driver's container on this node, or of its pod if that is
+            lower; V(1024) without a limit, or if the container is not found. The driver's container
+            is the one that has the folder of the driver's socket and mounts for pods.
+          - The kernel ends a program that needs more, for example for an endless listing, and its
+            mount is dead again.
         type: int
       tasks_max:
         description: Threads and processes that the program may have; at least V(16). The default is
-          found likewise, or V(512).
+          found in the same way, or is V(512).
         type: int
       pods:
         description:
-          - The pods of the volume on this node. An empty list says that the cluster knows none;
-            without it nobody has said.
+          - The pods of the volume on this node. An empty list says that the cluster has none;
+            without the option this is unknown.
         type: list
         elements: dict
         suboptions:
@@ -189,24 +190,24 @@ options:
             default: false
   credentials:
     description:
-      - By the name, the handle or a path of a volume, as its entry in O(volumes) has it, a
-        dictionary of C(access_key), C(secret_key) and, where the recipe knows it, C(session_token).
-        A O(volumes[].command) may have any keys.
-      - They are written to a file that only root can read, and that is removed as soon as the mount
-        is there, or has failed. The systemd unit does so, too, should this module be killed.
-      - They are no part of O(volumes), which Ansible writes to the node's log by C(repr), where not
-        every secret is known again.
+      - By the name, the handle or a path of a volume, as in its entry of O(volumes), a dictionary
+        of C(access_key), C(secret_key) and, where the recipe knows it, C(session_token). A
+        O(volumes[].command) may have any keys.
+      - They are written to a file that only root can read. It is removed as soon as the mount is up
+        or has failed, by the systemd unit too in case this module is killed.
+      - They are not part of O(volumes), since Ansible writes that option to the node's log in a
+        form in which it does not recognize every secret.
     type: dict
     default: {}
   probe_timeout:
     description: Seconds after which a mount that does not answer counts as hung. All mounts are
-      asked in parallel.
+      probed in parallel.
     type: float
     default: 5
   node:
     description:
       - Name of the node in Kubernetes for which O(volumes) was made.
-      - Where it is given, and the kubelet's own notes have another name, nothing is repaired.
+      - If the kubelet's own files have another name, nothing is repaired.
     type: str
     default: ''
   remount_timeout:
@@ -217,32 +218,32 @@ options:
     description:
       - With O(strategy=kubelet), seconds to wait for the containers of the volume's pods to end.
         The wait ends with the deadline.
-      - V(0) refuses at once while one runs. Whatever it is, a pod that is not being deleted
-        (O(volumes[].pods[].terminating)) is refused.
+      - V(0) refuses at once while one runs. A pod that is not being deleted
+        (O(volumes[].pods[].terminating)) is refused in any case.
     type: float
     default: 0
   unstage_timeout:
     description:
-      - With O(strategy=kubelet), seconds to wait for the kubelet to unstage the volume. A staging
-        mount that is left after that, and of which no pod has a folder any more, is unmounted.
-      - Nothing is unmounted when the deadline leaves it less.
+      - With O(strategy=kubelet), seconds to wait for the kubelet to unstage the volume. If a
+        staging mount is left after that and no pod has a folder of it any more, it is unmounted.
+      - Nothing is unmounted if the deadline leaves less time than that.
     type: float
     default: 60
   abort_hung_connections:
     description:
-      - Accept that the connection to a server that hangs is cut, after another look. What it has
-        not written yet is lost, and processes that wait for it get an error.
+      - Accept that the connection to a hung server is aborted, after another probe. Data that it
+        has not written yet are lost, and processes that wait for it get an error.
       - Without it a hung mount is refused, since it may only be slow.
     type: bool
     default: false
   accept_majority:
     description:
-      - Accept repairs although more than half of the FUSE filesystems look broken, as after a
-        restart of their driver.
-      - Without it that counts as an outage. It is counted for each driver, O(volumes[].endpoint)
-        and O(volumes[].secret_namespace), and what talks to that is refused. An endpoint that is
-        not known is one for all of a driver's.
-      - It holds for any number of them, also where there is but one.
+      - Accept repairs although more than half of the FUSE filesystems look broken, for example
+        after a restart of their driver.
+      - Without it this counts as an outage, and repairs are refused. Mounts are counted for each
+        driver, O(volumes[].endpoint) and O(volumes[].secret_namespace). All mounts of a driver with
+        an unknown endpoint count together.
+      - The rule also applies to a single one.
     type: bool
     default: false
 extends_documentation_fragment:
@@ -423,24 +424,24 @@ actions:
       returned: always
 undone:
   description:
-    - Names of the findings whose repair failed and was taken back whole; their verdict is
-      V(refuse), and why is in their C(reason).
-    - The task has failed then. A playbook may go on with what was repaired, and end with
+    - Names of the findings whose repair failed and was rolled back completely. Their verdict is
+      V(refuse), and their C(reason) says why.
+    - The task has failed then. A playbook may continue with the other repairs, and end with
       M(storage_ops.runbooks.conclude).
   returned: if that, and nothing else, failed the task
   type: list
   elements: str
 stale:
   description:
-    - Mounts in other mount namespaces that stay dead whatever becomes of the node's own, as those
-      of running containers.
-    - What it says is from after the repair; in check mode it is what there is now.
+    - Mounts in other mount namespaces, for example of running containers, that stay dead even if
+      the node's mounts are repaired.
+    - The state after the repair; in check mode the current state.
   returned: always, once the node could be read
   type: list
   elements: dict
   contains:
     pod:
-      description: Uid of the pod, by the control group of the process; empty if it is none of a
+      description: Uid of the pod, from the control group of the process; empty if it belongs to no
         pod.
       type: str
       returned: always

@@ -11,15 +11,15 @@ version_added: 0.1.0
 author:
   - The storage_ops.runbooks contributors (@storage-ops)
 description:
-  - Checks that a node is ready for iSCSI volumes (STOR-04). The kernel modules are loaded or built
-    in, installed for the running kernel and loaded again at the next boot; iscsid is active; the
-    initiator name is there, well formed and no other node's.
-  - Loads and persists modules. Says so when a module is installed for another kernel than the
-    running one, as after a kernel upgrade without a reboot.
-  - An initiator name is never made up, since it is the node's identity at the array.
+  - Checks that a node is ready for iSCSI volumes (STOR-04). The kernel modules must be loaded or
+    built in, installed for the running kernel, and loaded at the next boot. iscsid must be active.
+    The initiator name must exist, be well formed, and belong to no other node.
+  - Loads and persists modules. Reports a module that is installed for another kernel than the
+    running one, for example after a kernel upgrade without a reboot.
+  - Never generates an initiator name, since it is the node's identity at the array.
 requirements:
-  - Root's rights (C(become)).
-  - C(modprobe) to load modules, C(systemctl) to look at iscsid.
+  - Root (C(become)).
+  - C(modprobe) to load modules, C(systemctl) to check iscsid.
 options:
   modules:
     description: Kernel modules that must be ready.
@@ -28,13 +28,13 @@ options:
     default:
       - iscsi_tcp
   persist:
-    description: Whether a module must be loaded at boot by C(modules-load.d) too. Without it iSCSI
-      volumes do not come back after a reboot.
+    description: Whether C(modules-load.d) must also load a module at boot. Without it iSCSI volumes
+      do not come back after a reboot.
     type: bool
     default: true
   load_blacklisted:
-    description: Accept that a module is loaded although C(modprobe.d) forbids it. It holds until
-      the next reboot; the line itself stays.
+    description: Accept that a module is loaded although C(modprobe.d) forbids it. This lasts until
+      the next reboot; the line in C(modprobe.d) stays.
     type: bool
     default: false
   start_iscsid:

@@ -11,66 +11,65 @@ version_added: 0.1.0
 author:
   - The storage_ops.runbooks contributors (@storage-ops)
 description:
-  - Finds multipath maps whose LUN the array took away (STOR-01), paths that answer as another LUN
-    since their number was reused or as another volume with the same WWID (STOR-02), and disks in no
-    map that the array no longer serves (STOR-03).
-  - Every disk is asked itself, by a fresh SCSI inquiry, since sysfs, udev and multipathd remember
-    what it said when it was found. What is suspicious is asked several times.
-  - Removes what is proven dead and unused, in the only order that is safe. Disable queueing for
-    that map, flush it, prove that it is gone, look at each path again, delete it, and prove that
-    kernel, multipathd and C(/dev/disk/by-id) have forgotten it.
-  - Refuses everything else and says why. A path that is down with its transport, a map that is
-    mounted in any mount namespace, held, swapped on or open, a LUN that the target still lists, and
-    a sense code that does not say that the LUN is gone are never touched.
-  - No path is deleted while a map stands on it. A flush that fails ends the run, and queueing is
-    restored.
-  - No disk is scanned for that would join a map with a path that is not proven to serve it. Volumes
-    that got each other's LUN numbers are one finding. All of their maps are flushed and all of
-    their wrong paths deleted before the first scan, or none.
-  - The proof asks every path of every map of the node once more.
+  - Finds multipath maps whose LUN the array no longer serves (STOR-01), paths that lead to another
+    volume because the LUN number was reused, or to another volume with the same WWID (STOR-02), and
+    disks in no map that the array no longer serves (STOR-03).
+  - Sends a new SCSI inquiry to every disk, since sysfs, udev and multipathd only remember its first
+    answer. Suspicious disks are asked several times.
+  - Removes what is proven dead and unused, in the only safe order. It disables queueing for the
+    map, flushes it, proves that it is gone, checks each path again, deletes it, and proves that it
+    is gone from the kernel, multipathd and C(/dev/disk/by-id).
+  - Refuses everything else, with the reason. It never touches a path that is down with its
+    transport, a map that is mounted in any mount namespace, held, used as swap or open, a LUN that
+    the target still lists, or a disk whose sense code does not say that the LUN is gone.
+  - No path is deleted while a map uses it. A failed flush ends the run, and queueing is restored.
+  - No scan brings in a disk that would join a map with a path that is not proven to serve it.
+    Volumes that swapped their LUN numbers are one finding. Before the first scan either all of
+    their maps are flushed and all of their wrong paths deleted, or none.
+  - As the proof, every path of every map of the node is asked once more.
 requirements:
-  - Root's rights (C(become)).
+  - Root (C(become)).
   - C(multipath), C(multipathd) and C(dmsetup), only where the node has multipath maps.
 options:
   max_repairs:
     description:
       - Repair at most this many maps and disks in one run; the others are refused until the next
         run.
-      - Of volumes that got each other's LUN numbers each map and disk counts.
+      - Each map and disk counts, also of volumes that swapped their LUN numbers.
     type: int
     default: 10
   fail_hung_readers:
     description:
-      - Accept that the I/O of processes that hang in D state on a residual map is failed, so that
-        they let go of it. It also covers an opener that C(/proc) does not name. A process that is
-        not hung keeps its map, and so does one that has it open for writing.
-      - Without it a map that is open is refused.
+      - Accept that the I/O of processes that hang in D state on a residual map fails, so that they
+        release it. This includes an opener that C(/proc) does not show. A map is still refused if a
+        process that does not hang has it open, or if it is open for writing.
+      - Without it an open map is refused.
     type: bool
     default: false
   flush_empty_maps:
-    description: Accept that a map which has no path at all is flushed, if no disk answers as its
-      LUN and every session is up.
+    description: Accept that a map without paths is flushed, if no disk answers as its LUN and every
+      session is up.
     type: bool
     default: false
   accept_majority:
     description:
-      - Accept repairs although more than half of the node's maps look broken, as after all pods of
-        a node have moved away; or, where disks in no map are broken, more than half of the LUNs of
-        one of their targets.
-      - Without it that counts as an outage, and everything is refused. It holds for any number of
-        them, also where there is but one.
+      - Accept repairs although more than half of the node's maps look broken, for example after all
+        pods of a node have moved away. For disks in no map, accept that more than half of the LUNs
+        of one of their targets are broken.
+      - Without it this counts as an outage, and everything is refused. The rule also applies to a
+        single one.
     type: bool
     default: false
   rescan_targets:
     description:
-      - After all paths of a map, or a disk in no map, are gone, scan the targets they belonged to,
-        and no others, so that the node finds a LUN that the old disk has hidden. It works the same
-        for iSCSI and Fibre Channel.
-      - Off by default, since a scan also finds a LUN that a driver is just about to detach. Where
-        the array has given the very LUN number to another LUN, that one is scanned for in any case.
-      - Targets of which nothing was removed are not scanned.
-      - The scans come at the end of the run. Everything is refused if a map stays that a new disk
-        must not join.
+      - After all paths of a map, or a disk in no map, are gone, scan only the targets they belonged
+        to, so that the node finds a LUN that the old disk has hidden. It works for iSCSI and Fibre
+        Channel.
+      - Off by default, since a scan also finds a LUN that a driver is just detaching. If the array
+        has given the same LUN number to another LUN, that LUN is scanned for in any case.
+      - Other targets are not scanned.
+      - The scans run at the end. Everything is refused if a map stays that a new disk must not
+        join.
     type: bool
     default: false
 extends_documentation_fragment:

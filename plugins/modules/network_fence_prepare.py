@@ -6,31 +6,32 @@
 
 DOCUMENTATION = r"""
 module: network_fence_prepare
-short_description: Make an Unfenced NetworkFence for each node, so that a lost one can be fenced by
-  a patch
+short_description: Create an Unfenced NetworkFence for each node, so that a patch can fence a lost
+  one
 version_added: 0.1.0
 author:
   - The storage_ops.runbooks contributors (@storage-ops)
 description:
-  - Makes one C(NetworkFence) of CSI-Addons for each node, with C(fenceState) V(Unfenced), while the
-    nodes are well. When a node is lost, M(storage_ops.runbooks.node_fence) only has to patch it.
-  - The addresses are those that the driver on the node reports to its C(NetworkFenceClass)
+  - Creates one C(NetworkFence) of CSI-Addons for each node, with C(fenceState) V(Unfenced), while
+    the nodes are healthy. If a node is lost later, M(storage_ops.runbooks.node_fence) only has to
+    patch it.
+  - It takes the addresses that the driver on the node reports for its C(NetworkFenceClass)
     (C(networkFenceClientStatus) of its C(CSIAddonsNode)), else the node's C(InternalIP). Ceph may
-    see other addresses than the latter, for example with a storage network of its own; then give
-    O(addresses). The annotation C(runbooks.storage-ops/addresses-from) of the NetworkFence says
-    which it was (V(driver), V(option) or V(node)), and M(storage_ops.runbooks.node_fence) takes the
-    last kind for no evidence of the node's address.
-  - CSI-Addons calls the driver's UnFence for every Unfenced NetworkFence when it is made, and again
-    whenever its controller starts. So a node that is not Ready, that has a ledger, or one of whose
-    addresses is in Ceph's blocklist (O(ceph)) or in a Fenced NetworkFence is refused. So is one
-    whose address another node has as well, and one for which there is a NetworkFence with other
-    settings.
-  - Node, ledger and NetworkFences are read again right before each one is made. Between that look
-    and the creation a small window remains, so do not run this while somebody fences the same node.
-  - After each one it waits for the message V(unfencing operation successful), which proves that the
-    controller and the driver work.
-  - A NetworkFence that is there is never changed and never deleted. One that has the right driver,
-    cluster and addresses will do, whatever its name.
+    see other addresses than the C(InternalIP), for example with a separate storage network; then
+    give O(addresses). The annotation C(runbooks.storage-ops/addresses-from) of the NetworkFence
+    names the source (V(driver), V(option) or V(node)). M(storage_ops.runbooks.node_fence) does not
+    accept V(node) as evidence of the node's address.
+  - CSI-Addons calls the driver's UnFence for every Unfenced NetworkFence when it is created, and
+    again whenever its controller starts. So a node is refused if it is not Ready, if it has a
+    ledger, or if one of its addresses is in Ceph's blocklist (O(ceph)) or in a Fenced NetworkFence.
+    A node is also refused if another node has the same address, or if it has a NetworkFence with
+    other settings.
+  - Node, ledger and NetworkFences are read again right before each NetworkFence is created. A short
+    time remains in between, so do not run this while the same node is being fenced.
+  - After each creation it waits for the message V(unfencing operation successful), which proves
+    that the controller and the driver work.
+  - An existing NetworkFence is never changed and never deleted. It is accepted under any name if it
+    has the right driver, cluster and addresses.
 options:
   driver:
     description: Name of the CSI driver, for example V(rbd.csi.ceph.com) or
@@ -44,8 +45,8 @@ options:
     default: ''
   secret_name:
     description:
-      - Name of the Secret by which the driver may change Ceph's blocklist, mostly that of its
-        provisioner.
+      - Name of the Secret with which the driver may change Ceph's blocklist, mostly the
+        provisioner's Secret.
       - Not with O(network_fence_class).
     type: str
     default: ''
@@ -55,36 +56,36 @@ options:
     default: ''
   network_fence_class:
     description:
-      - Name of a NetworkFenceClass, which has driver, cluster and Secret. CSI-Addons has them since
-        0.11.0.
+      - Name of a NetworkFenceClass, which has driver, cluster and Secret. Requires CSI-Addons
+        0.11.0 or later.
       - Give this, or the four options above.
     type: str
     default: ''
   nodes:
-    description: Only these nodes. A node that is named here and refused fails the task.
+    description: Only these nodes. The task fails if one of them is refused.
     type: list
     elements: str
     default: []
   name_prefix:
-    description: The NetworkFence of a node is called this and the node's name. Take another one for
-      each further driver or Ceph cluster.
+    description: Prefix of the name of a NetworkFence; the name of the node follows. Use another
+      prefix for each further driver or Ceph cluster.
     type: str
     default: storage-ops-
   addresses:
-    description: Lists of addresses or ranges (CIDR) by node, for nodes that Ceph sees by other
-      addresses than those found.
+    description: Lists of addresses or ranges (CIDR) by node, for nodes whose addresses in Ceph
+      differ from those found.
     type: dict
     default: {}
   ceph:
     description:
       - What M(storage_ops.runbooks.rbd_watcher_info) returned as
         RV(storage_ops.runbooks.rbd_watcher_info#module:ceph), for its blocklist.
-      - Without it, what is in the blocklist is not known, and the evidence says so.
+      - Without it the blocklist is unknown, and the evidence says so.
     type: dict
   fence_timeout:
     description:
-      - Seconds that the controller gets for each NetworkFence, 1 to 3600. A failure that lasts for
-        10 seconds ends the wait earlier.
+      - Seconds to wait for the controller for each NetworkFence, 1 to 3600. A failure that lasts
+        for 10 seconds ends the wait earlier.
     type: float
     default: 60
 extends_documentation_fragment:

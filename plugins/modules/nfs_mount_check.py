@@ -11,30 +11,30 @@ version_added: 0.1.0
 author:
   - The storage_ops.runbooks contributors (@storage-ops)
 description:
-  - Finds out whether a node can mount NFS shares, in time and in the version that is wanted
-    (STOR-09). Looks up the server's name, its routes and its TCP ports, then mounts each share in
-    each version, with a deadline, and takes the time.
-  - Tells apart a name without an address, no route, a connection that is refused or gets no answer,
-    a version that the server does not offer, an export that it denies or does not have, and a mount
-    that is slow. Names the C(mountOptions) for the StorageClass that worked.
-  - Finds container runtimes that let containers open far too many files (STOR-10), by their systemd
-    unit and by the running process. A program of NFSv3 that closes all files it might have open
-    then takes minutes.
-  - Changes nothing. The shares are mounted read-only in mount namespaces of their own, which end
-    with the mount, so that no other process sees them. The kernel may load its NFS modules for it.
-  - Linux lets no NFS mount begin as long as that of another server gets no answer. So while a
-    server is being found out not to answer, for at most O(mount_timeout) at a time, other mounts of
-    the node wait, as they do with any mount of that server.
+  - Checks whether a node can mount NFS shares fast enough and in the wanted version (STOR-09).
+    Checks the server's name, its routes and its TCP ports, then mounts each share in each version,
+    with a deadline, and measures the time.
+  - Distinguishes a name without an address, a missing route, a connection that is refused or not
+    answered, a version that the server does not offer, an export that it denies or does not have,
+    and a slow mount. Returns the C(mountOptions) for the StorageClass that worked.
+  - Finds container runtimes that allow containers far too many open files (STOR-10), in their
+    systemd unit and in the running process. A program of NFSv3 that closes every possible file
+    descriptor then takes minutes.
+  - Changes nothing. The shares are mounted read-only in separate mount namespaces, which end with
+    the mount, so no other process sees them. The kernel may load its NFS modules for this.
+  - Linux starts no NFS mount while a mount of another server waits for an answer. So other NFS
+    mounts of the node wait while a server does not answer, for at most O(mount_timeout) at a time.
+    Any mount of that server has the same effect.
 requirements:
-  - Root's rights (C(become)).
+  - Root (C(become)).
   - C(mount.nfs) (nfs-common or nfs-utils), C(unshare), C(prlimit) and C(timeout) for the mounts,
     C(ip) for the routes, C(systemctl) for the limits.
 options:
   shares:
     description:
-      - The shares to look at, as V(server:/export), with an IPv6 address in square brackets.
-      - Without any, one share of each server from which there is an NFS mount below
-        O(kubelet_root); if there is none, only STOR-10 is looked at.
+      - The shares to check, as V(server:/export), with an IPv6 address in square brackets.
+      - By default one share of each server with an NFS mount below O(kubelet_root). If there is
+        none, only STOR-10 is checked.
     type: list
     elements: str
     default: []
@@ -49,15 +49,15 @@ options:
     description:
       - The version that the StorageClass asks for by C(nfsvers). It is tried even if it is not in
         O(versions).
-      - If empty, that of the mounts of the share on this node; if there are none, the one that
-        C(mount.nfs) comes to, which is the highest that the server offers. V(4) means the highest
-        of NFSv4.
+      - If empty, the version of the share's mounts on this node. If there are none, the version
+        that C(mount.nfs) negotiates, which is the highest that the server offers. V(4) means the
+        highest of NFSv4.
     type: str
     choices: ['', '3', '4', '4.0', '4.1', '4.2']
     default: ''
   mount_options:
-    description: More options for the mounts, such as V(sec=krb5), as they are in C(mountOptions) of
-      the StorageClass; but not the version.
+    description: More options for the mounts, such as V(sec=krb5), as in C(mountOptions) of the
+      StorageClass, but without the version.
     type: list
     elements: str
     default: []
@@ -66,17 +66,17 @@ options:
     type: float
     default: 30
   slow_seconds:
-    description: Seconds from which on a mount counts as slow. A healthy one takes less than a
+    description: Seconds after which a mount counts as slow. A healthy mount takes less than a
       second.
     type: float
     default: 10
   connect_timeout:
-    description: Seconds to wait for a TCP connection; what did not answer by then is taken for
+    description: Seconds to wait for a TCP connection. Without an answer by then, packets count as
       dropped.
     type: float
     default: 3
   runtimes:
-    description: The container runtimes whose limits are looked at. If empty, all that systemd knows
+    description: The container runtimes whose limits are checked. If empty, all that systemd knows
       on the node.
     type: list
     elements: str
@@ -84,8 +84,8 @@ options:
     default: []
 attributes:
   check_mode:
-    details: This module never changes anything. In check mode too it mounts the shares, where
-      no other process sees them.
+    details: This module never changes anything. It mounts the shares in check mode too, where no
+      other process sees them.
 extends_documentation_fragment:
   - storage_ops.runbooks._attributes.actiongroup_node
   - storage_ops.runbooks._attributes.info_module
@@ -209,7 +209,7 @@ actions:
   type: list
   elements: dict
 shares:
-  description: What was measured of each share.
+  description: The measurements of each share.
   returned: success
   type: list
   elements: dict
@@ -233,13 +233,13 @@ shares:
       type: str
       returned: always
     routes:
-      description: What C(ip route get) says of each address.
+      description: The output of C(ip route get) for each address.
       type: list
       elements: str
       returned: always
     ports:
       description: >-
-        What became of each TCP connection. C(service) is V(nfs), V(portmapper) or V(mountd);
+        The result of each TCP connection. C(service) is V(nfs), V(portmapper) or V(mountd);
         C(state) is V(ok), V(refused), V(no answer), V(no route) or V(failed); then C(address),
         C(port), C(seconds) and C(text).
       type: list
@@ -249,10 +249,10 @@ shares:
         - {service: nfs, address: 192.0.2.10, port: 2049, state: ok, seconds: 0.001, text: ""}
     versions:
       description: >-
-        What became of the mount in each version, empty if the server could not be reached. C(ok);
+        The result of the mount in each version, empty if the server could not be reached. C(ok);
         C(state) is V(ok), V(not offered), V(denied), V(no such export), V(no answer), V(refused),
-        V(no route), V(no mount.nfs), V(failed) or V(not tried); C(seconds); C(error), what
-        C(mount.nfs) said; C(alone), V(false) if other mounts may have held it up.
+        V(no route), V(no mount.nfs), V(failed) or V(not tried); C(seconds); C(error), the message
+        of C(mount.nfs); C(alone), V(false) if other mounts may have delayed it.
       type: dict
       returned: always
       sample: {"4.1": {"ok": true, "state": "ok", "seconds": 0.042, "error": "", "alone": true}}

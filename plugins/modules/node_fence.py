@@ -6,63 +6,64 @@
 
 DOCUMENTATION = r"""
 module: node_fence
-short_description: Decide whether and how a lost node is fenced, and see it proven
+short_description: Decide whether and how to fence a lost node, and prove the fence
 version_added: 0.1.0
 author:
   - The storage_ops.runbooks contributors (@storage-ops)
 description:
-  - Keeps a node that is lost, but may be alive, from writing to its Ceph RBD volumes, before they
-    are moved to another node.
-  - With O(state=intended) it decides from what Ceph saw whom to fence and by what means, writes
-    that down in a ledger, and cordons the node. Nothing is fenced yet. With O(state=fenced) it has
-    NetworkFences patched, or takes the word of M(storage_ops.runbooks.rbd_watcher_info) for what
-    M(storage_ops.runbooks.ceph_blocklist) has done, and notes the fence as proven.
-  - The node's volumes are those that are attached to it, and those that Kubernetes has detached
-    from it by force, which it does six minutes after the pods are gone. They are known by pods of
-    the node, and by what its kubelet last called in use (C(status.volumesInUse)). Where such a
-    volume is attached to another node now, what holds it at an address of that node is not fenced,
-    and not in the way.
-  - The role P(storage_ops.runbooks.node_fence#role) calls all of them in order. No volume is
-    detached here, which is what M(storage_ops.runbooks.volume_failover) does.
-  - The ledger is kept in a ConfigMap, and then noted as an annotation of the node
-    (C(runbooks.storage-ops/fence)). Only the ConfigMap counts, since whoever has the node's kubelet
-    may write its annotations. A run that was killed is finished by the next one, which goes on from
-    the ledger. A Lease keeps two runs from working at one node at once.
-  - Refuses a node that is Ready, or reports Ready=False, or became Unknown only now; what Ceph
-    shows too briefly or not at all; images that a client holds whose address is that of another
-    node; addresses that another node has too, or that are protected; and whatever else leaves open
-    who would be hit. A refusal fails the task, since the node was named, and nothing was changed.
-  - The fence protects the storage, not the application. Containers on the node may go on running,
-    and serve what they have cached.
+  - Keeps a lost node, which may still be alive, from writing to its Ceph RBD volumes before they
+    move to another node.
+  - With O(state=intended) it decides, from what Ceph reports, which clients to fence and by which
+    method, writes the ledger and cordons the node. Nothing is fenced yet. With O(state=fenced) it
+    patches the NetworkFences, or checks with the result of M(storage_ops.runbooks.rbd_watcher_info)
+    what M(storage_ops.runbooks.ceph_blocklist) has done. It then marks the fence as proven in the
+    ledger.
+  - The node's volumes are the attached ones and the ones that Kubernetes has detached by force, six
+    minutes after the pods were gone. The latter are found through the pods of the node and through
+    its last C(status.volumesInUse). If such a volume is attached to another node now, clients at
+    the addresses of that node are not fenced, and do not cause a refusal.
+  - The role P(storage_ops.runbooks.node_fence#role) runs these steps in order. This module detaches
+    no volume; M(storage_ops.runbooks.volume_failover) does.
+  - The ledger is a ConfigMap. A copy is an annotation of the node (C(runbooks.storage-ops/fence)).
+    Only the ConfigMap counts, since the node's kubelet may write the annotation. After a run was
+    killed, the next one continues from the ledger. A Lease keeps two runs from working on one node
+    at the same time.
+  - Refuses if the node is Ready, reports Ready=False, or became Unknown only recently; if Ceph was
+    not observed, or not for long enough; if a client at another node's address holds an image; if
+    an address belongs to another node too, or is protected; and in any other case in which it is
+    not certain which host the fence would hit. A refusal fails the task, since the node was named.
+    Nothing is changed then.
+  - The fence protects the storage, not the application. Containers on the node may keep running and
+    serve cached data.
 options:
   state:
     description:
       - V(intended) decides, writes the ledger and cordons the node.
-      - V(fenced) brings the fence of the ledger about where that is the cluster's part, judges what
-        proves it, and notes it.
-      - V(held) renews the Lease and reads the node again, and changes nothing else. It refuses if
-        another run has the Lease, the node is back, or its fence is no more this run's to bring
-        about. Use it directly before M(storage_ops.runbooks.ceph_blocklist), which knows nothing of
-        the Lease. O(lease_seconds) must be longer than that module's
-        O(storage_ops.runbooks.ceph_blocklist#module:deadline), so that no other run can
-        begin meanwhile. In check mode it takes no Lease.
+      - V(fenced) patches the NetworkFences, if these are the method, checks the proof of the fence,
+        and records it in the ledger.
+      - V(held) renews the Lease, reads the node again, and changes nothing else. It refuses if
+        another run has the Lease, the node is back, or the fence no longer belongs to this run. Use
+        it directly before M(storage_ops.runbooks.ceph_blocklist), which does not check the Lease.
+        O(lease_seconds) must be longer than O(storage_ops.runbooks.ceph_blocklist#module:deadline),
+        so that no other run can begin in between. In check mode it takes no Lease.
     type: str
     choices: [intended, held, fenced]
     required: true
   method:
     description:
-      - V(network_fence) has CSI-Addons fence, by patching the NetworkFences that cover the
-        addresses. They must have been prepared.
+      - V(network_fence) patches the NetworkFences that cover the addresses, and CSI-Addons fences.
+        The NetworkFences must exist already; see M(storage_ops.runbooks.network_fence_prepare).
       - V(ceph) writes into Ceph's blocklist, by M(storage_ops.runbooks.ceph_blocklist). Refused
         where a NetworkFence covers an address, since its controller undoes that whenever it starts.
-      - V(none) fences nothing, for a node that is proven to be off; needs O(node_confirmed_off).
-      - V(auto) is V(network_fence) where a NetworkFence covers an address, else V(ceph), and never
+      - V(none) fences nothing. It is for a node that is proven to be off, and requires
+        O(node_confirmed_off).
+      - V(auto) is V(network_fence) if a NetworkFence covers an address, else V(ceph). It is never
         V(none).
-      - A fence that was begun keeps its method, or becomes a stronger one; from V(ceph) it goes
-        over to V(network_fence) by itself where a NetworkFence was made meanwhile. What is in the
-        blocklist by then stays in the ledger, and goes with the release.
-      - A NetworkFence of another driver and another C(clusterID) than the volumes have is that of
-        another storage, and counts for nothing.
+      - A fence that was begun keeps its method or changes to a stronger one. It changes from
+        V(ceph) to V(network_fence) by itself if a NetworkFence was created meanwhile. Entries that
+        are in the blocklist by then stay in the ledger, and the release removes them.
+      - A NetworkFence with another driver and another C(clusterID) than the volumes belongs to
+        another storage system, and is ignored.
     type: str
     choices: [auto, network_fence, ceph, none]
     default: auto
@@ -70,41 +71,42 @@ options:
     description:
       - What M(storage_ops.runbooks.rbd_watcher_info) returned as C(ceph), at most 10 minutes ago,
         for all volumes of the node.
-      - For O(state=intended) whom to fence is read from it. For O(state=fenced) it proves the
-        fence, so it must be read after the ledger was written, by the clock of the Ceph host, and
-        after the fence. Have it look twice or more, since of a client that was seen once nobody
-        knows whether it stays.
-      - Without it only V(network_fence) and V(none) are possible, and the ledger says
-        V(unverified).
+      - For O(state=intended) it decides which clients to fence. For O(state=fenced) it proves the
+        fence, so it must be read after the fence, and after the ledger was written by the clock of
+        the Ceph host. Use at least two observations, since a client that was seen once may already
+        be gone.
+      - Without it only the methods V(network_fence) and V(none) are possible, and the ledger is
+        marked C(unverified).
     type: dict
   proof:
     description:
-      - What proves the fence of a NetworkFence, or of method V(none), for O(state=fenced).
-      - With V(message) what the controller says is enough, or the word of the user. O(ceph), if it
-        is given, is judged as well.
-      - With V(ceph) the ledger stays C(intended) until a call that is given O(ceph). So the first
-        call, without O(ceph), patches, and the second one, with what was read after it, proves.
+      - For O(state=fenced), what proves the fence with the methods V(network_fence) and V(none).
+      - With V(message) the message of the controller is enough, or for V(none)
+        O(node_confirmed_off). O(ceph), if it is given, is checked as well.
+      - With V(ceph) the ledger stays C(intended) until a call has O(ceph). The first call, without
+        O(ceph), patches the NetworkFences. The second call, with a reading made after that, proves
+        the fence.
       - Method V(ceph) always needs O(ceph).
     type: str
     choices: [message, ceph]
     default: message
   grace_seconds:
     description:
-      - Seconds that the node must have been Unknown, by the API server's clock. Shorter, and a node
-        that only restarts, or that a network has cut off for a moment, would be fenced.
+      - Seconds that the node must have been Unknown, by the API server's clock. A shorter time
+        could fence a node that only restarts or has lost its network for a moment.
     type: float
     default: 120
   fence_addresses:
     description:
-      - Addresses of the node on Ceph's network, where Ceph does not tell them, as after a power
-        failure, or tells others.
-      - They are fenced in any case, so be sure.
-      - Needed where a client holds an image at an address that is unknown. Known are the
-        addresses of the node's status, those that ceph-csi noted for it, and those of a
-        NetworkFence that was prepared with what the driver reported or the user gave. An unknown
-        one is taken for the node's only if it has both an image of the node open and the lock on
-        it, all that is seen of the node's images is at this address, and they are attached nowhere
-        else. How many images it holds does not count.
+      - Addresses of the node on Ceph's network, if Ceph does not show them, for example after a
+        power failure, or shows others.
+      - They are fenced in any case, so make sure that they are the node's.
+      - Required if a client holds an image from an unknown address. Known addresses are in the
+        node's status, in the metadata that ceph-csi wrote, or in a NetworkFence that was prepared
+        with addresses from the driver or the user. An unknown address counts as the node's only if
+        its client has an image of the node open and owns the lock on it, if all clients of the
+        node's images are at this address, and if the images are attached to no other node. The
+        number of images does not count.
     type: list
     elements: str
     default: []
@@ -116,25 +118,26 @@ options:
     default: []
   other_addresses:
     description:
-      - Addresses of hosts that open images and are no nodes, as for backups. They are never fenced,
-        and never taken for the node's.
-      - An rbd-mirror daemon is known without, by what M(storage_ops.runbooks.rbd_watcher_info)
-        returned as C(mirror).
+      - Addresses of hosts that open images but are not nodes, for example backup hosts. They are
+        never fenced, and never count as the node's.
+      - Leave out rbd-mirror daemons, which M(storage_ops.runbooks.rbd_watcher_info) recognizes
+        (C(mirror)).
     type: list
     elements: str
     default: []
   node_confirmed_off:
     description:
-      - Accept the user's word that the node has no power. A client that holds one of its images
-        contradicts it, and is refused.
+      - You have made sure that the node has no power. A client that still holds one of its images
+        contradicts this, and the fence is refused.
     type: bool
     default: false
   expiry_seconds:
     description:
-      - Seconds after which Ceph forgets an entry of its blocklist. Under 604800 (7 days) is
-        refused, since a node that comes back later writes again; Ceph's own default is one hour.
-      - Give M(storage_ops.runbooks.ceph_blocklist) the same. An entry that is there already with
-        less than half of this left is renewed, and counts as ours from then on.
+      - Seconds after which Ceph drops an entry of its blocklist. Less than 604800 (7 days) is
+        refused, since a node that comes back after its entry has expired writes again. Ceph's own
+        default is one hour.
+      - Use the same value for M(storage_ops.runbooks.ceph_blocklist). An existing entry with less
+        than half of this time left is renewed, and belongs to the ledger from then on.
     type: float
     default: 31536000
   cluster_id:
@@ -149,8 +152,8 @@ options:
     default: ''
   accept_majority:
     description:
-      - Fence although more than half of the nodes are not Ready. Then it is rather the control
-        plane or its network that is cut off, and the nodes are at work. One of two is not more than
+      - Accept that more than half of the nodes are not Ready. The likely cause is then an outage of
+        the control plane or its network, while the nodes still work. One of two is not more than
         half.
     type: bool
     default: false
@@ -200,7 +203,7 @@ EXAMPLES = r"""
           - worker01
       register: audit
 
-    - name: Find out who holds its images
+    - name: Read which clients hold its images
       storage_ops.runbooks.rbd_watcher_info:
         volumes: "{{ audit.lost[0].volumes | map(attribute='pv') | select }}"
         observations: 3
@@ -210,7 +213,7 @@ EXAMPLES = r"""
         ansible_python_interpreter: auto_silent
       register: reading
 
-    - name: Decide whom to fence, write it down, and cordon the node
+    - name: Decide which clients to fence, write the ledger, and cordon the node
       storage_ops.runbooks.node_fence:
         node: worker01
         run_id: "{{ run_id }}"
@@ -231,7 +234,7 @@ EXAMPLES = r"""
       vars:
         ansible_python_interpreter: auto_silent
 
-    - name: Look again
+    - name: Read the watchers again
       storage_ops.runbooks.rbd_watcher_info:
         volumes: "{{ audit.lost[0].volumes | map(attribute='pv') | select }}"
         gone: "{{ intended.fence.addresses }}"
@@ -242,7 +245,7 @@ EXAMPLES = r"""
         ansible_python_interpreter: auto_silent
       register: proof
 
-    - name: See the fence proven
+    - name: Prove the fence, and record it
       storage_ops.runbooks.node_fence:
         node: worker01
         run_id: "{{ run_id }}"
@@ -264,9 +267,9 @@ code:
   sample: evidence_unreadable
 entries:
   description:
-    - What M(storage_ops.runbooks.ceph_blocklist) has to add or renew, with method V(ceph). Not
-      single clients whose whole address is fenced too, since Ceph's entry for one cannot be
-      renewed.
+    - The entries that M(storage_ops.runbooks.ceph_blocklist) has to add or renew, with method
+      V(ceph). Single clients are left out if their whole address is fenced too, since Ceph cannot
+      renew the entry of a single client.
   returned: success, or when the fence is refused, with O(state=intended) and O(state=fenced)
   type: list
   elements: str
@@ -274,19 +277,19 @@ entries:
     - 10.0.0.5
 fence:
   description:
-    - The ledger, as it is now; in check mode as it would be. Empty when there is none.
+    - The ledger as it is now, or in check mode as it would be. Empty if there is none.
     - M(storage_ops.runbooks.volume_failover) and M(storage_ops.runbooks.node_release) read it from
       the cluster.
   returned: success, or when the fence is refused
   type: dict
   contains:
     version:
-      description: Version of this form.
+      description: Version of this format.
       type: int
       returned: success
       sample: 1
     revision:
-      description: How often it was written.
+      description: Number of times that it was written.
       type: int
       returned: success
       sample: 2
@@ -301,14 +304,14 @@ fence:
       returned: success
     boot_id:
       description:
-        - The C(bootID) that its kubelet last reported, by which it is known whether the node was
-          rebooted since. A node that was, and is lost again, is judged again, and what was fenced
-          before stays in C(entries) and C(network_fences).
+        - The C(bootID) that its kubelet last reported. Another C(bootID) shows that the node was
+          rebooted since. If the node is lost again after a reboot, it is judged again, and earlier
+          fences stay in C(entries) and C(network_fences).
       type: str
       returned: success
     machine:
-      description: The C(systemUUID) and C(machineID), with a slash between them, of the machine
-        that was fenced first.
+      description: The C(systemUUID) and C(machineID) of the machine that was fenced first,
+        separated by a slash.
       type: str
       returned: success
     namespace:
@@ -327,11 +330,11 @@ fence:
       returned: success
       sample: intended
     cluster_id:
-      description: The C(clusterID) of the volumes; of several, all, with commas between.
+      description: The C(clusterID) of the volumes; several are separated by commas.
       type: str
       returned: success
     fsid:
-      description: The Ceph cluster, empty where Ceph was not asked.
+      description: The Ceph cluster; empty if Ceph was not asked.
       type: str
       returned: success
     addresses:
@@ -342,17 +345,17 @@ fence:
       sample: ["10.0.0.5"]
     entries:
       description:
-        - The entries of Ceph's blocklist that method V(ceph) makes, or has made before the method
-          was another. C(ours) is V(false) for one that was there before and lasts so long that it
-          is not renewed; it is never removed.
+        - The entries of Ceph's blocklist that the method V(ceph) adds, or has added before the
+          method changed. C(ours) is V(false) for an entry that existed before and need not be
+          renewed; it is never removed.
       type: list
       elements: dict
       returned: success
       sample:
         - {entry: 10.0.0.5, kind: address, ours: true, until: "2027-01-31T10:00:00Z"}
     network_fences:
-      description: The NetworkFences, for method V(network_fence). C(ours) is V(false) for one that
-        was Fenced before.
+      description: The NetworkFences, for method V(network_fence). C(ours) is V(false) for a
+        NetworkFence that was Fenced before.
       type: list
       elements: dict
       returned: success
@@ -363,7 +366,7 @@ fence:
           ours: true
     source:
       description:
-        - How each address is known. V(watcher), V(lock), V(metadata) (ceph-csi noted it),
+        - The source of each address. V(watcher), V(lock), V(metadata) (written by ceph-csi),
           V(network_fence), V(fence_addresses) or V(ledger).
       type: dict
       returned: success
@@ -374,15 +377,15 @@ fence:
       elements: str
       returned: success
     unverified:
-      description: Ceph was not asked whether the fence is there.
+      description: Whether the fence was not verified with Ceph.
       type: bool
       returned: success
     cordoned:
-      description: The node was cordoned for the fence, and was not before.
+      description: Whether the node was cordoned for the fence, and not before.
       type: bool
       returned: success
     tainted:
-      description: The node has the out-of-service taint for the fence.
+      description: Whether the node has the out-of-service taint for the fence.
       type: bool
       returned: success
     by:
@@ -394,14 +397,14 @@ fence:
       type: str
       returned: success
     at:
-      description: When, by the API server's clock.
+      description: When it was written, by the API server's clock.
       type: str
       returned: success
 alone:
   description:
-    - No other node can have a volume of the fence yet, since all of them are attached to this one
-      and nowhere else. Then an entry that Ceph cannot prolong may be removed and added,
-      O(storage_ops.runbooks.ceph_blocklist#module:accept_gap).
+    - Whether all volumes of the fence are attached to this node alone, so that no other node can
+      use them yet. Then an entry that Ceph cannot prolong may be removed and added again
+      (O(storage_ops.runbooks.ceph_blocklist#module:accept_gap)).
     - With O(state=held) it is read again, right before the entries are changed.
   returned: unless the module fails before it has read it
   type: bool

@@ -11,23 +11,23 @@ version_added: 0.1.0
 author:
   - The storage_ops.runbooks contributors (@storage-ops)
 description:
-  - Finds nodes that are lost and still hold volumes, and fences that nobody took back, and changes
-    nothing.
-  - STOR-16 a volume of a lost node is still held, by its VolumeAttachment or, with O(ceph), by a
-    watcher of its image; or the node may use an RBD volume that Kubernetes has detached from it by
-    force, which it does six minutes after the pods are gone; or its fail-over was interrupted.
-  - STOR-17 a fence was left behind. A node that is back still has a ledger, the taint
-    C(node.kubernetes.io/out-of-service) or a NetworkFence that is Fenced; a fence has expired by
-    itself; a ledger has lost its annotation, or the annotation is old; a node has the annotation
-    and there is no ledger, or a ledger that it contradicts, which counts for nothing, as its
-    kubelet may have written it; with O(ceph), a ledger has no entry in the blocklist any more, or
-    the blocklist has an entry for a whole address or a range that no ledger knows. Entries for a
-    single client are made by Ceph itself whenever a lock is broken, so they are never reported.
-  - Returns what M(storage_ops.runbooks.rbd_watcher_info) and M(storage_ops.runbooks.node_fence)
-    need to know of the lost nodes.
-  - A healthy cluster is read by four requests, the long ones answered from the memory of its API
-    server. VolumeAttachments and PersistentVolumes are read only where a node is lost or named, and
-    pods where it is not Ready. For named nodes everything is read as it is now.
+  - Finds lost nodes that still hold volumes, and fences that were left behind. Changes nothing.
+  - STOR-16 covers three cases. A volume of a lost node is still held, by its VolumeAttachment or,
+    with O(ceph), by a watcher of its image. Or the node may still use an RBD volume that Kubernetes
+    has detached by force, six minutes after the pods were gone. Or the fail-over of the node was
+    interrupted.
+  - STOR-17 finds a fence that was left behind, or that does not match its ledger. A node that is
+    back still has a ledger, the taint C(node.kubernetes.io/out-of-service) or a Fenced
+    NetworkFence. A fence has expired. The annotation of a ledger is missing or old, or there is no
+    ledger for it. An annotation that contradicts the ledger is ignored, since the node's kubelet
+    may have written it. With O(ceph), the entries of a ledger are missing in the blocklist, or the
+    blocklist has an entry for an address or a range that is in no ledger. Entries of single clients
+    are never reported, since Ceph itself adds one whenever it breaks a lock.
+  - Returns the data about lost nodes that M(storage_ops.runbooks.rbd_watcher_info) and
+    M(storage_ops.runbooks.node_fence) need.
+  - A healthy cluster needs four requests; the API server answers the long ones from memory.
+    VolumeAttachments and PersistentVolumes are read only if a node is lost or named, and pods only
+    of nodes that are not Ready. For named nodes everything is read from etcd.
 options:
   controls:
     description: Controls to run, at least one.
@@ -40,15 +40,15 @@ options:
       - STOR-16
       - STOR-17
   nodes:
-    description: Look only at these nodes, and return them in RV(lost) whether they are lost or not.
+    description: Only these nodes. They are returned in RV(lost) even if they are not lost.
     type: list
     elements: str
     default: []
   ceph:
     description:
-      - What M(storage_ops.runbooks.rbd_watcher_info) returned as C(ceph), for example without any
-        image, to have the blocklist compared.
-      - Ledgers of another Ceph cluster than this reading's are left out of the comparison.
+      - What M(storage_ops.runbooks.rbd_watcher_info) returned as C(ceph), to compare the blocklist
+        with the ledgers. It may be read without any image.
+      - Ledgers of other Ceph clusters are not compared.
     type: dict
 extends_documentation_fragment:
   - storage_ops.runbooks._attributes.actiongroup_cluster
@@ -101,8 +101,7 @@ code:
 lost:
   description:
     - The nodes of O(nodes), or else every node that is not Ready.
-    - Of nodes that were not named, volumes are left out where the result would become too long for
-      AWX.
+    - Volumes of nodes that were not named are left out if the result would be too long for AWX.
   returned: success
   type: list
   elements: dict
@@ -118,7 +117,7 @@ lost:
       returned: always
       sample: Unknown
     not_ready_seconds:
-      description: For how long it has not been Ready, by the API server's clock. V(0) when it is.
+      description: Seconds that it has not been Ready, by the API server's clock; V(0) if it is.
       type: float
       returned: always
       sample: 312
@@ -171,14 +170,14 @@ lost:
           returned: always
         used:
           description:
-            - It has no VolumeAttachment on this node, which is not Ready, but may be open there. A
-              pod on the node uses it, or its kubelet last called it in use. Only RBD volumes, and
-              none of a fence that is proven.
+            - Whether it has no VolumeAttachment on this node, which is not Ready, but may be open
+              there, since a pod on the node uses it or its kubelet last reported it as in use. Only
+              for RBD volumes that no proven fence covers.
           type: bool
           returned: always
         pv:
-          description: Of the PersistentVolume, what
-            O(storage_ops.runbooks.rbd_watcher_info#module:volumes) needs. Empty when it is gone.
+          description: The parts of the PersistentVolume that
+            O(storage_ops.runbooks.rbd_watcher_info#module:volumes) needs. Empty if it is gone.
           type: dict
           returned: always
     volumes_left_out:
@@ -189,16 +188,15 @@ lost:
       sample: 0
     neighbours:
       description:
-        - Of nodes that are named in O(nodes) only, PersistentVolumes that other nodes have, two of
-          each, as C(pv) of C(volumes). Who has their images open is not this node, which
-          M(storage_ops.runbooks.node_fence) takes from what
-          M(storage_ops.runbooks.rbd_watcher_info) has read of them.
-        - Only those that are attached to one node, by a driver of this node's RBD volumes.
+        - Only for O(nodes), two PersistentVolumes of each other node, in the form of C(pv) of
+          C(volumes). M(storage_ops.runbooks.rbd_watcher_info) reads the clients of their images, so
+          that M(storage_ops.runbooks.node_fence) knows addresses that are not this node's.
+        - Only volumes that are attached to one node, by a driver of this node's RBD volumes.
       type: list
       elements: dict
       returned: always
     neighbours_left_out:
-      description: How many other nodes have such volumes, too, since there are more than 100.
+      description: How many more nodes have such volumes, if there are more than 100.
       type: int
       returned: always
       sample: 0

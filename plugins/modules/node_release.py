@@ -6,72 +6,71 @@
 
 DOCUMENTATION = r"""
 module: node_release
-short_description: Give a fenced node back, once its old clients are proven gone
+short_description: Release a fenced node once its old clients are proven gone
 version_added: 0.1.0
 author:
   - The storage_ops.runbooks contributors (@storage-ops)
 description:
-  - Takes back what M(storage_ops.runbooks.node_fence) and M(storage_ops.runbooks.volume_failover)
-    have left on a node and noted in its ledger, and nothing else. Blocklist entries that were there
-    before, and those that Ceph makes by itself, stay.
-  - Without the fence, a client that has lived through it goes on writing where it stopped. So the
-    node must be Ready, and it must have been rebooted since (another C(bootID) of the same
-    C(systemUUID) and C(machineID)), or it must itself show that it holds no client of the fenced
-    storage any more, as M(storage_ops.runbooks.ceph_client_info) reads it. Otherwise it is refused,
-    and the node has to be rebooted.
-  - A node that was replaced comes back under its name as another machine, while the old one may
-    still run. It is refused without O(old_machine_confirmed_off).
-  - It is called step by step. O(state=releasing) judges the node, takes the Lease of the node and
-    notes in the ledger that the release has begun. O(state=unfenced) takes back NetworkFences, by
-    patching them to Unfenced. O(state=released) wants to see that the fence is gone, and then
-    removes the taint, the cordon and the ledger, in this order. For blocklist entries run
-    M(storage_ops.runbooks.ceph_blocklist) before the last one, with those entries of the ledger
+  - Removes what M(storage_ops.runbooks.node_fence) and M(storage_ops.runbooks.volume_failover) have
+    set on a node and recorded in its ledger, and nothing else. Blocklist entries that existed
+    before, and those that Ceph itself adds, stay.
+  - A client that survived the fence continues to write once the fence is gone. So the node must be
+    Ready and rebooted since (another C(bootID) with the same C(systemUUID) and C(machineID)), or
+    M(storage_ops.runbooks.ceph_client_info) must show on the node that it has no client of the
+    fenced storage any more. Otherwise the release is refused, and the node has to be rebooted.
+  - A node that was replaced has the same name on another machine, while the old machine may still
+    run. It is refused without O(old_machine_confirmed_off).
+  - Call it step by step. O(state=releasing) judges the node, takes the Lease and records in the
+    ledger that the release has begun. O(state=unfenced) patches the NetworkFences to Unfenced.
+    O(state=released) requires the proof that the fence is gone, and then removes the taint, the
+    cordon and the ledger, in this order. If there are blocklist entries, run
+    M(storage_ops.runbooks.ceph_blocklist) before O(state=released), with the entries of the ledger
     that are C(ours), and right before it this module with O(state=held).
-  - What also fences another node, says that node's ledger, is not taken back. The release is
-    refused, and names that node.
-  - A node whose fail-over was stopped before anything of ours fenced it needs neither a reboot nor
-    O(clients), only O(ceph) to show it where blocklist entries were to be the fence.
-  - A run that was killed is finished by running all of it again. The ledger goes last.
-  - Where there is no ledger, there is nothing to do. A node that carries the out-of-service taint
-    without one is reported.
-  - The role P(storage_ops.runbooks.node_release#role) of the collection calls all of it in the
-    right order.
+  - If the ledger of another node has the same fence, the release is refused, and names that node.
+  - If a fail-over stopped before it fenced anything, neither a reboot nor O(clients) is needed.
+    Only O(ceph) is required then, to prove that, if the method was V(ceph).
+  - If a run was killed, run all steps again. The ledger is removed last.
+  - Without a ledger there is nothing to do. A node with the out-of-service taint but without a
+    ledger is reported.
+  - The role P(storage_ops.runbooks.node_release#role) of the collection runs all steps in the right
+    order.
 options:
   state:
     description:
-      - How far to go; see above.
-      - V(held) changes nothing but renews the Lease, and fails unless the run still has it, the
+      - The step; see above.
+      - V(held) only renews the Lease. It fails unless the run still has the Lease, the phase of the
         ledger is V(releasing), the node is Ready, and no other node needs the fence. In check mode
-        it does without the Lease.
+        it does not use the Lease.
     type: str
     choices: [releasing, held, unfenced, released]
     required: true
   clients:
     description:
       - What M(storage_ops.runbooks.ceph_client_info) returned as C(clients) on the node itself,
-        since it has come back.
-      - Needed where the node was not rebooted since it was fenced, as when only its kubelet had
-        died.
+        after it has come back.
+      - Required if the node was not rebooted since it was fenced, for example if only its kubelet
+        had failed.
     type: dict
   ceph:
     description:
       - What M(storage_ops.runbooks.rbd_watcher_info) returned as C(ceph). Its C(blocklist) proves
         that the fence is gone.
-      - It must be at most 10 minutes old, and of the Ceph cluster of the fence.
-      - For O(state=released) needed where blocklist entries were the fence, and read after they
-        were removed. A NetworkFence can do without; then its message is the only proof. What still
-        blocks the node and is not ours is told, not removed.
-      - For O(state=releasing) optional. A watcher that it still shows from a fenced address
-        refuses, whatever the node says of a reboot. What M(storage_ops.runbooks.ceph_blocklist) has
-        left of a renewal that was killed (its C(stand_in)) is added to the ledger's entries, so
-        that it is removed with them.
+      - It must be at most 10 minutes old, and from the Ceph cluster of the fence.
+      - For O(state=released) it is required if blocklist entries were the fence, and must be read
+        after they were removed. For a NetworkFence it is optional; without it, the message of the
+        controller is the only proof. Entries that still block the node and are not ours are
+        reported, not removed.
+      - For O(state=releasing) it is optional. If it shows a watcher from a fenced address, the
+        release is refused, even if the node reports a reboot. If a killed run of
+        M(storage_ops.runbooks.ceph_blocklist) left a C(stand_in), it is added to the entries of the
+        ledger, so that it is removed with them.
     type: dict
   old_machine_confirmed_off:
     description:
-      - The machine that was fenced is off for good, or is this one and was rebooted since. Only you
-        can know.
-      - Counts only where the node is another machine than the one that was fenced, by its
-        C(systemUUID) and C(machineID), or where one of these is not known.
+      - The machine that was fenced is off for good, or it is this machine and was rebooted since.
+        Only you can know this.
+      - Used only if C(systemUUID) and C(machineID) show that the node is another machine than the
+        fenced one, or if one of these is unknown.
     type: bool
     default: false
   release_timeout:
@@ -160,9 +159,9 @@ code:
   sample: evidence_unreadable
 fence:
   description:
-    - The ledger of the node's fence as it is now, or, in check mode, would be. Empty when there is
-      none, or none any more.
-    - Its C(entries) tell which blocklist entries are C(ours).
+    - The ledger of the node's fence as it is now, or in check mode as it would be. Empty if there
+      is none.
+    - Its C(entries) show which blocklist entries are C(ours).
   returned: unless the module fails before it has read it
   type: dict
   sample:

@@ -13,20 +13,20 @@ author:
 description:
   - Runs all node controls in one call and changes nothing. It reads and decides with the same code
     as the modules that repair.
-  - STOR-01 residual multipath maps, STOR-02 paths that read another LUN, STOR-03 residual SCSI
+  - STOR-01 residual multipath maps, STOR-02 paths that lead to another LUN, STOR-03 residual SCSI
     disks, STOR-04 iSCSI readiness, STOR-05 dead FUSE mounts, STOR-06 FUSE mounts that do not
     answer, STOR-07 pod mounts with another source or twice, STOR-08 filesystems that turned
-    read-only after I/O errors, STOR-09 NFS servers that cannot be mounted from, STOR-10 container
-    runtimes that let containers open far too many files.
-  - Only the code of the controls that are asked for is loaded, which is most of what an audit
-    takes.
+    read-only after I/O errors, STOR-09 NFS shares that cannot be mounted, STOR-10 container
+    runtimes that allow containers far too many open files.
+  - Only the code of the selected controls is loaded, since loading takes most of the time of an
+    audit.
   - For STOR-09 a share of each NFS server in use is mounted where no other process sees it, and
     unmounted again; see M(storage_ops.runbooks.nfs_mount_check).
-  - What cannot be read, as for missing rights, or since O(deadline) has passed, is told in
-    RV(not_assessed) for the controls that need it. The others are looked at all the same, and the
-    task fails.
+  - If something cannot be read, for example because of missing rights or because O(deadline) has
+    passed, RV(not_assessed) names the controls that need it. The other controls are assessed all
+    the same, and the task fails.
 requirements:
-  - Root's rights (C(become)).
+  - Root (C(become)).
 options:
   controls:
     description: Controls to run.
@@ -56,14 +56,14 @@ options:
       - STOR-10
   shares:
     description:
-      - NFS shares to look at for STOR-09, as V(server:/export).
-      - Without any, one share of each server from which there is an NFS mount below
-        O(kubelet_root).
+      - NFS shares to check for STOR-09, as V(server:/export).
+      - By default one share of each server with an NFS mount below O(kubelet_root).
     type: list
     elements: str
     default: []
   publish_from:
-    description: What CSI drivers do, for STOR-07, as in M(storage_ops.runbooks.csi_mount_repair).
+    description: How CSI drivers publish, for STOR-07, as in
+      M(storage_ops.runbooks.csi_mount_repair).
     type: dict
     default: {}
 extends_documentation_fragment:
@@ -228,7 +228,7 @@ pods:
   type: list
   elements: dict
 shares:
-  description: What was measured of each NFS share; see M(storage_ops.runbooks.nfs_mount_check).
+  description: The measurements of each NFS share; see M(storage_ops.runbooks.nfs_mount_check).
   returned: with STOR-09
   type: list
   elements: dict

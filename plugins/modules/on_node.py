@@ -7,19 +7,19 @@
 
 DOCUMENTATION = r"""
 module: on_node
-short_description: Run a module on a host that may set nothing on the controller
+short_description: Run a module on a host without letting it set variables on the controller
 version_added: 0.1.0
 author:
   - The storage_ops.runbooks contributors (@storage-ops)
 description:
-  - Whatever answers on a host in place of a module can set variables (C(ansible_facts)), which
-    count more than the defaults of roles and the inventory, and artifacts of the job
-    (C(ansible_stats)), which are extra variables of the next step of a workflow in AWX. With
-    C(delegate_to) the variables are those of the host of the play.
-  - This runs a module, and takes neither from its result. What it gathered is the value RV(facts),
-    and no variable.
-  - The modules of this collection that run on nodes and on Ceph's hosts need no such task, since
-    all of them go through it.
+  - A compromised host can answer in place of a module. Its answer can set variables
+    (C(ansible_facts)), which take precedence over the defaults of roles and over the inventory, and
+    artifacts of the job (C(ansible_stats)), which are extra variables of the next step of a
+    workflow in AWX. With C(delegate_to) it sets variables of the host of the play.
+  - This module runs another module and drops both from its result. Gathered facts are returned as
+    RV(facts), and set no variables.
+  - The modules of this collection that run on nodes and on Ceph hosts always run this way, and need
+    no such task.
 options:
   module:
     description: The module, by its full name.
@@ -34,10 +34,10 @@ extends_documentation_fragment:
   - storage_ops.runbooks._attributes.action
 attributes:
   check_mode:
-    details: As the module that is run.
+    details: Depends on the module that is run.
   diff_mode:
     support: full
-    details: As the module that is run.
+    details: Depends on the module that is run.
 """
 
 EXAMPLES = r"""
@@ -55,8 +55,8 @@ EXAMPLES = r"""
 
 RETURN = r"""
 facts:
-  description: What the module returned as C(ansible_facts), by the names that it gives there, as
-    C(ansible_hostname). All else is as the module returns it.
+  description: The C(ansible_facts) of the module, with their names there, such as
+    C(ansible_hostname). All other values are as the module returns them.
   returned: if it returned some
   type: dict
 """

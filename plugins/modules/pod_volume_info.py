@@ -6,20 +6,20 @@
 
 DOCUMENTATION = r"""
 module: pod_volume_info
-short_description: Say why pods are stuck, and what repairs them
+short_description: Find out why pods are stuck, and what repairs them
 version_added: 0.1.0
 author:
   - The storage_ops.runbooks contributors (@storage-ops)
 description:
   - Finds the pods of a namespace, a node or the whole cluster that are stuck, and reports one
-    finding for each, with the control it belongs to, what was read, and in RV(findings[].reason)
-    the one command that repairs it. Changes nothing.
-  - A pod is stuck when it waits for its node, its volumes or its containers for O(stuck_seconds),
-    when it is being deleted and its grace period has been over for a minute, or when it runs
-    without being ready and an event says that a volume is the cause.
-  - What the VolumeAttachments, nodes, claims and volumes prove counts more than what a message
-    says. Messages are looked up in a catalogue; one that is not in there is shown as it is.
-  - Pods that wait for something else than storage are reported too, with severity V(info).
+    finding for each, with its control, the evidence, and in RV(findings[].reason) the command that
+    repairs it. Changes nothing.
+  - A pod is stuck if it waits for its node, its volumes or its containers for O(stuck_seconds), if
+    it is being deleted and its grace period ended more than a minute ago, or if it runs without
+    being ready and an event names a volume as the cause.
+  - The state of VolumeAttachments, nodes, claims and volumes takes precedence over messages.
+    Messages are looked up in a catalogue; an unknown message is shown as it is.
+  - Pods that wait for something other than storage are reported with the severity V(info).
 requirements:
   - The rights of C(playbooks/files/rbac-audit.yml) in this collection.
 options:
@@ -30,7 +30,7 @@ options:
   pod:
     description:
       - Look only at the pod of this name. Needs O(namespace).
-      - The task fails when there is no such pod.
+      - The task fails if there is no such pod.
     type: str
     default: ''
   node:
@@ -45,8 +45,8 @@ options:
     description:
       - Keys that a driver needs in C(status.attachmentMetadata) of its VolumeAttachments, as a
         dictionary of driver name to list of keys.
-      - It adds to what the collection knows, or replaces it for that driver. Known are
-        C(csi.huawei.com) with C(publishInfo).
+      - The collection knows C(csi.huawei.com) with C(publishInfo). An entry for a driver replaces
+        what is known about it.
     type: dict
     default: {}
 extends_documentation_fragment:

@@ -6,26 +6,26 @@
 
 DOCUMENTATION = r"""
 module: rbd_watcher_info
-short_description: Read who has RBD images open
+short_description: Read which clients have RBD images open
 version_added: 0.1.0
 author:
   - The storage_ops.runbooks contributors (@storage-ops)
 description:
-  - Reads the watchers of RBD images and the owners of their locks, what ceph-csi has noted about
-    the clients' addresses, and the blocklist, and changes nothing. Images are named, or found
-    through the PersistentVolumes they are behind.
+  - Reads the watchers of RBD images, the owners of their locks, the clients' addresses that
+    ceph-csi wrote into the image metadata, and the blocklist. Changes nothing. Images are named
+    directly or by their PersistentVolumes.
   - A node that tries to stage a volume opens the image for a moment at each try. So watchers are
-    observed several times, and one is V(persistent) only if the same client with the same cookie
+    read several times, and a watcher is V(persistent) only if the same client with the same cookie
     was there each time.
-  - It can wait until clients are gone that were blocked, which is the proof of a fence.
-  - An image that cannot be read is a finding (STOR-16), and never one without watchers. Neither
-    does it, nor a watch that is left, fail the task.
-  - No image is opened for writing, so the module itself is never a watcher. That is why the notes
-    of ceph-csi are read from the image's header object by C(rados), since C(rbd image-meta) opens
+  - It can wait until blocked clients are gone, which proves a fence.
+  - An image that cannot be read is a finding (STOR-16), and never counts as an image without
+    watchers. Neither this nor a remaining watch fails the task.
+  - No image is opened for writing, so the module itself is never a watcher. So it reads the
+    metadata of ceph-csi from the image's header object with C(rados), since C(rbd image-meta) opens
     the image for writing.
 options:
   images:
-    description: Images to look at.
+    description: Images to read.
     type: list
     elements: dict
     default: []
@@ -35,7 +35,7 @@ options:
         type: str
         required: true
       namespace:
-        description: RADOS namespace of the image in the pool. Empty is the one without a name.
+        description: RADOS namespace of the image in the pool. Empty means the default namespace.
         type: str
         default: ''
       image:
@@ -44,11 +44,11 @@ options:
         required: true
   volumes:
     description:
-      - PersistentVolumes whose images to look at, as M(kubernetes.core.k8s_info) returns them, or
+      - PersistentVolumes whose images to read, as M(kubernetes.core.k8s_info) returns them, or
         M(storage_ops.runbooks.node_fence_info) in
         RV(storage_ops.runbooks.node_fence_info#module:lost).
-      - Known are volumes of ceph-csi, also static ones, and of the kubelet's own C(rbd) plugin.
-        Others are ignored and listed in RV(ignored).
+      - Volumes of ceph-csi (including static ones) and of the in-tree plugin C(rbd) are supported.
+        Others are listed in RV(ignored).
     type: list
     elements: dict
     default: []
@@ -56,9 +56,9 @@ options:
     description:
       - RADOS namespace by C(clusterID), as the configuration of ceph-csi has it
         (C(rbd.radosNamespace), or C(radosNamespace)), for those of O(volumes) that do not name
-        theirs. Newer releases of ceph-csi write it into the volumes that they make; static ones
-        lack it.
-      - The image of a volume whose namespace is not known is not found, which is a finding.
+        theirs. Newer releases of ceph-csi write it into the volumes that they create; static
+        volumes lack it.
+      - If the namespace is unknown, the image of the volume is not found, which is a finding.
     type: dict
     default: {}
   observations:
@@ -67,26 +67,25 @@ options:
     type: int
     default: 1
   observation_seconds:
-    description: Seconds from the first observation to the last, up to V(3600). Needed with more
-      than one.
+    description: Seconds from the first observation to the last, up to V(3600). Required with more
+      than one observation.
     type: float
     default: 0
   gone:
     description:
       - Addresses, clients and ranges, written as in
-        O(storage_ops.runbooks.ceph_blocklist#module:entries), that shall have no image open any
+        O(storage_ops.runbooks.ceph_blocklist#module:entries), that must have no image open any
         more.
-      - Where one has, it is waited for the end of the watch, and what is returned was observed
+      - If one has, the module waits for the end of the watch. The returned observations are made
         after that.
     type: list
     elements: str
     default: []
   gone_timeout:
     description:
-      - Seconds to wait for the clients in O(gone), up to V(3600). A watch that is left then is a
-        finding.
-      - The watch of a client that was blocked ends at once; that of a client that died, after 30
-        seconds.
+      - Seconds to wait for the clients in O(gone), up to V(3600). A watch that remains after that
+        is a finding.
+      - The watch of a blocked client ends at once, the watch of a dead client after 30 seconds.
     type: float
     default: 60
 extends_documentation_fragment:
@@ -143,7 +142,7 @@ code:
   type: str
   sample: evidence_unreadable
 ceph:
-  description: What was read. Other modules of this collection take it as it is.
+  description: What was read. Other modules of this collection take it unchanged.
   returned: when Ceph could be read
   type: dict
   contains:
@@ -153,13 +152,12 @@ ceph:
       returned: always
       sample: e85137c6-a788-4727-9328-d29102331453
     read_at:
-      description: When, by the clock of this host, in UTC.
+      description: When it was read, by the clock of this host, in UTC.
       type: str
       returned: always
       sample: "2026-11-21T11:57:57Z"
     observations:
-      description: How many observations this is about. V(1) if it was waited for a client in
-        O(gone).
+      description: Number of observations. V(1) if it waited for a client in O(gone).
       type: int
       returned: always
       sample: 3
@@ -175,13 +173,13 @@ ceph:
       elements: dict
       returned: always
     images:
-      description: The images, those of O(images) first.
+      description: The images; O(images) come first.
       type: list
       elements: dict
       returned: always
       contains:
         volume:
-          description: PersistentVolume that the image is behind; empty for one from O(images).
+          description: PersistentVolume of the image; empty for O(images).
           type: str
           returned: always
           sample: pvc-8d0f0ec6-2d0c-4b5b-8f9e-0d0e0f0e0d0c
@@ -191,7 +189,7 @@ ceph:
           returned: always
           sample: rbd
         namespace:
-          description: RADOS namespace; empty for the one without a name.
+          description: RADOS namespace; empty for the default one.
           type: str
           returned: always
         image:
@@ -200,8 +198,8 @@ ceph:
           returned: always
           sample: csi-vol-5a4b2e4c-0242-11ec-a251-0242ac110002
         problem:
-          description: Why the image could not be read, also since there is none; then the lists
-            below are empty, which says nothing.
+          description: Why the image could not be read, for example because it does not exist. The
+            lists below are empty then, which proves nothing.
           type: str
           returned: always
         features:
@@ -237,17 +235,17 @@ ceph:
               returned: always
               sample: "18446462598732840961"
             mirror:
-              description: It is an rbd-mirror daemon, of this site or another. Known for mirrored
-                images only.
+              description: Whether it is an rbd-mirror daemon, of this site or another. Known for
+                mirrored images only.
               type: bool
               returned: always
             seen:
-              description: In how many of the observations it was there.
+              description: Number of observations that showed it.
               type: int
               returned: always
               sample: 3
             persistent:
-              description: It was there in all of at least two observations.
+              description: Whether all observations, at least two, showed it.
               type: bool
               returned: always
         locks:

@@ -6,33 +6,30 @@
 
 DOCUMENTATION = r"""
 module: run_lease
-short_description: Give back the Lease by which a run works at a node
+short_description: Release the Lease of a run on a node
 version_added: 0.1.0
 author:
   - The storage_ops.runbooks contributors (@storage-ops)
 description:
-  - A Lease keeps two runs from fencing, failing over or releasing the same node at once.
+  - A Lease keeps two runs from fencing, failing over or releasing the same node at the same time.
     M(storage_ops.runbooks.node_fence), M(storage_ops.runbooks.volume_failover) and
     M(storage_ops.runbooks.node_release) take and renew it.
-  - This module deletes it if it is that of O(run_id), or has run out. Without it the next run waits
-    until the Lease runs out. The roles call it when they end.
-  - The Lease belongs to the run and says nothing about the node, so this counts as no change.
+  - This module deletes the Lease if it belongs to O(run_id) or has expired. Otherwise the next run
+    waits until the Lease expires. The roles call it when they end.
+  - The Lease belongs to the run, not to the node, so the module reports no change.
 options:
   node:
     description: Name of the node.
     type: str
     required: true
   run_id:
-    description: The run whose Lease is given back, as its other modules were given it.
+    description: The run whose Lease is released, the same name as for its other modules.
     type: str
     required: true
-  ledger_namespace:
-    description: Namespace of the Lease, as the run's other modules were given it.
-    type: str
-    default: storage-ops
 extends_documentation_fragment:
   - storage_ops.runbooks._attributes
   - storage_ops.runbooks._attributes.actiongroup_cluster
+  - storage_ops.runbooks._fence.ledger
   - storage_ops.runbooks._kubernetes.auth
   - storage_ops.runbooks._kubernetes.bounds
 attributes:
@@ -47,7 +44,7 @@ seealso:
 
 EXAMPLES = r"""
 ---
-- name: Let other runs work at worker01
+- name: Release the Lease of worker01
   storage_ops.runbooks.run_lease:
     node: worker01
     run_id: failover-worker01-1

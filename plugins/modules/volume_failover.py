@@ -6,66 +6,67 @@
 
 DOCUMENTATION = r"""
 module: volume_failover
-short_description: Detach the volumes of a lost and fenced node, so that pods elsewhere get them
+short_description: Detach the volumes of a lost and fenced node, so that pods on other nodes can use
+  them
 version_added: 0.1.0
 author:
   - The storage_ops.runbooks contributors (@storage-ops)
 description:
-  - Takes the volumes that a fence covers off a lost node, waits until they are attached where pods
-    wait for them and these pods run, and proves all of it.
-  - Does nothing without a fence that is proven. The ledger that M(storage_ops.runbooks.node_fence)
-    has written must be in phase C(fenced) or C(detached), its entries must not have run out, its
-    NetworkFences must still be Fenced, and no other NetworkFence that covers a fenced address may
-    be Unfenced, since its controller would take the fence back.
-  - The node and its fence are read again before every single step. It must still be the one that
-    was fenced, and its C(Ready) must still be C(Unknown). A node whose object was deleted is judged
-    by the ledger alone, which is in a ConfigMap too.
-  - There are two ways to detach. From Kubernetes 1.28 on the taint
-    C(node.kubernetes.io/out-of-service=nodeshutdown:NoExecute) makes Kubernetes itself end the pods
-    of the node and detach its volumes, of every driver. Otherwise the pods of the volumes are
-    deleted by force, and then the VolumeAttachments, one by one, each by its uid.
-  - Pods are deleted by force without asking a PodDisruptionBudget, since the node is lost and
-    nobody can end them there. Only pods are, whose volumes are all fenced, or hold nothing that
+  - Detaches the fenced volumes from a lost node, waits until they are attached to the nodes of the
+    waiting pods and these pods run, and proves this.
+  - Requires a proven fence. The ledger of M(storage_ops.runbooks.node_fence) must be in the phase
+    C(fenced) or C(detached), its blocklist entries must not have expired, and its NetworkFences
+    must still be Fenced. No other NetworkFence that covers a fenced address may be Unfenced, since
+    its controller would remove the fence.
+  - The node and its fence are read again before every step. It must still be the node that was
+    fenced, and its C(Ready) must still be C(Unknown). If the Node object was deleted, the ledger
+    alone decides.
+  - There are two ways to detach. Since Kubernetes 1.28 the taint
+    C(node.kubernetes.io/out-of-service=nodeshutdown:NoExecute) makes Kubernetes delete the pods of
+    the node and detach its volumes, of every driver. Otherwise the module force-deletes the pods of
+    the volumes, and then deletes the VolumeAttachments one by one, each by its uid.
+  - Pods are force-deleted without regard to PodDisruptionBudgets, since the kubelet of a lost node
+    cannot end them. A pod is deleted only if all its volumes are fenced, or hold nothing that
     another node could write to (C(emptyDir), C(configMap), C(secret), C(projected), C(downwardAPI),
     C(gitRepo), C(image), C(hostPath), and inline volumes of the CSI drivers that deliver secrets
-    and certificates). What is in an C(emptyDir) of such a pod is lost to the new one.
-  - A finalizer is never removed, and no status is ever written. What the attacher does not detach
-    ends the run, with what it says.
-  - The containers on the lost node may go on running. Storage is protected from them by the fence,
-    the application is not. They may still answer requests, and read what they have cached.
-  - A ledger tells of the past, and an entry can be taken off Ceph's blocklist at any time. So
-    O(ceph) must show the fence right before anything is detached. With O(state=detached) the module
-    ends as soon as the volumes have left the node. Call it then with O(state=held) and what was
-    read right afterwards, which fails if the fence went in between, and last with
-    O(state=attached). The role P(storage_ops.runbooks.volume_failover#role) does all of that.
-  - A run that was killed at any point is finished by the next one. A run right after a successful
-    one changes nothing.
+    and certificates). The data in an C(emptyDir) of such a pod are lost.
+  - It never removes a finalizer and never writes a status. If the attacher does not detach a
+    volume, the run ends with the attacher's message.
+  - The containers on the lost node may keep running. The fence protects the storage from them, but
+    not the application. They may still answer requests and read cached data.
+  - A ledger only describes the past, and an entry can be removed from Ceph's blocklist at any time.
+    So O(ceph) must show the fence right before anything is detached. With O(state=detached) the
+    module ends as soon as the volumes have left the node. Then call it with O(state=held) and a new
+    reading, which fails if the fence was removed in between, and finally with O(state=attached).
+    The role P(storage_ops.runbooks.volume_failover#role) runs all of these steps.
+  - If a run was killed, the next one finishes its work. A run right after a successful one changes
+    nothing.
 options:
   state:
     description:
-      - V(detached) detaches, and ends as soon as the volumes have left the node.
-      - V(attached) detaches what is left to be detached, waits until the volumes are attached where
-        pods wait for them and these pods run, and notes in the ledger that nothing of the fence is
-        on the node any more.
-      - V(held) changes nothing and needs no Lease. It fails unless the node is fenced still, by its
-        ledger, its NetworkFences and O(ceph).
+      - V(detached) detaches the volumes, and ends as soon as they have left the node.
+      - V(attached) detaches the remaining volumes, waits until the volumes are attached to the
+        nodes of the waiting pods and these pods run, and records in the ledger that no fenced
+        volume is on the node any more.
+      - V(held) changes nothing and needs no Lease. It fails unless the ledger, the NetworkFences
+        and O(ceph) show that the node is still fenced.
     type: str
     choices: [attached, detached, held]
     default: attached
   awaited:
     description:
-      - With O(state=attached), the PersistentVolumes that O(state=detached) took off the node, as
-        it returned them in RV(left). They are awaited as well.
+      - With O(state=attached), the PersistentVolumes that O(state=detached) detached, from its
+        RV(left). The module waits for them as well.
     type: list
     elements: str
     default: []
   ceph:
     description:
       - What M(storage_ops.runbooks.rbd_watcher_info) returned as C(ceph). Only its blocklist is
-        looked at.
-      - Nothing is detached by what was read more than 2 minutes before.
-      - Not needed in check mode, for a fence that is V(unverified) since Ceph cannot be asked, and
-        for method V(none).
+        used.
+      - It must not be older than 2 minutes when something is detached.
+      - Not required in check mode, for a fence that is C(unverified) because Ceph cannot be asked,
+        and for the method V(none).
     type: dict
   namespaces:
     description: Only volumes of claims in these namespaces.
@@ -79,7 +80,7 @@ options:
     elements: str
     default: []
   storage_classes:
-    description: Only volumes of these storage classes.
+    description: Only volumes of these StorageClasses.
     type: list
     elements: str
     default: []
@@ -87,21 +88,20 @@ options:
     description:
       - How the volumes are detached.
       - V(taint) is refused before Kubernetes 1.28, with O(namespaces), O(claims) or
-        O(storage_classes), and while the node has volumes that are not fenced. These are its
-        VolumeAttachments, what its C(status.volumesAttached) and C(status.volumesInUse) list, the
-        claims of its pods, and their inline volumes, as C(iscsi) or C(nfs).
-      - V(volumes) detaches one by one.
-      - V(auto) takes the taint where it is not refused.
+        O(storage_classes), and while the node has volumes that are not fenced. Its volumes are its
+        VolumeAttachments, the lists C(status.volumesAttached) and C(status.volumesInUse), the
+        claims of its pods, and their inline volumes, such as C(iscsi) or C(nfs).
+      - V(volumes) detaches one volume after the other.
+      - V(auto) uses the taint unless that is refused.
     type: str
     choices: [auto, taint, volumes]
     default: auto
   accept_unfenced_volumes:
     description:
-      - Accept that pods with volumes which the fence does not cover are ended too, and that the
-        taint detaches such volumes. If the node still runs, a new pod then is a second writer on
-        them.
-      - Where volumes are detached one by one, those stay attached, so the new pod may have to wait
-        for them.
+      - Accept that pods with volumes that the fence does not cover are deleted too, and that the
+        taint detaches such volumes. If the node still runs, a new pod is a second writer on them.
+      - If volumes are detached one by one, such volumes stay attached, so the new pod may have to
+        wait for them.
     type: bool
     default: false
   detach_timeout:
@@ -110,33 +110,32 @@ options:
     default: 120
   attach_timeout:
     description:
-      - Seconds within which the volumes must be attached where pods wait for them. A workload
-        without a new pod is only reported.
-      - Where volumes are detached one by one it is 90 at least, since the controller manager finds
-        out only once a minute that an attachment is gone, and reports C(Multi-Attach) until then.
+      - Seconds within which the volumes must be attached to the nodes of the waiting pods. A
+        workload without a new pod is only reported.
+      - At least 90 if volumes are detached one by one, since the controller manager notices only
+        once a minute that an attachment is gone, and reports C(Multi-Attach) until then.
     type: float
     default: 120
   ready_timeout:
     description:
-      - Seconds within which the new pods that have a node must be Running and Ready, since what is
-        attached can still fail to be mounted. Otherwise the run fails and says what the pod says.
+      - Seconds within which the scheduled new pods must be Running and Ready, since an attached
+        volume can still fail to be mounted. Otherwise the run fails with the message of the pod.
         The volumes stay where they are, and the next run waits again.
-      - Of a volume that several nodes can have at once, only pods that are younger than the loss of
-        the node are waited for.
-      - A new pod that no node takes is not waited for, but reported as a finding of its own.
+      - For a volume that several nodes can use, it waits only for pods that are younger than the
+        loss of the node.
+      - A new pod that cannot be scheduled is reported as a separate finding, and not waited for.
       - V(0) does not wait, and the proof says so.
     type: float
     default: 120
   release_lease:
-    description: Whether other runs may work at the node as soon as this module has ended, be it by
-      an error.
+    description: Whether the Lease is released when this module ends, also after an error.
     type: bool
     default: true
   deadline:
     description:
-      - Seconds after which the module ends, whatever hangs. At least 60.
-      - Longer than that of other modules, since it has O(lease_timeout), O(detach_timeout),
-        O(attach_timeout) and O(ready_timeout) to wait for.
+      - Seconds after which the module ends even if something hangs. At least 60.
+      - Longer than in other modules, since it includes O(lease_timeout), O(detach_timeout),
+        O(attach_timeout) and O(ready_timeout).
     type: float
     default: 900
 extends_documentation_fragment:
@@ -199,7 +198,7 @@ code:
   type: str
   sample: evidence_unreadable
 fence:
-  description: The ledger of the fence as it is then, or in check mode as it would be; see
+  description: The ledger of the fence after the run, or in check mode as it would be; see
     M(storage_ops.runbooks.node_fence).
   returned: when there is one, and nothing failed
   type: dict

@@ -12,42 +12,44 @@ author:
   - The storage_ops.runbooks contributors (@storage-ops)
 description:
   - Runs the controls STOR-11 to STOR-15 of M(storage_ops.runbooks.cluster_storage_info), and
-    repairs what STOR-11 finds. The others are only reported, with the command that repairs them.
-  - Deletes a VolumeAttachment if no pod on its node needs the volume, nor its kubelet, nor the
-    controller manager by C(volumesAttached), in two observations, and there is a sign that it is
-    left over. Its PersistentVolume is released, failed, available or gone, or a pod on another node
-    waits for a volume that may be on one node only and is kept off by this attachment, or this
-    version of Kubernetes takes the volume's name for another one (68 characters), or it was named
-    by O(names) and observed for longer than a controller manager waits between two tries to detach
+    repairs the findings of STOR-11. The other findings are only reported, with the command that
+    repairs them.
+  - Deletes a VolumeAttachment only if, in two observations, no pod on its node, nor the kubelet,
+    nor the controller manager (C(volumesAttached)) needs the volume, and if there is a sign that it
+    is left over. These are the signs. Its PersistentVolume is released, failed, available or gone.
+    This attachment keeps a pod on another node from a volume that only one node may use. This
+    version of Kubernetes takes the volume's name for another one (68 characters). It was named by
+    O(names) and observed for longer than a controller manager waits between two tries to detach
     (O(observation_seconds) of 130 or more).
-  - Right before, everything is read again from etcd. The object is deleted by its uid, and what
-    came of it is proven. In check mode the API server is asked for a dry run.
-  - Refuses everything else and says why. A node that is not ready or is gone may still write to the
-    volume, and so may the host that had the name of a node that was made again after the
-    attachment. A finalizer is never removed, and no status is ever written.
-  - A VolumeAttachment for which several PersistentVolumes stand, since they have the same driver
-    and handle, is refused. Volumes of former in-tree plugins count by the driver and handle that
-    Kubernetes gives them.
-  - Without its PersistentVolume, a pod on its node whose claim does not exist, or is younger than
-    the pod, may use the volume.
-  - One that is gone, replaced or needed by the time of that last look is refused too, and the run
-    goes on with the next one. The run ends where the API server does not answer, or refuses the
+  - Right before the deletion, everything is read again from etcd. The object is deleted by its uid,
+    and the result is proven. In check mode the API server makes a dry run.
+  - Refuses everything else, with the reason. A node that is not Ready or is gone may still write to
+    the volume. So may the former host of a node that was created again after the attachment. It
+    never removes a finalizer and never writes a status.
+  - If several PersistentVolumes have the same driver and handle, their VolumeAttachment is refused.
+    Volumes of former in-tree plugins count by the driver and handle that Kubernetes translates them
+    to.
+  - If its PersistentVolume is gone, any pod on its node whose claim does not exist, or is younger
+    than the pod, may use the volume.
+  - A VolumeAttachment that is gone, replaced or needed when it is read again is refused, and the
+    run continues with the next one. The run ends if the API server does not answer, or refuses the
     deletion.
-  - A scope of nodes, drivers or namespaces that nothing in the cluster knows fails.
-  - Between that last look and the deletion a small window remains, in which a pod can come to need
-    the VolumeAttachment. The pods are read once more afterwards, and the run fails by the name of
-    such a pod, which then has to be re-driven.
+  - Fails if O(nodes), O(drivers) or O(namespaces) name something that is not in the cluster.
+  - A short time remains between the last reading and the deletion, in which a pod can begin to need
+    the VolumeAttachment. The pods are read once more after the deletion. If there is such a pod,
+    the run fails and names it; the pod then has to be moved.
 options:
   accept_majority:
     description:
-      - Accept repairs although more than half of a node's VolumeAttachments look left over, as
-        after all pods of a node have moved away. Of up to three, each counts as most of them.
-      - Without it that counts as an outage, and everything of that node is refused.
+      - Accept repairs although more than half of a node's VolumeAttachments look left over, for
+        example after all pods of a node have moved away. With up to three VolumeAttachments, each
+        one counts as the majority.
+      - Without it this counts as an outage, and everything of that node is refused.
     type: bool
     default: false
   detach_timeout:
-    description: Seconds that a deleted VolumeAttachment gets to be gone, and the node's status to
-      follow.
+    description: Seconds within which a deleted VolumeAttachment must be gone, and the node's status
+      updated.
     type: float
     default: 60
 extends_documentation_fragment:

@@ -12,31 +12,30 @@ author:
   - The storage_ops.runbooks contributors (@storage-ops)
 description:
   - Moves the pods that use the named claims off their node, waits until the volume has left that
-    node, and proves that the pods are back on an attachment that is new.
-  - A pod that is only deleted is mostly made again on the same node, before the volume was
-    unmounted and detached, and then it gets the old attachment with its old fault. So a taint of
-    its own (C(runbooks.storage-ops/moving:NoSchedule)) keeps new pods off the node until the volume
-    has left it. A pod that can run on no other node is made again there after that.
+    node, and proves that the pods are back on a new attachment.
+  - If a pod is only deleted, the new pod usually starts on the same node before the volume is
+    unmounted and detached, and gets the old attachment with its fault. So a taint
+    (C(runbooks.storage-ops/moving:NoSchedule)) keeps new pods off the node until the volume has
+    left it. A pod that can run on no other node starts there again after that.
   - Pods are evicted, so a PodDisruptionBudget can refuse. They are evicted by uid, so no other pod
-    is hit.
-  - Claims that no pod shares, and the nodes of a shared volume, are left one after the other, each
-    proven before the next one. A pod that comes to a node whose turn is yet to come is moved once
-    more.
-  - The taint is written on the node together with an annotation that says for which claims; a Lease
-    in O(ledger_namespace) says the same, and counts. The annotation alone may be its kubelet's
-    word, and is only reported. All of it is taken back, also after a failure, and when the module
-    is ended by SIGTERM, SIGINT or SIGHUP. C(spec.unschedulable) is an operator's and is never
-    touched, so a node that is cordoned before or meanwhile stays so.
-  - Where a run was killed, the next one for the same claims finishes its work, and takes its taint
-    back. While that run may still be going on, another one for the same claims is refused, until
-    the O(deadline) of the former is over. On the host of the former it is known at once that it was
-    killed.
-  - Refuses pods without a controller, pods of a controller that is gone or not known to make them
-    again, DaemonSets, Jobs, static pods, pods on a node that is not Ready or was made again after
-    the attachment, pods that have been Terminating for too long, pods with a generic ephemeral
-    volume, and claims that are missing, not bound, being deleted or belong to a pod. What is in an
-    C(emptyDir) of a pod is lost, as with every eviction; the evidence names them. Since the claims
-    were named, a refusal fails the task.
+    is affected.
+  - Claims that share no pod, and the nodes of a shared volume, are moved one after the other, and
+    each move is proven before the next one. A pod that is scheduled to a node whose turn comes
+    later is moved once more.
+  - Together with the taint it sets an annotation on the node that names the claims. A Lease in
+    O(ledger_namespace) holds the same data, and only the Lease counts, since the kubelet may write
+    the annotation. An annotation alone is only reported. All of it is removed again, also after a
+    failure, and after SIGTERM, SIGINT or SIGHUP. C(spec.unschedulable) belongs to the operators and
+    is never changed, so a node that is cordoned before or meanwhile stays cordoned.
+  - If a run was killed, the next run for the same claims finishes its work and removes its taint.
+    Another run for the same claims is refused until the O(deadline) of the first one is over, since
+    the first one may still be active. On the same host a killed run is recognized at once.
+  - Refuses pods without a controller, pods whose controller is gone or not known to create them
+    again, DaemonSets, Jobs, static pods, pods on a node that is not Ready or was created again
+    after the attachment, pods that have been Terminating for too long, pods with a generic
+    ephemeral volume, and claims that are missing, not bound, being deleted or belong to a pod. The
+    data in an C(emptyDir) of a pod are lost, as with every eviction; the evidence names these
+    volumes. A refusal fails the task, since the claims were named.
 options:
   namespace:
     description: Namespace of the claims.
@@ -49,17 +48,16 @@ options:
     required: true
   nodes:
     description:
-      - Move only the pods on these nodes, for example of a volume that is used on many and is
-        broken on one.
+      - Move only the pods on these nodes, for example if a volume is used on many nodes and broken
+        on one.
       - By default the pods on all nodes are moved.
     type: list
     elements: str
     default: []
   attachments:
     description:
-      - Uids of the VolumeAttachments that must go. Only the pods that stand on them are moved.
-      - When none of them exists any more, there is nothing to do. This makes a second run do
-        nothing.
+      - Uids of the VolumeAttachments to replace. Only the pods that use them are moved.
+      - If none of them exists any more, there is nothing to do, so a second run does nothing.
     type: list
     elements: str
     default: []
@@ -67,14 +65,14 @@ options:
     description:
       - Keys that C(status.attachmentMetadata) of the new VolumeAttachments must have, for example
         V(publishInfo).
-      - Without O(attachments), only the pods are moved whose VolumeAttachment lacks one of them,
-        and when none lacks any, there is nothing to do.
+      - Without O(attachments), only pods whose VolumeAttachment lacks one of these keys are moved.
+        If none lacks any, there is nothing to do.
     type: list
     elements: str
     default: []
   wait_for:
     description:
-      - What the volume must come to before pods may return to its node.
+      - What must be true of the volume before pods may return to its node.
       - V(detached) means that its VolumeAttachment is gone.
       - V(unstaged) means that the node's C(volumesInUse) no longer lists it. It may still be
         attached.
@@ -83,14 +81,15 @@ options:
     default: detached
   unstage_seconds:
     description:
-      - With O(wait_for=unstaged), seconds for which new pods are kept off a node after the last
-        one, where the volume has no VolumeAttachment.
-      - Such a volume is in no C(volumesInUse). Its kubelet unmounts it for good some moments after
-        its last pod is gone.
+      - With O(wait_for=unstaged), seconds for which new pods are kept off a node after the last pod
+        is gone, if the volume has no VolumeAttachment.
+      - Such a volume is not listed in C(volumesInUse). The kubelet unmounts it shortly after its
+        last pod is gone.
     type: float
     default: 10
   eviction_timeout:
-    description: Seconds for which an eviction that a PodDisruptionBudget refuses is tried again.
+    description: Seconds during which an eviction is tried again if a PodDisruptionBudget refuses
+      it.
     type: float
     default: 120
   detach_timeout:
@@ -109,18 +108,17 @@ options:
     default: 10
   scale_down:
     description:
-      - Accept that a Deployment or StatefulSet is scaled to no replica and back where a taint would
-        not keep its pods away, since they tolerate it or name their node. All its pods are down
-        meanwhile.
+      - Accept that a Deployment or StatefulSet is scaled to zero and back if a taint would not keep
+        its pods away, since they tolerate it or name their node. All its pods are down meanwhile.
       - The number of replicas is kept in an annotation, so that a later run can restore it.
-        PodDisruptionBudgets are asked first. What has a HorizontalPodAutoscaler is refused, and so
-        is a StatefulSet that would delete its claims
+        PodDisruptionBudgets are checked first. A workload with a HorizontalPodAutoscaler is
+        refused, and so is a StatefulSet that would delete its claims
         (C(persistentVolumeClaimRetentionPolicy.whenScaled)).
     type: bool
     default: false
   accept_unknown_owners:
     description:
-      - Accept that pods are evicted whose controller is of a kind that is not known to make them
+      - Accept that pods are evicted although their kind of controller is not known to create them
         again. If it does not, they are gone for good.
       - Known are C(ReplicaSet) and C(StatefulSet) of the API group C(apps), and
         C(ReplicationController).
@@ -128,9 +126,9 @@ options:
     default: false
   deadline:
     description:
-      - Seconds after which the module ends, whatever hangs. At least 60.
-      - The last 20 seconds are kept for taking back the taint. After a failure, all that is left is
-        spent on it if need be.
+      - Seconds after which the module ends even if something hangs. At least 60.
+      - The last 20 seconds are reserved for removing the taint. After a failure, all the remaining
+        time may be used for that.
     type: float
     default: 900
 extends_documentation_fragment:
@@ -143,7 +141,7 @@ attributes:
   idempotent:
     description: A second run right after a successful one finds nothing and changes nothing.
     support: partial
-    details: With O(attachments) or O(required_metadata). With neither, the pods are moved each
+    details: With O(attachments) or O(required_metadata). Without both, the pods are moved each
       time.
   platform:
     description: Where the module runs.

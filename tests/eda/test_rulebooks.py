@@ -255,7 +255,7 @@ def test_repair_where_it_was_switched_on(
         # One that names nothing is about the whole cluster, where nothing is repaired.
         assert post(port, notification({})) == 200
         running.wait(END)
-        assert "PLAY [Say why pods are stuck]" in running.text and ANSWER not in running.text
+        assert "PLAY [Report why pods are stuck]" in running.text and ANSWER not in running.text
         for _again in range(2):
             assert post(port, notification({"namespace": "default", "pod": "web"})) == 200
         # There is no such host here, and that is how far it gets.

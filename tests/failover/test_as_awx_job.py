@@ -16,11 +16,7 @@ from support.failover import ADDRESSES, NODE_A, NODE_B, Failover
 from support.fencing import LEASE, QUICK, RBAC, USER, Fencing
 
 # What no survey asks for belongs into the inventory.
-TIMES = {
-    f"{role}_{key}": value
-    for role in ("node_fence", "volume_failover")
-    for key, value in LEASE.items()
-}
+TIMES = {f"{role}_options": LEASE for role in ("node_fence", "volume_failover")}
 LOCALHOST = {
     **{
         "ansible_connection": "local",

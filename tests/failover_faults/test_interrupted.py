@@ -17,12 +17,15 @@ from pathlib import Path
 
 import pytest
 from support.failover import ADDRESSES, NODE_A, NODE_B, Failover
-from support.fencing import DEADLINE, FAIL_OVER, RELEASE, Fencing, kill
+from support.fencing import DEADLINE, FAIL_OVER, LEASE, RELEASE, Fencing, kill
 
 ENTRY = f"{ADDRESSES[NODE_A]}:0/0"
 CALLBACKS = Path(__file__).parent / "callbacks"
 # What was killed leaves its Lease for so long (seconds), and the next run waits for that.
-SHORT = {f"{role}_lease_seconds": "2" for role in ("node_fence", "volume_failover", "node_release")}
+SHORT = {
+    f"{role}_options": {**LEASE, "lease_seconds": "2"}
+    for role in ("node_fence", "volume_failover", "node_release")
+}
 # Neither Leases nor what the API server only rehearses.
 WRITES = r"^(?!.*/leases)(?!.*dryRun)"
 # More steps or writes than any run has.
@@ -177,9 +180,8 @@ def test_killed_at_each_write(fencing: Fencing) -> None:
 def test_two_operators_at_once(fencing: Fencing) -> None:
     """The second one waits for the first, and finds nothing left to do."""
     # However long the first one takes.
-    command = fencing.command(
-        FAIL_OVER, node_fence_lease_seconds="600", node_fence_lease_timeout="900"
-    )
+    patient = {"lease_seconds": "600", "lease_timeout": "900"}
+    command = fencing.command(FAIL_OVER, node_fence_options=patient)
     settings = fencing.settings()
     runs = [
         subprocess.Popen(
@@ -197,7 +199,7 @@ def test_two_operators_at_once(fencing: Fencing) -> None:
 @pytest.mark.variation
 def test_a_second_operator_who_does_not_wait_is_refused(fencing: Fencing) -> None:
     scene = fencing.scene
-    other = fencing.command(FAIL_OVER, node_fence_lease_seconds="60")
+    other = fencing.command(FAIL_OVER, node_fence_options={**LEASE, "lease_seconds": "60"})
     proxy = fencing.proxy = scene.cluster.proxy()
     process = subprocess.Popen(
         other, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=fencing.settings()
@@ -205,7 +207,7 @@ def test_a_second_operator_who_does_not_wait_is_refused(fencing: Fencing) -> Non
     proxy.on("PATCH", WRITES, times=1, after=lambda: os.kill(process.pid, signal.SIGSTOP))
     scene.cluster.wait(lambda: fencing.lease, "the first run has the Lease", 60)
     fencing.proxy = None
-    refused = fencing.fail_over(node_fence_lease_timeout="0")
+    refused = fencing.fail_over(node_fence_options={**LEASE, "lease_timeout": "0"})
     assert refused.rc != 0 and "another run (" in refused.text, refused.text
     os.kill(process.pid, signal.SIGCONT)
     output, _nothing = process.communicate(timeout=DEADLINE)

@@ -315,7 +315,7 @@ def test_left_to_the_kubelet(scene: Scene) -> None:
     done = scene.play(
         fuse_recovery_strategy="kubelet",
         fuse_recovery_move_timeout="300",
-        fuse_recovery_unstage_timeout="20",
+        fuse_recovery_options=json.dumps({"unstage_timeout": 20}),
     )
     assert done.rc == 0, done.text
     for pod, point in ((scene.pod, scene.point), (name, volume.staging)):
@@ -348,7 +348,7 @@ def test_a_tenant_whose_pod_cannot_be_moved_keeps_no_other_from_it(scene: Scene)
     given = {
         "fuse_recovery_strategy": "kubelet",
         "fuse_recovery_move_timeout": "300",
-        "fuse_recovery_unstage_timeout": "20",
+        "fuse_recovery_options": json.dumps({"unstage_timeout": 20}),
     }
     planned = scene.play(check=True, **given)
     assert "planned: unmount" in planned.text, planned.text

@@ -31,7 +31,7 @@ SURVEY = {
     "target": "node1\n",
     "nfs_check_write_limit": "true",
     "nfs_check_restart_runtime": "true",
-    "nfs_check_deadline": "",
+    "nfs_check_options": "",
 }
 
 

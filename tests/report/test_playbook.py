@@ -39,7 +39,7 @@ compliance_report_exceptions:
     expires: {sample.NEXT_YEAR:%Y-%m-%d}
 """
 
-NOTHING = "Fail where not all is well, as asked, or where nothing could be looked at"
+NOTHING = "Fail if a control fails and strict is set, or if nothing could be assessed"
 
 
 class Site:

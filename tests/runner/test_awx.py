@@ -398,7 +398,7 @@ def test_an_empty_awx_in_check_mode() -> None:
         answer = configure(url, "--check", __awx_templates=SOME)
         assert green(answer) > 0 and awx.writes == []
         for name in ("triage", "respond", "compliance", "approve", "merge", NIGHTLY):
-            assert f'"{name}"' in answer.stdout.partition("Say what could not be compared")[2]
+            assert f'"{name}"' in answer.stdout.partition("Report what could not be compared")[2]
         # What it does not make is missed in check mode, too.
         for given, words in (
             ({"configure_awx_machine_credential": "root"}, "the credential root"),

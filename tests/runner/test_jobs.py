@@ -189,7 +189,10 @@ def test_two_jobs_at_once(control_plane_current: Cluster, tmp_path: Path) -> Non
         body={"kind": "Status", "code": 429, "message": "not now"},
     )
     begun = repair(
-        cluster, tmp_path, proxy=proxy, variables={"workload_reattach_eviction_timeout": 600}
+        cluster,
+        tmp_path,
+        proxy=proxy,
+        variables={"workload_reattach_options": {"eviction_timeout": 600}},
     ).start()
     cluster.wait(lambda: refused.matched, "the node is held", 120)
     second = repair(cluster, tmp_path).start().end()

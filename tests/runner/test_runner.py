@@ -93,7 +93,7 @@ def test_triage(control_plane_1_20: Cluster, tmp_path: Path) -> None:
     }
     job = run(tmp_path, "triage", answers, **settings)
     assert (job.rc, job.status) == (0, "successful"), job.stdout
-    found = job.results("Look at the pods and their volumes")[0]["findings"]
+    found = job.results("Read the pods and their volumes")[0]["findings"]
     assert {finding["object"]["name"] for finding in found} == {
         f"web-{number}" for number in range(30)
     }
@@ -115,7 +115,7 @@ def test_triage(control_plane_1_20: Cluster, tmp_path: Path) -> None:
     assert (answer.rc, answer.status) == (0, "successful"), answer.stdout
     assert [
         finding["object"]["name"]
-        for finding in answer.results("Look at the pods and their volumes")[0]["findings"]
+        for finding in answer.results("Read the pods and their volumes")[0]["findings"]
     ] == ["web-7"]
     assert answer.artifacts["respond_rehearsed"] == []
     (left,) = answer.artifacts["storage_outcome"]["left"]
@@ -177,10 +177,7 @@ def test_no_target(tmp_path: Path) -> None:
     )
     assert (job.rc, job.status) == (2, "failed")
     assert "target is required and must not be empty" in job.stdout
-    assert (
-        not job.results(MODULE)
-        and len(job.results(CHECK, "runner_on_failed")) == 1
-    )
+    assert not job.results(MODULE) and len(job.results(CHECK, "runner_on_failed")) == 1
     # There is such a host, and it is asked, but it cannot be reached: the survey's words are
     # understood.
     twin = run(

@@ -72,7 +72,7 @@ class Fencing:
         return {
             **found,
             **({f"{role}_ceph_host": "ceph-admin"} if self.ceph else {}),
-            **{f"{role}_{key}": value for key, value in LEASE.items()},
+            f"{role}_options": LEASE,
         }
 
     def command(self, playbook: str, check: bool = False, **given: Any) -> list[str]:
@@ -80,7 +80,7 @@ class Fencing:
         roles = ("node_fence", "volume_failover") if playbook == FAIL_OVER else ("node_release",)
         told: dict[str, Any] = {"node": NODE_A, **(QUICK if playbook == FAIL_OVER else {})}
         told |= self.variables(roles[0])
-        told |= {f"{role}_{key}": value for role in roles for key, value in LEASE.items()}
+        told |= {f"{role}_options": LEASE for role in roles}
         extra = json.dumps({**told, **given})
         where = ["-i", str(self.inventory), "-e", extra, *(["--check"] if check else [])]
         return ["ansible-playbook", f"{COLLECTION}.{playbook}", *where]

@@ -37,7 +37,7 @@ SURVEY = {
     "residual_paths_product": "",
     "residual_paths_observations": "2",
     "residual_paths_observation_seconds": "3",
-    "residual_paths_probe_timeout": "",
+    "residual_paths_options": "",
     "residual_paths_max_repairs": "10",
     "residual_paths_fail_hung_readers": "false",
     "residual_paths_flush_empty_maps": "false",
@@ -342,7 +342,7 @@ def test_load_iscsi_modules(node: Node) -> None:
         "iscsi_ready_modules": "",
         "iscsi_ready_persist": "false",
         "iscsi_ready_load_blacklisted": "false",
-        "iscsi_ready_deadline": "",
+        "iscsi_ready_options": "",
     }
     planned = play(LOAD, node.vm.inventory(), survey, "--check")
     assert planned.returncode == 0, planned.stdout

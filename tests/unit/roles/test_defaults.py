@@ -9,11 +9,14 @@ it.
 from __future__ import annotations
 
 import importlib
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+
+from ansible_collections.storage_ops.runbooks.tests.unit.support.roles import beginning
 
 ROLES = Path(__file__).resolve().parents[3] / "roles"
 PAIRS = [
@@ -123,12 +126,26 @@ def test_role_and_module_agree(role: str, module: str) -> None:
     defaults = {
         name: option.get("default", empty.get(option["type"])) for name, option in options.items()
     }
+    rare = set(beginning(role)["storage_ops.runbooks.check_scope"]["rare"])
+    given = GIVEN.get(role, set())
+    # What the role itself gives is no user's to give, by whatever way.
+    assert rare <= set(options) - given
     wanted = {
         f"{role}_{name}": default
-        for name, default in {**defaults, **MORE.get(role, {})}.items()
-        if name not in GIVEN.get(role, set())
+        for name, default in {**defaults, **MORE.get(role, {}), "options": {}}.items()
+        if name not in given | rare
     }
     assert load(ROLES / role / "defaults/main.yml") == wanted
+
+
+@pytest.mark.parametrize(("role", "_module"), PAIRS)
+def test_readme_has_each_option(role: str, _module: str) -> None:
+    readme = (ROLES / role / "README.md").read_text()
+    rows = re.findall(rf"(?m)^\| `({role}_\w+)` \|", readme)
+    assert sorted(rows) == sorted(load(ROLES / role / "defaults/main.yml"))
+    (row,) = re.findall(rf"(?m)^\| `{role}_options` \|.*$", readme)
+    rare = beginning(role)["storage_ops.runbooks.check_scope"]["rare"]
+    assert [name for name in rare if f"`{name}`" not in row] == []
 
 
 @pytest.mark.parametrize(("role", "_module"), PAIRS)

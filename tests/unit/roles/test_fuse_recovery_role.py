@@ -188,8 +188,20 @@ def test_a_namespace_whose_pods_are_not_moved_keeps_no_other_from_it() -> None:
     [
         ({}, "0"),
         ({"fuse_recovery_strategy": "kubelet"}, "180"),
-        ({"fuse_recovery_strategy": "kubelet", "fuse_recovery_containers_timeout": ""}, "180"),
-        ({"fuse_recovery_strategy": "kubelet", "fuse_recovery_containers_timeout": "20"}, "20"),
+        (
+            {
+                "fuse_recovery_strategy": "kubelet",
+                "fuse_recovery_options": {"containers_timeout": ""},
+            },
+            "180",
+        ),
+        (
+            {
+                "fuse_recovery_strategy": "kubelet",
+                "fuse_recovery_options": {"containers_timeout": "20"},
+            },
+            "20",
+        ),
         ({"fuse_recovery_strategy": "kubelet", "fuse_recovery_read_cluster": "false"}, "0"),
     ],
 )

@@ -50,6 +50,8 @@ def variable(role: str, name: str, check: bool = False, **given: Any) -> Any:
     task = beginning(role)
     asked = task["storage_ops.runbooks.check_scope"]
     assert (asked["role"], task["register"]) == (role, f"__{role}")
-    read = check_scope.answered(role, variables, asked.get("own", []), asked.get("unread", []))
+    read = check_scope.answered(
+        role, variables, *(asked.get(name, []) for name in ("own", "unread", "rare"))
+    )
     variables[f"__{role}"] = {**read, "check": check}
     return Templar(loader=loader, variables=variables).template(variables[f"__{role}_{name}"])

@@ -278,8 +278,44 @@ def test_options_of_the_module_and_of_the_role_are_apart() -> None:
     )
     assert read["own"] == {"strict": True}
     assert read["options"]["maps"] == ["mpatha", "mpathb", "mpathc"]
-    assert read["options"]["deadline"] == 300
+    assert read["options"]["observations"] == 3
     assert not {"vendor", "product", "wwids"} & set(read["options"])
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ({"deadline": 600, "probe_timeout": ""}, {"deadline": 600}),
+        ('{"deadline": 600, "probe_timeout": null}', {"deadline": 600}),
+        ("{}", {}),
+        ("", {}),
+    ],
+)
+def test_rare_options_are_given_in_one_dictionary(given: Any, wanted: dict[str, Any]) -> None:
+    found = {"residual_paths_options": given, "residual_paths_vendor": "NETAPP"}
+    read = answered("residual_paths", found, ["strict"], [], ["deadline", "probe_timeout"])
+    options = read["options"]
+    assert options["vendor"] == "NETAPP"
+    assert {name: options[name] for name in ("deadline", "probe_timeout") if name in options} == (
+        wanted
+    )
+    assert "options" not in options
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"deadlines": 9}, r"has 'deadlines' \(did you mean deadline\?\)"),
+        # It has a variable of its own, or is the role's to give.
+        ({"vendor": "NETAPP"}, "has 'vendor'; it can have deadline, probe_timeout"),
+        ({"strict": True}, "has 'strict'"),
+        ("[1]", "must be a dictionary"),
+    ],
+)
+def test_no_other_option_is_given_in_that_dictionary(given: Any, said: str) -> None:
+    found = {"residual_paths_options": given}
+    with pytest.raises(StorageOpsError, match=f"residual_paths_options {said}"):
+        answered("residual_paths", found, ["strict"], [], ["deadline", "probe_timeout"])
 
 
 def test_surveys_ask_only_for_what_exists() -> None:
