@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import functools
 import os
-import signal
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -22,8 +21,8 @@ from .common import DEFAULT_RELEASE, RELEASES, LabError, cache_dir, say, step
 from .image import image
 from .kubernetes.attacher import Attacher
 from .kubernetes.build import CURRENT, OLD, PARTS, VERSIONS, Unavailable, binaries, current
-from .kubernetes.controlplane import USERS, ControlPlane, existing_planes
-from .kubernetes.kubelets import KubeletStandIn
+from .kubernetes.controlplane import USERS, ControlPlane, existing_planes, lost_after
+from .kubernetes.kubelets import lose, reboot, serve
 from .kubernetes.process import Process
 from .vm import SSH_OPTIONS, Vm, existing
 
@@ -116,6 +115,17 @@ def _add_cluster(parser: argparse.ArgumentParser) -> None:
         metavar="DRIVER",
         help="a CSI driver of these nodes",
     )
+    up.add_argument(
+        "--lost-after",
+        type=int,
+        metavar="SECONDS",
+        help="a silent node's Ready is Unknown then; default: that of Kubernetes",
+    )
+    for name, text in (
+        ("lose", "a node's kubelet falls silent; returns when Kubernetes knows"),
+        ("reboot", "a node is back, with another bootID; returns when it is Ready"),
+    ):
+        action(name, text).add_argument("node", metavar="NODE")
     action("kubeconfig", "prints the path of a kubeconfig").add_argument(
         "--user", default="admin", help=", ".join(USERS)
     )
@@ -199,31 +209,34 @@ def _cluster(options: argparse.Namespace) -> int:
         tied=False,
     )
     if options.action == "up":
-        plane.start()
-        for node in options.node:
-            plane.api().add_node(node, *options.driver)
-        serve = [
-            sys.executable,
-            "-m",
-            "lab",
-            "cluster",
-            "serve",
-            plane.name,
-            "--version",
-            plane.version,
-        ]
-        Process(plane.folder, "stand-ins").start(
-            [*serve, *(f"--node={node}" for node in options.node)], tied=False
-        )
-        print(plane.kubeconfig())
+        _cluster_up(plane, options)
     elif options.action == "serve":
-        with Attacher(plane.api()), KubeletStandIn(plane.api(), options.node):
-            signal.pause()
+        with Attacher(plane.api()):
+            serve(plane, options.node)
+    elif options.action == "lose":
+        lose(plane, options.node)
+    elif options.action == "reboot":
+        reboot(plane, options.node)
     elif options.action == "kubeconfig":
         print(plane.kubeconfig(options.user))
     elif options.action == "stop":
         plane.remove()
     return 0
+
+
+def _cluster_up(plane: ControlPlane, options: argparse.Namespace) -> None:
+    if options.lost_after:
+        plane.controller_manager_args += lost_after(options.lost_after)
+    plane.start()
+    for node in options.node:
+        plane.api().add_node(node, *options.driver)
+        plane.api().boot(node)
+    serving = [sys.executable, "-m", "lab", "cluster", "serve", plane.name]
+    Process(plane.folder, "stand-ins").start(
+        [*serving, "--version", plane.version, *(f"--node={node}" for node in options.node)],
+        tied=False,
+    )
+    print(plane.kubeconfig())
 
 
 def _version_of(name: str, new: bool) -> str:

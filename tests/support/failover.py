@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from lab.ceph.client import Client, Visitor, Writer
 from lab.kubernetes import api as k8s
 from lab.kubernetes.api import path
+from lab.kubernetes.controlplane import lost_after
 
 from support.cluster import Cluster
 from support.storage import Storage
@@ -24,9 +25,7 @@ C = TypeVar("C", bound=Client)
 RBD = "rbd.csi.ceph.com"
 NODE_A, NODE_B = "node-a", "node-b"
 ADDRESSES = {NODE_A: "127.0.0.11", NODE_B: "127.0.0.12"}
-# The controller manager's options: a node is lost 8 s after its last heartbeat, instead of 40 s (50
-# s in current versions).
-SOON_LOST = ("--node-monitor-period=1s", "--node-monitor-grace-period=8s")
+SOON_LOST = lost_after(8)
 HEARTBEAT = 1.0
 # A pod is evicted as soon as its node is lost, instead of 300 s later.
 IMPATIENT = [
@@ -55,7 +54,7 @@ class Failover:
         self.kubelets = cluster.kubelets(*ADDRESSES, drivers=(RBD,), heartbeat=HEARTBEAT)
         for name, address in ADDRESSES.items():
             self.set_addresses(name, address)
-            self._boot(name)
+            self.api.boot(name)
         self.deploy("db")
         self.writer = self.node_a_opens("db")
 
@@ -79,7 +78,7 @@ class Failover:
         A reboot is nothing but another bootID in the node's status.
         """
         if rebooted:
-            self._boot(name)
+            self.api.boot(name)
         self.kubelets.start_node(name)
         self.cluster.wait(lambda: self.ready(name) == "True", f"{name} is ready", 20)
         # A Node that was made again is born with the taint not-ready, which outlives the condition
@@ -93,15 +92,11 @@ class Failover:
 
     def ready(self, name: str = NODE_A) -> str:
         """The status of its condition Ready."""
-        return next(
-            str(found["status"])
-            for found in self.node(name)["status"]["conditions"]
-            if found["type"] == "Ready"
-        )
+        return self.api.ready(name)
 
     def taints(self, name: str = NODE_A) -> set[str]:
         """The keys of its taints."""
-        return {taint["key"] for taint in self.node(name)["spec"].get("taints") or []}
+        return self.api.taints(name)
 
     def set_addresses(self, name: str, *addresses: str) -> None:
         """The InternalIPs that its kubelet reports."""
@@ -255,17 +250,6 @@ class Failover:
     def _open(self, client: C) -> C:
         self._ends.enter_context(client)
         return client
-
-    def _boot(self, name: str) -> None:
-        self._patch_status(
-            name,
-            {
-                "nodeInfo": {
-                    "bootID": str(uuid.uuid4()),
-                    "systemUUID": str(uuid.uuid5(uuid.NAMESPACE_DNS, name)),
-                }
-            },
-        )
 
     def _patch_status(self, name: str, status: dict[str, Any]) -> None:
         self.api.merge(path("Node", name) + "/status", {"status": status})

@@ -219,6 +219,27 @@ class Api:
             }
             self.create({**body, "spec": spec})
 
+    def boot(self, name: str) -> None:
+        """A boot of this node: nothing but another bootID in its status."""
+        info = {
+            "bootID": str(uuid.uuid4()),
+            "systemUUID": str(uuid.uuid5(uuid.NAMESPACE_DNS, name)),
+        }
+        self.merge(path("Node", name) + "/status", {"status": {"nodeInfo": info}})
+
+    def ready(self, name: str) -> str:
+        """The status of a node's condition Ready."""
+        return next(
+            str(found["status"])
+            for found in self.call("GET", path("Node", name))["status"]["conditions"]
+            if found["type"] == "Ready"
+        )
+
+    def taints(self, name: str) -> set[str]:
+        """The keys of a node's taints."""
+        found = self.call("GET", path("Node", name))
+        return {taint["key"] for taint in found["spec"].get("taints") or []}
+
     def add_node(self, name: str, *drivers: str) -> None:
         """A node that is ready, with these CSI drivers.
 

@@ -23,6 +23,9 @@ from .process import Process
 
 PERIOD = 0.1
 HEARTBEAT = 5.0
+# The same where the controller manager soon takes a silent node for lost.
+SOON = 1.0
+NOT_READY, UNREACHABLE = "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"
 
 
 class HollowKubelet:
@@ -121,8 +124,12 @@ class KubeletStandIn:
 
     def start_node(self, name: str) -> None:
         """It is back."""
-        self._down.discard(name)
+        self.wake(name)
         self.api.heartbeat(name)
+
+    def wake(self, name: str) -> None:
+        """It is served again; its conditions are the caller's business."""
+        self._down.discard(name)
 
     def __enter__(self) -> KubeletStandIn:
         self.start()
@@ -281,6 +288,50 @@ class KubeletStandIn:
         status, answer = self.api.request(method, where, body, content)
         if status >= 300 and status not in (404, 409):
             raise ApiError(status, f"{method} {where}: {status} {answer.get('message')}")
+
+
+def serve(plane: ControlPlane, nodes: Iterable[str]) -> None:
+    """Stand in for these nodes' kubelets for good; ``lose`` and ``reboot``, called by another
+    process, say which of them are silent.
+    """
+    kubelets = KubeletStandIn(plane.api(), nodes, heartbeat=SOON)
+    with kubelets:
+        while True:
+            for name in kubelets.nodes:
+                (kubelets.stop_node if _mark(plane, name).exists() else kubelets.wake)(name)
+            time.sleep(PERIOD)
+
+
+def lose(plane: ControlPlane, name: str) -> None:
+    """A node's kubelet falls silent; returns when its Ready is Unknown and it has the taint."""
+    api, mark = plane.api(), _mark(plane, name)
+    mark.parent.mkdir(exist_ok=True)
+    mark.touch()
+    wait(
+        lambda: api.ready(name) == "Unknown" and UNREACHABLE in api.taints(name),
+        f"{name} is lost",
+        90,
+    )
+
+
+def reboot(plane: ControlPlane, name: str) -> None:
+    """A node is back with another bootID; returns when it is Ready, without the taints of a lost
+    node.
+    """
+    api = plane.api()
+    api.boot(name)
+    _mark(plane, name).unlink(missing_ok=True)
+    api.heartbeat(name)
+    wait(
+        lambda: api.ready(name) == "True" and not {NOT_READY, UNREACHABLE} & api.taints(name),
+        f"{name} is back",
+        60,
+    )
+
+
+def _mark(plane: ControlPlane, name: str) -> Path:
+    """The file that exists while a node is silent."""
+    return plane.folder / "silent" / name
 
 
 def _where(pod: Object) -> str:
