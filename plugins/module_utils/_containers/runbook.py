@@ -18,7 +18,7 @@ import posixpath
 import re
 import stat
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -382,6 +382,10 @@ class StaleContainers:
     def facts(self) -> dict[str, Any]:
         """The pods of containers that cannot be restarted alone."""
         return {"pods": self._pods}
+
+    def owners(self) -> dict[str, tuple[str, Callable[[Any], str]]]:
+        """A namespace may have any number of pods."""
+        return {"pods": ("STOR-05", lambda pod: str(pod["namespace"]))}
 
     def healthy(self, state: State) -> str:
         """What a run says that finds nothing."""
