@@ -468,6 +468,12 @@ class StaleContainers:
         """Nothing to take back: the kubelet starts an ended container again."""
         return None
 
+    def half_made(self, finding: Finding) -> list[str]:
+        """Nothing: a container is ended as a whole, and the kubelet goes on starting it again
+        (restartPolicy Always). Whether that works, as with an image that is gone, is up to its pod.
+        """
+        return []
+
     # verify
 
     def verify(self, finding: Finding) -> list[str]:
@@ -481,7 +487,7 @@ class StaleContainers:
             if not doubts:
                 return proof
             if until.remaining() < _POLL_SECONDS:
-                raise StorageOpsError(
+                raise ActionFailed(
                     f"the restart of {old.title} is not proven within "
                     f"{self._options.restart_timeout:g} s (restart_timeout): {doubts}",
                     code="repair_unproven",
