@@ -19,6 +19,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import untrusted
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Plan
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
     StorageOpsError,
@@ -31,6 +32,9 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts 
 
 _RBD = "/sys/bus/rbd/devices"
 _DEBUG = "/sys/kernel/debug"
+# How many places of a client are told, and how many characters of each path.
+_MOST_PLACES = 20
+_SHOWN = 300
 # The kernel numbers the first PID namespace so (PROC_PID_INIT_INO); in any other, processes of the
 # node are hidden.
 _FIRST_PIDS = "pid:[4026531836]"
@@ -231,12 +235,19 @@ def _in_use(host: Host, mounts: list[Mount], name: str) -> tuple[str, ...]:
 
 
 def _places(mounts: Iterable[Mount]) -> tuple[str, ...]:
-    return tuple(
+    """The first of them, with a count of the others: a tenant may have any number, at long paths.
+
+    None of them decides anything; they say where to look.
+    """
+    told = list(
         dict.fromkeys(
-            f"mounted at {mount.point} in the mount namespace of pid {mount.pid}"
+            f"mounted at {untrusted.shown(mount.point, _SHOWN)} in the mount namespace of pid "
+            f"{mount.pid}"
             for mount in mounts
         )
     )
+    left = len(told) - _MOST_PLACES
+    return (*told[:_MOST_PLACES], *([f"(+{left} more)"] if left > 0 else []))
 
 
 def _processes(host: Host, problems: list[str]) -> list[Process]:

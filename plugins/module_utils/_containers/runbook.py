@@ -18,7 +18,7 @@ import posixpath
 import re
 import stat
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -385,6 +385,10 @@ class StaleContainers:
         """The pods of containers that cannot be restarted alone."""
         return {"pods": self._pods}
 
+    def owners(self) -> dict[str, tuple[str, Callable[[Any], str]]]:
+        """A namespace may have any number of pods."""
+        return {"pods": ("STOR-05", lambda pod: str(pod["namespace"]))}
+
     def healthy(self, state: State) -> str:
         """What a run says that finds nothing."""
         count = len(state.containers)
@@ -466,6 +470,12 @@ class StaleContainers:
         """Nothing to take back: the kubelet starts an ended container again."""
         return None
 
+    def half_made(self, finding: Finding) -> list[str]:
+        """Nothing: a container is ended as a whole, and the kubelet goes on starting it again
+        (restartPolicy Always). Whether that works, as with an image that is gone, is up to its pod.
+        """
+        return []
+
     # verify
 
     def verify(self, finding: Finding) -> list[str]:
@@ -479,7 +489,7 @@ class StaleContainers:
             if not doubts:
                 return proof
             if until.remaining() < _POLL_SECONDS:
-                raise StorageOpsError(
+                raise ActionFailed(
                     f"the restart of {old.title} is not proven within "
                     f"{self._options.restart_timeout:g} s (restart_timeout): {doubts}",
                     code="repair_unproven",

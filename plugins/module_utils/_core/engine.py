@@ -19,7 +19,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Callable, NamedTuple, Protocol, TypeVar, runtime_checkable
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import untrusted
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import turns, untrusted
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
@@ -34,6 +34,10 @@ MAX_REASONS = 5
 MAX_MESSAGE_CHARACTERS = 2_000
 MAX_TRACEBACK = 20_000
 MAX_RESULT_CHARACTERS = 500_000
+# Of these, what a list of ``facts`` may take that tenants can lengthen, and what the findings have
+# at least.
+MAX_LIST_CHARACTERS = 100_000
+MIN_FINDINGS_CHARACTERS = 100_000
 
 SEVERITIES = ("critical", "major", "minor", "info")
 
@@ -254,6 +258,14 @@ class Telling(Protocol):
         """More keys of the result, once all is done; empty before anything was read."""
 
 
+@runtime_checkable
+class Owned(Protocol):
+    """A Telling of which others can lengthen some lists."""
+
+    def owners(self) -> dict[str, tuple[str, Callable[[Any], str]]]:
+        """By key of ``facts``, for each such list: its control, and whose an entry is."""
+
+
 def run(module: Any, make_runbook: Callable[[], Runbook[State]], fail_on_refusal: bool) -> None:
     """Run a runbook for an AnsibleModule and leave through exit_json or fail_json, once.
 
@@ -275,7 +287,9 @@ def run(module: Any, make_runbook: Callable[[], Runbook[State]], fail_on_refusal
             _carry_out(runbook, plan)
         elif isinstance(runbook, Rehearsed):
             _rehearse(runbook, plan)
-        result = {**_facts(runbook), **_result(plan)}
+        facts, left_out = _facts(runbook)
+        plan.findings += left_out
+        result = {**facts, **_result(plan, len(json.dumps(facts)))}
         failure = _failure(plan, fail_on_refusal)
         message = _message(plan, runbook.healthy(state), module.check_mode)
     except Exception as error:  # whatever it was, what has been done must be told
@@ -359,7 +373,8 @@ def report_parts(
     looks = _Looks(frozenset(controls))
     looks.over(make_parts)
     plan = Plan(looks.findings)
-    result = {**looks.facts, **_result(plan), **looks.not_assessed(), "changed": False}
+    taken = len(json.dumps(looks.facts))
+    result = {**looks.facts, **_result(plan, taken), **looks.not_assessed(), "changed": False}
     result["actions"] = []
     if looks.missed:
         module.fail_json(
@@ -419,7 +434,9 @@ class _Looks:
         self.healthy.append(
             f"{left} findings of controls that were not asked for" if left else audit.healthy(state)
         )
-        self.facts.update(_facts(audit) if part.tells else {})
+        facts, left_out = _facts(audit) if part.tells else ({}, [])
+        self.facts.update(facts)
+        self.findings += left_out
         _require_time(part, "while it was read, so part of it may be missing")
 
     def not_assessed(self) -> dict[str, Any]:
@@ -634,8 +651,40 @@ def _take_back(runbook: Runbook[State], finding: Finding, begun: list[Action]) -
     return said, clean
 
 
-def _facts(audit: Any) -> dict[str, Any]:
-    return audit.facts() if isinstance(audit, Telling) else {}
+def _facts(audit: Any) -> tuple[dict[str, Any], list[Finding]]:
+    """What an audit hands on, and a finding for each list that has whole entries left out."""
+    facts = audit.facts() if isinstance(audit, Telling) else {}
+    owners = audit.owners() if isinstance(audit, Owned) else {}
+    told, left_out = {}, []
+    for key, value in facts.items():
+        # Nothing is cut within what another module needs.
+        told[key] = untrusted.clean(value, MAX_RESULT_CHARACTERS)
+        if key in owners:
+            control, owner = owners[key]
+            told[key], left = turns.within(
+                told[key],
+                owner,
+                lambda entry: len(json.dumps(entry)) + 2,
+                MAX_LIST_CHARACTERS,
+            )
+            left_out += [_left_out(control, key, left)] if left else []
+    return told, left_out
+
+
+def _left_out(control: str, key: str, left: Counter[Any]) -> Finding:
+    number = sum(left.values())
+    return Finding(
+        control=control,
+        severity="minor",
+        kind="result",
+        name=key,
+        node="",
+        summary=f"{number} entries of the result's {key} are left out, since it is too long",
+        verdict="report",
+        reason="whose they are is in the evidence: look at these alone",
+        runbook="",
+        evidence={"left_out": [f"{owner or 'unknown'}: {n}" for owner, n in left.most_common()]},
+    )
 
 
 def _error(error: Exception) -> str:
@@ -655,10 +704,12 @@ def _traceback(error: Exception) -> dict[str, str]:
     return {"exception": untrusted.shown("".join(lines), MAX_TRACEBACK, lines=True)}
 
 
-def _result(plan: Plan) -> dict[str, Any]:
+def _result(plan: Plan, taken: int = 0) -> dict[str, Any]:
+    """``taken``: characters of the rest of the result."""
+    room = max(MAX_RESULT_CHARACTERS - taken, MIN_FINDINGS_CHARACTERS)
     findings = [finding.to_result() for finding in plan.findings]
     actions = [action.to_result() for action in plan.actions]
-    excess = len(json.dumps([findings, actions])) - MAX_RESULT_CHARACTERS
+    excess = len(json.dumps([findings, actions])) - room
     for finding in reversed(findings):
         if excess <= 0:
             break
@@ -670,7 +721,7 @@ def _result(plan: Plan) -> dict[str, Any]:
         finding["reason"] = finding["reason"][:300]
         excess += len(json.dumps(finding))
     if excess > 0:
-        findings = _shorten(findings, MAX_RESULT_CHARACTERS - len(json.dumps(actions)))
+        findings = _shorten(findings, room - len(json.dumps(actions)))
     changed = any(action.outcome in ("done", "failed", "planned") for action in plan.actions)
     return {"changed": changed, "findings": findings, "actions": actions}
 

@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Callable, TypeVar
 
 T = TypeVar("T")
@@ -27,3 +27,21 @@ def in_turns(items: Iterable[T], owner: Callable[[T], Hashable]) -> list[T]:
         turns.append((before[whose], item))
         before[whose] += 1
     return [item for _turn, item in sorted(turns, key=lambda turn: turn[0])]
+
+
+def within(
+    items: Sequence[T], owner: Callable[[T], Hashable], size: Callable[[T], int], room: int
+) -> tuple[list[T], Counter[Hashable]]:
+    """Those that have room, in the order given and chosen in turns, and how many of each owner
+    have none.
+    """
+    kept: set[int] = set()
+    left: Counter[Hashable] = Counter()
+    for number in in_turns(range(len(items)), lambda number: owner(items[number])):
+        needed = size(items[number])
+        if needed <= room:
+            room -= needed
+            kept.add(number)
+        else:
+            left[owner(items[number])] += 1
+    return [item for number, item in enumerate(items) if number in kept], left

@@ -16,6 +16,7 @@ import os
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import replace
+from typing import NamedTuple
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import (
     call_each,
@@ -24,6 +25,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
     StorageOpsError,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.turns import in_turns
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts import (
     limits as driver_limits,
 )
@@ -53,9 +55,11 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.process
     read_processes,
 )
 
-# How many mounts of one filesystem in one mount namespace are read. A tenant's namespace may have
-# 100,000 (fs.mount-max, Documentation/admin-guide/sysctl/fs.rst).
+# How many mounts of one filesystem are kept that one pod has in all its mount namespaces, and how
+# many of all. A tenant may make any number of namespaces, each with 100,000 mounts
+# (fs.mount-max, Documentation/admin-guide/sysctl/fs.rst).
 MOST_COPIES = 1000
+MOST_OF_ALL = 10_000
 
 
 def details(
@@ -140,8 +144,9 @@ def other_mounts(host: Host, devices: Collection[str]) -> tuple[tuple[Mount, ...
     """
     # The node's own mounts are read apart, and completely.
     own = host.link("/proc/1/ns/mnt")
-    mounts: list[Mount] = []
+    found: list[_Copy] = []
     crowded: dict[str, str] = {}
+    counts: Counter[tuple[str, str]] = Counter()
     for pid, text in each_namespace(host):
         # A search in the text is cheap, and most namespaces have none of these devices.
         if (
@@ -149,22 +154,51 @@ def other_mounts(host: Host, devices: Collection[str]) -> tuple[tuple[Mount, ...
             or host.link(f"/proc/{pid}/ns/mnt") == own
         ):
             continue
-        # Twice: a mount may be listed before the one that it is mounted on.
-        needed: set[str] = set()
-        counts: Counter[str] = Counter()
-        for mount in each_mount(text, pid, lambda _number, device: device in devices):
-            counts[mount.device] += 1
-            # Counted to the end, so that the evidence can say how many there are.
-            if counts[mount.device] <= MOST_COPIES:
-                needed |= {str(mount.id), str(mount.parent)}
-        mounts += each_mount(text, pid, lambda number, _device, needed=needed: number in needed)  # type: ignore[misc]
-        for device, count in counts.items():
-            if count > MOST_COPIES:
-                crowded[device] = (
-                    f"{count} mounts in the mount namespace of pid {pid}, of which {MOST_COPIES} "
-                    "were looked at"
-                )
-    return tuple(mounts), crowded
+        owner = pod_uid_of(host.read(f"/proc/{pid}/cgroup") or "") or f"pid {pid}"
+        found += _copies(text, pid, owner, devices, counts)
+        # In turns, so that the many of one pod leave room for the few of another.
+        if len(found) > MOST_OF_ALL:
+            found = in_turns(found, lambda copy: copy.owner)
+            for copy in found[MOST_OF_ALL:]:
+                crowded[copy.mount.device] = f"more mounts than the {MOST_OF_ALL} looked at in all"
+            del found[MOST_OF_ALL:]
+    for (owner, device), count in counts.items():
+        if count > MOST_COPIES:
+            whose = owner if owner.startswith("pid ") else f"the processes of pod {owner}"
+            crowded[device] = (
+                f"{count} mounts in the mount namespace of {whose}, of which {MOST_COPIES} "
+                "were looked at"
+            )
+    mounts = [one for copy in found for one in (copy.parent, copy.mount) if one]
+    return tuple({(mount.pid, mount.id): mount for mount in mounts}.values()), crowded
+
+
+class _Copy(NamedTuple):
+    """A mount in another namespace, with that on which it is mounted, if that is seen there.
+
+    ``owner``: uid of the pod, or ``pid NUMBER`` of what is in none.
+    """
+
+    owner: str
+    mount: Mount
+    parent: Mount | None
+
+
+def _copies(
+    text: str, pid: str, owner: str, devices: Collection[str], counts: Counter[tuple[str, str]]
+) -> list[_Copy]:
+    """The first of them, as long as their owner has not too many; adds to ``counts``."""
+    # Twice: a mount may be listed before the one that it is mounted on.
+    copies: list[Mount] = []
+    for mount in each_mount(text, pid, lambda _number, device: device in devices):
+        counts[owner, mount.device] += 1
+        if counts[owner, mount.device] <= MOST_COPIES:
+            copies.append(mount)
+    needed = {str(mount.parent) for mount in copies}
+    parents = {
+        mount.id: mount for mount in each_mount(text, pid, lambda number, _: number in needed)
+    }
+    return [_Copy(owner, mount, parents.get(mount.parent)) for mount in copies]
 
 
 def absent_points(host: Host, points: list[str]) -> list[str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -162,6 +163,10 @@ class FuseRecovery:
     def facts(self) -> dict[str, Any]:
         """The containers that keep a dead mount until they are restarted (``stale``)."""
         return {} if self._stale is None else {"stale": self._stale}
+
+    def owners(self) -> dict[str, tuple[str, Callable[[Any], str]]]:
+        """A pod may have any number of mounts of its volumes."""
+        return {"stale": ("STOR-05", lambda entry: entry["pod"] or f"pid {entry['pid']}")}
 
     def _resolved(self, paths: tuple[str, ...]) -> tuple[str, ...]:
         """The given paths as mountinfo writes them: the kubelet's folder may be given as a link."""

@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.model import (
@@ -282,23 +282,27 @@ def top_id(layers: list[Mount]) -> int:
 # other mount namespaces
 
 
-def follows_host(mount: Mount, state: State, hosts: Mapping[int, Mount]) -> bool:
-    """Whether a copy in another namespace is unmounted together with the node's own mount.
+def staying(state: State, devices: Collection[str]) -> list[Mount]:
+    """The copies of these superblocks in other namespaces that stay when the node's own mounts are
+    unmounted.
 
-    It does if what both are mounted on is in one peer group, or the copy's is a slave of it: mounts
-    and unmounts propagate there, as for CSI drivers (mount_namespaces(7), SHARED SUBTREES).
-    ``hosts``: the node's own mounts by ID.
+    One goes if what both are mounted on is in one peer group, or the copy's is a slave of it:
+    mounts and unmounts propagate there, as for CSI drivers (mount_namespaces(7), SHARED SUBTREES).
     """
-    parent = next(
-        (other for other in state.others if other.pid == mount.pid and other.id == mount.parent),
-        None,
-    )
-    groups = {parent.shared, parent.master} - {0} if parent else set()
-    return any(
-        own.device == mount.device and own.parent in hosts and hosts[own.parent].shared in groups
-        for own in state.table.mounts
-        if is_fuse(own)
-    )
+    hosts = {mount.id: mount for mount in state.table.mounts}
+    groups: dict[str, set[int]] = {}
+    for own in state.table.mounts:
+        if is_fuse(own) and own.parent in hosts:
+            groups.setdefault(own.device, set()).add(hosts[own.parent].shared)
+    # A tenant may have thousands: each is looked up, and never searched for.
+    seen = {(mount.pid, mount.id): mount for mount in state.others}
+
+    def follows(mount: Mount) -> bool:
+        parent = seen.get((mount.pid, mount.parent))
+        mine = {parent.shared, parent.master} - {0} if parent else set()
+        return bool(mine & groups.get(mount.device, set()))
+
+    return [mount for mount in state.others if mount.device in devices and not follows(mount)]
 
 
 def stale(state: State, devices: set[str]) -> list[dict[str, object]]:
@@ -308,12 +312,13 @@ def stale(state: State, devices: set[str]) -> list[dict[str, object]]:
     Each is a dict of ``pod`` (UID), ``container`` (ID), ``pid``, ``point`` and ``device``.
     """
     by_pid = {str(process.pid): process for process in state.processes}
-    hosts = {mount.id: mount for mount in state.table.mounts}
+    # The mountinfo was read through any process of the namespace. One that belongs to a container
+    # says what has to be restarted.
+    speakers = {one.namespace: one for one in reversed(state.processes) if one.container}
     found = []
-    for mount in state.others:
-        if mount.device not in devices or follows_host(mount, state, hosts):
-            continue
-        owner = _speaker(state, by_pid.get(mount.pid))
+    for mount in staying(state, devices):
+        process = by_pid.get(mount.pid)
+        owner = speakers.get(process.namespace, process) if process else None
         found.append(
             {
                 "pod": owner.pod if owner else "",
@@ -325,15 +330,3 @@ def stale(state: State, devices: set[str]) -> list[dict[str, object]]:
             }
         )
     return found
-
-
-def _speaker(state: State, owner: Process | None) -> Process | None:
-    """A process of the same mount namespace that is in a container, if there is one."""
-    # The mountinfo was read through any process of the namespace. One that belongs to a container
-    # says what has to be restarted.
-    mates = (
-        process
-        for process in state.processes
-        if owner and process.namespace == owner.namespace and process.container
-    )
-    return next(mates, owner)

@@ -29,7 +29,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.
     printable,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.stacks import (
-    follows_host,
+    staying,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import kubelet
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes import (
@@ -127,13 +127,12 @@ def _running_pods(state: State, options: Options, pods: tuple[str, ...]) -> list
 def _mounted_elsewhere(state: State, recovery: Recovery, pods: tuple[str, ...]) -> list[Reason]:
     """Copies in other mount namespaces that would outlive the node's own mount."""
     by_pid = {str(process.pid): process for process in state.processes}
-    hosts = {mount.id: mount for mount in state.table.mounts}
     obstacles = []
-    for mount in state.others:
+    for mount in staying(state, recovery.devices):
         owner = by_pid.get(mount.pid)
         # Those of the volume's own pods end with their containers.
         strange = owner is None or owner.pod not in pods
-        if mount.device in recovery.devices and strange and not follows_host(mount, state, hosts):
+        if strange:
             who = owner.describe() if owner else f"pid {mount.pid}"
             obstacles.append(
                 Reason(

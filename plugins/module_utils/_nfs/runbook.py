@@ -18,7 +18,7 @@ import re
 import socket
 import struct
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -194,6 +194,10 @@ class NfsShares:
             if self._state is None
             else {"shares": [describe(share) for share in self._state.shares]}
         )
+
+    def owners(self) -> dict[str, tuple[str, Callable[[Any], str]]]:
+        """A pod may name any share in its specification."""
+        return {"shares": ("STOR-09", lambda share: str(share["server"]))}
 
 
 def _targets_here(host: Host, kubelet_root: str) -> list[Target]:

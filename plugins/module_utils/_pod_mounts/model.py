@@ -76,6 +76,8 @@ class State:
     backings: dict[str, Backing] = field(default_factory=dict)
     loops: dict[str, str] = field(default_factory=dict)
     publish_from: Mapping[str, str] = field(default_factory=dict)
+    # Of pods, by their uid, as far as the node tells.
+    namespaces: Mapping[str, str] = field(default_factory=dict)
 
     def places(self, *kinds: str) -> list[Place]:
         """The places of these kinds where something is mounted; none if there is no kubelet."""

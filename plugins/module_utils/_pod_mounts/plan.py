@@ -12,15 +12,22 @@ much is broken that it may be an outage. Pure: no I/O here.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
+from typing import NamedTuple
+
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
     Finding,
     Plan,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.turns import in_turns
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import kubelet
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kubelet import Place
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.model import (
     Options,
     State,
+    show,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.stacks import (
     filesystems,
@@ -44,42 +51,89 @@ def plan(state: State, options: Options) -> Plan:
     wrong = [judge_stack(state, stack) for stack in suspicious]
     judged = (judge_filesystem(state, one) for one in suspicious_filesystems(state))
     turned = [finding for finding in judged if finding]
-    # A mount of which nothing is known is no sign of an outage.
+    # What nothing is known of says nothing of an outage.
     broken = [finding for finding, stack in zip(wrong, suspicious) if not is_unknown(stack)]
-    outage = [] if options.accept_majority else _outages(state, broken, turned)
+    outages: dict[Group, Reason] = {}
+    if not options.accept_majority:
+        mounts = [_group(state, [place]) for place in state.places(kubelet.PUBLISH)]
+        volumes = [_group(state, one.places) for one in filesystems(state)]
+        outages.update(_outages([_group_of(state, one) for one in broken], mounts, "pod mounts"))
+        turned_groups = [_group_of(state, one) for one in turned]
+        outages.update(_outages(turned_groups, volumes, "volume filesystems"))
     wanted = Plan([finding for finding in [*wrong, *turned] if _in_scope(finding, options)])
-    _limit(wanted, options, outage)
+    helped = []
+    for finding in wanted.findings:
+        if finding.repair or finding.workload:
+            outage = outages.get(_group_of(state, finding))
+            if outage:
+                _hold(finding, outage)
+            else:
+                helped.append(finding)
+    said = f"max_repairs is {options.max_repairs}: run again for this one, or raise it"
+    for finding in in_turns(helped, lambda one: _owner(state, one))[options.max_repairs :]:
+        _hold(finding, Reason("too_many_repairs", said))
     return wanted
 
 
-def _limit(wanted: Plan, options: Options, outage: list[Reason]) -> None:
-    """Refuse all repairs during an outage, else those beyond max_repairs."""
-    helped = [finding for finding in wanted.findings if finding.repair or finding.workload]
-    too_many = Reason(
-        "too_many_repairs",
-        f"max_repairs is {options.max_repairs}: run again for this one, or raise it",
-    )
-    for finding in helped if outage else helped[options.max_repairs :]:
-        finding.refuse(*(outage or [too_many]))
-        # Nor does the playbook move a workload, which would interrupt it for nothing.
-        finding.workload = None
+def _hold(finding: Finding, why: Reason) -> None:
+    finding.refuse(why)
+    finding.workload = None
 
 
-def _outages(state: State, wrong: list[Finding], turned: list[Finding]) -> list[Reason]:
-    """Why nothing is repaired: more than half of the mounts, or of the filesystems, are broken."""
-    return [
-        Reason(
+class Group(NamedTuple):
+    """What can fail together. Empty is what the node does not tell."""
+
+    driver: str
+    namespace: str
+
+
+def _group(state: State, places: Iterable[Place]) -> Group:
+    known = list(places)
+    notes = [state.notes[place.note].driver for place in known if place.note in state.notes]
+    drivers_known = {*notes, *(place.driver for place in known)} - {""}
+    spaces = {state.namespaces.get(place.pod, "") for place in known} - {""}
+    return Group(min(drivers_known, default=""), min(spaces, default=""))
+
+
+def _group_of(state: State, finding: Finding) -> Group:
+    points = (kubelet.classify(point, state.root) for point in finding.evidence["points"])
+    return _group(state, [place for place in points if place])
+
+
+def _owner(state: State, finding: Finding) -> str:
+    """The namespace whose turn it is; where the node does not know it, the pod."""
+    pods = finding.evidence.get("pods") or [finding.evidence.get("pod", "")]
+    return _group_of(state, finding).namespace or str(pods[0])
+
+
+def _outages(broken: list[Group], all_of_them: list[Group], what: str) -> dict[Group, Reason]:
+    """The groups of which so much looks broken that nothing of them is to be repaired.
+
+    A driver that fails does so for most of its namespaces, and of each for most of what it has.
+    Each namespace counts once: with many mounts of its own none makes an outage of others' trouble.
+    """
+    bad, total = Counter(broken), Counter(all_of_them)
+    most = {group for group in bad if 2 * bad[group] > total[group]}
+    spaces = Counter(group.driver for group in total)
+    failing = Counter(group.driver for group in most)
+    return {
+        group: Reason(
             "majority_broken",
-            f"{len(broken)} of the node's {total} {what} look broken at once: that may be an "
-            "outage. If they all have to be repaired, set accept_majority",
+            f"{bad[group]} of the node's {total[group]} {what} look broken at once"
+            f"{_shown_group(group)}: that may be an outage. If they all have to be repaired, set "
+            "accept_majority",
         )
-        for broken, total, what in (
-            (wrong, len(state.places(kubelet.PUBLISH)), "pod mounts"),
-            (turned, len(filesystems(state)), "volume filesystems"),
-        )
-        # More than half, however few there are.
-        if 2 * len(broken) > total
+        for group in most
+        if 2 * failing[group.driver] > spaces[group.driver]
+    }
+
+
+def _shown_group(group: Group) -> str:
+    said = [
+        *([f"driver {show(group.driver)}"] if group.driver else []),
+        *([f"namespace {show(group.namespace)}"] if group.namespace else []),
     ]
+    return f" ({', '.join(said)})" if said else ""
 
 
 def _in_scope(finding: Finding, options: Options) -> bool:

@@ -64,6 +64,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.w
     judge_stack,
 )
 
+_POD_LOGS = "/var/log/pods"
+
 OPTIONS_SPEC = PUBLISH.merge(
     ArgumentSpec(
         {
@@ -185,6 +187,7 @@ class PodMounts:
             notes=dict(zip(paths, kubelet.read_notes(host, paths, root))),
             loops=loops.read_backing(host, devices),
             publish_from=self._options.publish_from,
+            namespaces=_namespaces(host),
         )
 
     def _ask(self, state: State) -> dict[str, probes.Answer]:
@@ -320,6 +323,14 @@ def _doubts(finding: Finding, table: MountTable, gone: list[Mount], kept: list[M
         for staged in finding.evidence["staging"]
         if not _staged(table, staged)
     ]
+
+
+def _namespaces(host: Host) -> dict[str, str]:
+    """By uid of each pod its namespace, by the names that the kubelet gives the folders of logs:
+    NAMESPACE_NAME_UID (BuildPodLogsDirectory in kubernetes pkg/kubelet/kuberuntime/helpers.go).
+    """
+    parts = [name.split("_") for name in host.names(_POD_LOGS)]
+    return {part[2]: part[0] for part in parts if len(part) == 3}
 
 
 def _key(mount: Mount) -> tuple[int, str, str, str]:

@@ -222,10 +222,16 @@ def test_a_pod_that_was_moved_speaks_for_no_other_of_its_name() -> None:
         "verdict": "refuse",
     }
     told = {
-        "pods": [{"uid": "1", "name": "web-0", "namespace": "evil"}],
+        "pods": [{"uid": "1", "name": "web-0", "namespace": "evil", "claims": ["data"]}],
         "findings": [found("evil", "1"), found("shop", "2"), cut],
     }
-    given = {"fuse_recovery_containers_result": told, "fuse_recovery_restart_pods": True}
+    given = {
+        "fuse_recovery_containers_result": told,
+        "fuse_recovery_restart_pods": True,
+        "__fuse_recovery_join": {
+            "containers": [{"pod": "1", "namespace": "evil", "claim": "data"}]
+        },
+    }
     assert list(role("done", **given)) == ["evil/web-0/main"]
     assert list(role("done", fuse_recovery_containers_result=told)) == []
     assert list(role("done", fuse_recovery_restart_pods=True)) == []
@@ -235,3 +241,47 @@ def test_a_pod_that_was_moved_speaks_for_no_other_of_its_name() -> None:
     )
     dead = [{"control": "STOR-05", "summary": "main keeps it"}, {"control": "", "summary": "x"}]
     assert list(role("left", __fuse_recovery_left_after={"findings": dead})) == ["main keeps it"]
+
+
+def test_a_secret_that_cannot_be_read_leaves_out_its_volume_alone() -> None:
+    """One tenant's class may name a Secret that none may read: it stopped all repairs of a node."""
+    volumes = [volume("pv-1", secret="mine"), volume("pv-2", secret="theirs", namespace="evil")]
+    results = [
+        {"item": volumes[0]["secret"], "resources": []},
+        {"item": volumes[1]["secret"], "msg": "Forbidden HTTP response body: x", "failed": False},
+    ]
+    given: dict[str, Any] = {
+        "__fuse_recovery_join": {"volumes": volumes, "findings": []},
+        "__fuse_recovery_secrets": {"results": results},
+    }
+    assert [entry["volume"] for entry in role("found", **given)] == ["pv-1"]
+    (told,) = role("not_assessed", **given)
+    assert told == (
+        "volume pv-2 was left out, since its Secret cannot be read: kube-system/theirs (Forbidden)"
+    )
+
+
+def to_move(*pods: dict[str, Any], **more: Any) -> list[tuple[str, str, str]]:
+    containers = [
+        {"pod": f"u{number}", "namespace": "shop", "claim": claim, "pod_name": "p"}
+        for number in (1, 2)
+        for claim in ("data", "logs")
+    ]
+    found = role(
+        "to_move",
+        __fuse_recovery_join={"containers": containers},
+        fuse_recovery_containers_result={"pods": list(pods)},
+        **more,
+    )
+    return [(one["pod"], one["namespace"], one["claim"]) for one in found]
+
+
+def test_a_node_chooses_only_among_its_own_pods_in_the_scope() -> None:
+    """Its namespaces and claims were moved as it said them."""
+    told = {"uid": "u1", "namespace": "kube-system", "name": "x", "claims": ["data", "x"]}
+    assert to_move({**told, "uid": "other"}) == []
+    assert to_move(told) == [("u1", "shop", "data")]
+    assert to_move({"uid": "u1"}) == to_move({**told, "claims": ["x"]}) == []
+    both = (told, {**told, "uid": "u2"})
+    assert len(to_move(*both)) == 2
+    assert len(to_move(*both, fuse_recovery_max_repairs=1)) == 1

@@ -47,3 +47,21 @@ def test_only_what_is_about_to_be_moved_is_forgiven(
 ) -> None:
     moves = role("moves", pod_mounts_result=found, pod_mounts_reattach=reattach)
     assert moves is wanted
+
+
+@pytest.mark.parametrize(
+    ("scope", "wanted"),
+    [
+        ({}, ["pv-a", "pv-b"]),
+        ({"pod_mounts_max_repairs": 1}, ["pv-a"]),
+        ({"pod_mounts_volumes": ["pv-b"]}, ["pv-b"]),
+        ({"pod_mounts_volumes": ["pv-c"]}, []),
+        ({"pod_mounts_paths": ["/k/pods/u/volumes/kubernetes.io~csi/pv-a/mount"]}, ["pv-a"]),
+    ],
+)
+def test_a_node_has_nothing_moved_outside_of_the_scope(
+    scope: dict[str, Any], wanted: list[str]
+) -> None:
+    found = result(USED, {**USED, "workload": {**WORKLOAD, "volume": "pv-b"}}, refused=["a", "b"])
+    moved = role("workloads", pod_mounts_result=found, pod_mounts_reattach=True, **scope)
+    assert [one["volume"] for one in moved] == wanted

@@ -368,7 +368,8 @@ def test_what_is_no_proof_of_a_restart(
     module = scene.repair()
     assert module.failed
     assert "is not proven within 1 s (restart_timeout): " in module.result["msg"]
-    assert module.result["msg"].count(doubt) == 1
+    (finding,) = module.result["findings"]
+    assert finding["reason"].count(doubt) == 1
     assert module.outcomes == RESTARTED
 
 
@@ -440,6 +441,22 @@ def test_without_the_runtime_another_container_of_the_pod_proves_nothing(scene: 
     assert module.outcomes == [("await_liveness_probe", "done")]
     assert module.failed
     assert "the kubelet has not started it again" in module.result["msg"]
+
+
+def test_a_container_that_does_not_come_back_ends_no_others_restart(scene: Scene) -> None:
+    """As where the tag of its image was deleted: the kubelet cannot start it again."""
+    scene.volume(OTHER)
+    evil, shop = scene.start("main", OLD), scene.start("main", OLD, OTHER)
+    scene.node.restarts = lambda one: (
+        scene.restart(one) if one == shop else scene.node.end(scene.pids[one])
+    )
+    scene.comes = ("main", NEW, OTHER)
+    entries = [{"container": "main"}, {"container": "main", "pod": OTHER}]
+    module = scene.repair(*entries)
+    assert module.failed
+    assert scene.stopped() == [evil, shop]
+    assert [finding["verdict"] for finding in module.result["findings"]] == ["refuse", "repair"]
+    assert len(module.result["undone"]) == 1
 
 
 def test_without_the_runtime_one_new_container_proves_one_restart(scene: Scene) -> None:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from dataclasses import replace
@@ -805,3 +806,32 @@ def test_check_mode_holds_nothing() -> None:
     world = Locked([finding("a")])
     assert not run(world, Module(check_mode=True))["failed"]
     assert world.log == ["gather"]
+
+
+class Crowded(World):
+    """What a node with one tenant's thousands of mounts hands on."""
+
+    def facts(self) -> dict[str, Any]:
+        long = [{"pod": "evil", "point": f"/{number}" * 800} for number in range(3000)]
+        return {"stale": [*long, {"pod": "shop", "point": "/a\x1b"}]}
+
+    def owners(self) -> dict[str, Any]:
+        return {"stale": ("STOR-05", lambda entry: entry["pod"])}
+
+
+def test_what_a_tenant_lengthens_leaves_room_for_the_others() -> None:
+    """Beyond its bound the action on_node throws the whole answer away."""
+    result = run(Crowded([]), Module())
+    assert len(json.dumps(result)) < engine.MAX_RESULT_CHARACTERS
+    assert result["stale"][-1] == {"pod": "shop", "point": "/a\\x1b"}
+    (told,) = result["findings"]
+    assert (told["control"], told["verdict"]) == ("STOR-05", "report")
+    left = 3001 - len(result["stale"])
+    assert told["evidence"]["left_out"] == [f"evil: {left}"]
+    assert report_parts(part("STOR-05", Crowded([])), wanted="STOR-05")["findings"] == [told]
+
+
+def test_facts_and_findings_have_one_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    many = [finding(f"n{number}" + "x" * 1000, "refuse") for number in range(400)]
+    monkeypatch.setattr(Telling, "facts", lambda _self: {"ledger": "y" * 450_000})
+    assert len(json.dumps(run(Telling(many), Module(check_mode=True)))) < 600_000

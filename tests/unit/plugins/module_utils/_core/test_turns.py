@@ -10,7 +10,10 @@ from collections import Counter
 
 from hypothesis import given, strategies
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.turns import in_turns
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.turns import (
+    in_turns,
+    within,
+)
 
 
 def test_who_has_many_keeps_no_other_out() -> None:
@@ -27,3 +30,11 @@ def test_nothing_is_lost_and_each_keeps_his_order(items: list[tuple[str, int]]) 
         assert [item for item in turns if item[0] == owner] == [
             item for item in items if item[0] == owner
         ]
+
+
+def test_who_has_much_leaves_room_for_the_others() -> None:
+    items = [*(f"evil-{number}" for number in range(50)), "shop-1", "bank-1"]
+    kept, left = within(items, lambda item: item.partition("-")[0], len, 30)
+    assert kept == ["evil-0", "evil-1", "evil-2", "shop-1", "bank-1"]
+    assert sum(map(len, kept)) <= 30
+    assert left == {"evil": 47}

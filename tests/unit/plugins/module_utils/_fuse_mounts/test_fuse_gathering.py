@@ -420,3 +420,25 @@ def test_folders_of_pods(tmp_path: Path) -> None:
     assert gathering.pod_folders(host(tmp_path), "/var/lib/kubelet") == found
     # A node whose kubelet has had no pod has no folder of them.
     assert gathering.pod_folders(host(tmp_path), "/var/lib/other") == ()
+
+
+def test_one_pods_copies_leave_room_for_another_pods(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tenant may make any number of namespaces, each with as many mounts as it likes."""
+    monkeypatch.setattr(gathering, "MOST_COPIES", 30)
+    monkeypatch.setattr(gathering, "MOST_OF_ALL", 50)
+    many = "".join(
+        line(number, device, fstype="fuse.s3fs")
+        for number, device in enumerate(["0:50", "0:51"] * 20, 2)
+    )
+    one = line(1, "0:9") + line(2, "0:52", fstype="fuse.s3fs")
+    node = namespaces(tmp_path, p1=line(1, "8:1"), p7=many, p8=many, p9=one)
+    uid = "0a1b2c3d-1111-2222-3333-444455556666"
+    for pid in "78":
+        (tmp_path / "proc" / pid / "cgroup").write_text(f"0::/kubepods/pod{uid}/{pid * 64}\n")
+    found, crowded = gathering.other_mounts(node, ["0:50", "0:51", "0:52"])
+    assert [mount.pid for mount in found if mount.device == "0:52"] == ["9"]
+    assert len([mount for mount in found if mount.device != "0:9"]) == 50
+    assert set(crowded) == {"0:50", "0:51"}
+    assert f"40 mounts in the mount namespace of the processes of pod {uid}" in crowded["0:50"]

@@ -6,11 +6,15 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import engine
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Finding
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts import (
     likeness,
@@ -31,6 +35,9 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.
     Target,
     Unfinished,
     Volume,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.runbook import (
+    FuseRecovery,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kubelet import (
     ROOT,
@@ -1364,3 +1371,40 @@ def test_a_mount_point_is_found_whatever_its_name_is() -> None:
     both = replace(state(mount(10, point), mount(11, other)), root=root)
     finding = only(both, paths=(other,))
     assert (finding.named, finding.control, finding.name) == (True, "STOR-05", point)
+
+
+class Counted(tuple[Mount, ...]):
+    """Mounts that count how often one of them is looked at."""
+
+    looks = 0
+
+    def __iter__(self) -> Iterator[Mount]:
+        for one in super().__iter__():
+            Counted.looks += 1
+            yield one
+
+
+def test_a_tenants_thousands_of_copies_cost_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each was compared with all: six namespaces took 71 s, and the answer 24 MB."""
+    long = "/" + "/".join(["x" * 199] * 20)
+    crowd = [
+        mount(number, f"{long}/{number}", pid=str(pid), parent=1)
+        for pid in (21, 22, 23)
+        for number in range(100, 1100)
+    ]
+    few = mount(7, "/data", pid="31", parent=1)
+    processes = tuple(
+        process(number, UID if number < 30 else OTHER_UID, f"mnt:[{number}]", f"{number}" * 32)
+        for number in (21, 22, 23, 31)
+    )
+    monkeypatch.setattr(Counted, "looks", 0)
+    others = Counted((*crowd, few))
+    found = FuseRecovery(cast(Any, SimpleNamespace(deadline=None)), options())
+    monkeypatch.setattr(
+        found, "_stale", stacks.stale(state(others=others, processes=processes), {"0:50"})
+    )
+    assert Counted.looks <= 3 * len(others)
+    told, left_out = engine._facts(found)
+    assert len(json.dumps(told)) < 500_000
+    assert OTHER_UID in [entry["pod"] for entry in told["stale"]]
+    assert left_out[0].evidence["left_out"] == [f"{UID}: {3001 - len(told['stale'])}"]

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -536,6 +537,57 @@ def several(count: int, wrong: int) -> Lines:
         if number < wrong:
             lines.add(publish(f"pv-{number}"), "253:99")
     return lines
+
+
+def owned(wrong: dict[str, int], fine: dict[str, int]) -> State:
+    """Pods of these namespaces, each with a volume of its own, mounted wrongly or rightly."""
+    lines, namespaces, number = Lines(), {}, 0
+    for counts, broken in ((wrong, True), (fine, False)):
+        for namespace, count in counts.items():
+            for _each in range(count):
+                number += 1
+                uid = f"{number:08x}{UID[8:]}"
+                namespaces[uid] = namespace
+                point = publish(f"pv-{number}").replace(UID, uid)
+                lines.add(staging(f"pv-{number}"), f"253:{number}")
+                lines.add(point, f"253:{number}")
+                if broken:
+                    lines.add(point, "253:999")
+    return lines.state(namespaces=namespaces)
+
+
+def repaired(state: State, **options: Any) -> list[str]:
+    return sorted(
+        state.namespaces[finding.evidence["pod"]]
+        for finding in found(state, **options)
+        if finding.repair
+    )
+
+
+def test_one_namespace_does_not_use_up_the_others_repairs() -> None:
+    """They were taken in the order of the mounts, and so all of one tenant's first."""
+    state = owned({"evil": 8, "shop": 2, "bank": 1}, {})
+    assert repaired(state, max_repairs=3) == ["bank", "evil", "shop"]
+    # Where the node does not know namespaces, pods have their turns.
+    unknown = replace(state, namespaces={})
+    assert len([one for one in found(unknown, max_repairs=3) if one.repair]) == 3
+
+
+def test_one_namespace_makes_no_outage_of_the_others() -> None:
+    state = owned({"evil": 9, "shop": 1}, {"shop": 2, "bank": 1})
+    assert repaired(state, accept_majority=False) == ["evil"] * 9 + ["shop"]
+    # Most of most: that may be the driver.
+    state = owned({"evil": 9, "shop": 2}, {"shop": 1, "bank": 1})
+    assert repaired(state, accept_majority=False) == []
+    reasons = {finding.reason for finding in found(state, accept_majority=False)}
+    assert any(
+        "2 of the node's 3 pod mounts look broken at once (driver " in reason
+        and "namespace shop" in reason
+        for reason in reasons
+    )
+    # With many that are fine it hides none, either.
+    state = owned({"shop": 2, "bank": 1}, {"evil": 50})
+    assert repaired(state, accept_majority=False) == []
 
 
 def test_majority_and_limit() -> None:
