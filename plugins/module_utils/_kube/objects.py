@@ -167,7 +167,8 @@ class Pod(NamedTuple):
     inline CSI volumes.
 
     ``alive``: a container runs, or nobody says that it does not. ``waiting``: why containers wait.
-    ``scheduled``: since when it has its node.
+    ``scheduled``: since when it has its node. ``ran``: a container of it runs or ran, or that is not
+    known.
     """
 
     namespace: str
@@ -185,6 +186,7 @@ class Pod(NamedTuple):
     scheduled: datetime | None
     ready: bool
     tolerates_hold: bool
+    ran: bool = True
 
     @property
     def title(self) -> str:
@@ -370,7 +372,8 @@ def pick_pod(item: dict[str, Any]) -> Pod:
         (entry for entry in meta.get("ownerReferences") or [] if entry.get("controller")), None
     )
     kinds = ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses")
-    states = [entry.get("state") or {} for kind in kinds for entry in status.get(kind) or []]
+    containers = [entry for kind in kinds for entry in status.get(kind) or []]
+    states = [entry.get("state") or {} for entry in containers]
     conditions: dict[str, dict[str, Any]] = {
         entry["type"]: entry for entry in status.get("conditions") or []
     }
@@ -398,6 +401,18 @@ def pick_pod(item: dict[str, Any]) -> Pod:
         parse_time(placed) if spec.get("nodeName") else None,
         conditions.get("Ready", {}).get("status") == "True",
         any(_tolerates_hold(toleration) for toleration in spec.get("tolerations") or []),
+        # A pod whose init containers run is Pending, too.
+        status.get("phase") != "Pending" or any(_ran(entry) for entry in containers),
+    )
+
+
+def _ran(container: dict[str, Any]) -> bool:
+    """By the status of a container: it runs, or did once."""
+    return bool(
+        container.get("containerID")
+        or container.get("restartCount")
+        or container.get("lastState")
+        or "waiting" not in (container.get("state") or {})
     )
 
 
