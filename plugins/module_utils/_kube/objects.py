@@ -167,7 +167,7 @@ class Pod(NamedTuple):
     inline CSI volumes.
 
     ``alive``: a container runs, or nobody says that it does not. ``waiting``: why containers wait.
-    ``scheduled``: since when it has its node. ``ran``: a container of it runs or ran, or that is not
+    ``scheduled``: since when it has its node. ``ran``: a container runs or ran, or that is not
     known.
     """
 
