@@ -351,11 +351,14 @@ def test_a_lost_status_is_repaired_by_a_restart_of_the_leader(led: Cluster, inve
     uids = led.attachment_uids(), all_pods(led)
     ours = rf"^[^ ]*kube-controller-manager .*--kubeconfig={led.plane.folder}/"
     given = {
-        "attachment_repair_lost_status": "restart_leader",
+        "attachment_repair_lost_status": "restart_leader_for_one_node",
         "ansible_become": False,
         "attachment_repair_leader_process": ours,
     }
 
+    one = play(led, name=inventory, **{**given, "attachment_repair_lost_status": "restart_leader"})
+    assert one.rc != 0 and "the status of hollow alone" in " ".join(one.text.split()), one.text
+    assert cluster_manager.pid == old
     check = play(led, check=True, name=inventory, **given)
     assert check.rc == 0 and "A restart makes it read the world again" in check.text, check.text
     assert cluster_manager.pid == old
@@ -376,7 +379,7 @@ def test_a_restart_by_a_command(led: Cluster, tmp_path: Path) -> None:
     lose(led)
     process = led.plane.processes["kube-controller-manager"]
     old = process.pid
-    given = {"attachment_repair_lost_status": "restart_leader"}
+    given = {"attachment_repair_lost_status": "restart_leader_for_one_node"}
     lost = play(led, **given)
     assert lost.rc != 0 and "Add the host to the inventory" in lost.text, lost.text
     assert process.pid == old

@@ -186,6 +186,8 @@ class Pod(NamedTuple):
     scheduled: datetime | None
     ready: bool
     tolerates_hold: bool
+    # A container runs or ran, or that is not known.
+    ran: bool = True
 
     @property
     def title(self) -> str:
@@ -360,7 +362,8 @@ def pick_pod(item: dict[str, Any]) -> Pod:
     """The record of a pod."""
     meta, spec, status = item["metadata"], item["spec"], item.get("status") or {}
     volumes = spec.get("volumes") or []
-    states = _container_states(status)
+    containers = _container_statuses(status)
+    states = [entry.get("state") or {} for entry in containers]
     conditions: dict[str, dict[str, Any]] = {
         entry["type"]: entry for entry in status.get("conditions") or []
     }
@@ -381,6 +384,18 @@ def pick_pod(item: dict[str, Any]) -> Pod:
         _placed(item, conditions.get("PodScheduled", {})),
         conditions.get("Ready", {}).get("status") == "True",
         any(_tolerates_hold(toleration) for toleration in spec.get("tolerations") or []),
+        # A pod whose init containers run is Pending, too.
+        status.get("phase") != "Pending" or any(_ran(entry) for entry in containers),
+    )
+
+
+def _ran(container: dict[str, Any]) -> bool:
+    """By the status of a container: it runs, or did once."""
+    return bool(
+        container.get("containerID")
+        or container.get("restartCount")
+        or container.get("lastState")
+        or "waiting" not in (container.get("state") or {})
     )
 
 
@@ -411,10 +426,10 @@ def _claims(pod: str, volumes: Collection[dict[str, Any]]) -> tuple[str, ...]:
     return (*named, *made)
 
 
-def _container_states(status: dict[str, Any]) -> list[dict[str, Any]]:
-    """The states of all containers of a pod."""
+def _container_statuses(status: dict[str, Any]) -> list[dict[str, Any]]:
+    """The statuses of all containers of a pod."""
     kinds = ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses")
-    return [entry.get("state") or {} for kind in kinds for entry in status.get(kind) or []]
+    return [entry for kind in kinds for entry in status.get(kind) or []]
 
 
 def _why_they_wait(states: Iterable[dict[str, Any]]) -> tuple[str, ...]:

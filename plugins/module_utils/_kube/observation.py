@@ -152,25 +152,23 @@ class Observation:
         return found
 
     @cached_property
-    def _unexplained(self) -> dict[str, list[Reason]]:
+    def _unexplained(self) -> dict[str, list[tuple[Pod, Reason]]]:
         """By node: pods there whose claim does not show what they have mounted."""
-        found: dict[str, list[Reason]] = defaultdict(list)
+        found: dict[str, list[tuple[Pod, Reason]]] = defaultdict(list)
         for pod in self.pods:
             for name in [] if pod.terminal else pod.claims:
                 claim = self.claims.get((pod.namespace, name))
                 if claim is None:
-                    found[pod.node].append(
-                        Reason(
-                            "claim_unbound",
-                            f"pod {pod.title} names the claim {name}, which does not exist",
-                        )
+                    why = Reason(
+                        "claim_unbound",
+                        f"pod {pod.title} names the claim {name}, which does not exist",
                     )
+                    found[pod.node].append((pod, why))
                 elif _placed_before(pod, claim):
-                    found[pod.node].append(
-                        Reason(
-                            "in_use_by_pod", f"pod {pod.title} was there before its claim {name}"
-                        )
+                    why = Reason(
+                        "in_use_by_pod", f"pod {pod.title} was there before its claim {name}"
                     )
+                    found[pod.node].append((pod, why))
         return found
 
     def has_claim(self, name: str) -> bool:
@@ -179,10 +177,20 @@ class Observation:
         return name in self.volumes and bool(self.volumes[name].claim_name)
 
     def unexplained(self, attachment: Attachment) -> list[Reason]:
-        """Pods that may have the attachment's volume mounted, although no claim says so."""
-        return (
-            [] if self.has_claim(attachment.volume) else self._unexplained.get(attachment.node, [])
-        )
+        """Pods that may have the attachment's volume mounted, although no claim says so.
+
+        Of a pod no container of which ever ran, the kubelet may have mounted it: but it mounts
+        nothing attachable before its node's volumesInUse lists it
+        (GenerateVerifyControllerAttachedVolumeFunc of
+        pkg/volume/util/operationexecutor/operation_generator.go). So a tenant's pod that waits for
+        ever for a claim that never existed keeps no attachment of others.
+        """
+        if self.has_claim(attachment.volume):
+            return []
+        mounted = attachment.name in self.in_use | self.was_in_use
+        return [
+            why for pod, why in self._unexplained.get(attachment.node, []) if pod.ran or mounted
+        ]
 
     def keys_of(self, attachment: Attachment) -> set[tuple[str, str]]:
         """All claims that stand or stood for the attachment's volume, by whichever

@@ -6,6 +6,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -129,3 +133,80 @@ def test_only_refusals_let_the_run_go_on(
 ) -> None:
     found = role("only_refused", workload_reattach_result={"findings": findings}, check=check)
     assert str(found) == str(only)
+
+
+def lost(name: str, node: str) -> dict[str, Any]:
+    return {
+        "control": "STOR-13",
+        "verdict": "report",
+        "object": {"name": name, "node": node},
+        "evidence": {"uid": f"uid-{name}"},
+    }
+
+
+def after_a_look(word: str, *found: dict[str, Any], **given: Any) -> dict[str, Any]:
+    return {
+        "attachment_repair_result": {"findings": list(found)},
+        "attachment_repair_lost_status": word,
+        "__attachment_repair_redone": [],
+        **given,
+    }
+
+
+@pytest.mark.parametrize(
+    ("word", "nodes", "restarts"),
+    [
+        ("restart_leader", [], False),
+        # A kubelet can write that of itself, in each run.
+        ("restart_leader", ["n1", "n1"], False),
+        ("restart_leader", ["n1", "n2"], True),
+        ("restart_leader_for_one_node", ["n1"], True),
+        ("restart_leader_for_one_node", [], False),
+        ("reattach", ["n1", "n2"], False),
+    ],
+)
+def test_one_kubelet_has_nothing_restarted(word: str, nodes: list[str], restarts: bool) -> None:
+    found = [lost(f"va{number}", node) for number, node in enumerate(nodes)]
+    assert role("restarts", **after_a_look(word, *found)) is restarts
+
+
+@pytest.mark.parametrize(
+    ("word", "after", "check", "done"),
+    [
+        ("restart_leader", {"findings": []}, False, ["a", "b"]),
+        ("restart_leader", {"findings": [lost("b", "n2")], "failed": True}, False, ["a"]),
+        ("restart_leader", {"failed": True, "msg": "no answer"}, False, []),
+        ("restart_leader", None, True, ["a", "b"]),
+        ("report", None, False, []),
+    ],
+)
+def test_what_a_restart_has_not_repaired_is_left(
+    word: str, after: dict[str, Any] | None, check: bool, done: list[str]
+) -> None:
+    given = {} if after is None else {"__attachment_repair_after": after}
+    found = after_a_look(word, lost("a", "n1"), lost("b", "n2"), check=check, **given)
+    assert sorted(role("done", **found)) == done
+
+
+def test_a_process_in_another_network_namespace_is_not_the_leader() -> None:
+    """A tenant's pod can have any name and command line."""
+    name = f"lookalike-{os.getpid()}"
+    script = "import sys, time; print(flush=True); time.sleep(60)"
+    own = [sys.executable, "-c", script, name]
+    command = role("pids", attachment_repair_leader_process=f"^[^ ]*python.* {name}$")
+    with contextlib.ExitStack() as stack:
+        started = []
+        for prefix in ([], ["unshare", "--user", "--net"]):
+            process = stack.enter_context(
+                subprocess.Popen([*prefix, *own], stdout=subprocess.PIPE, text=True)
+            )
+            stack.callback(process.kill)
+            assert process.stdout
+            process.stdout.readline()
+            started.append(process)
+        if started[1].poll() is not None:
+            pytest.skip("no namespaces here")
+        seen = subprocess.run(
+            ["/bin/sh", "-c", command], capture_output=True, text=True, check=True
+        ).stdout.split()
+    assert seen == [str(started[0].pid)]

@@ -459,6 +459,20 @@ def test_without_the_volume_its_claim_tells_who_needs_it() -> None:
     assert only(state(observe(make_attachment(), make_pod(node="n2"), claim))).verdict == "repair"
 
 
+def test_only_a_pod_that_may_have_mounted_something_keeps_an_unexplained_attachment() -> None:
+    # Its PersistentVolume is gone.
+    lost = make_attachment()
+    waits = make_pod("x", phase="Pending", alive=False, ran=False)
+    blockers = observation.blockers
+    assert blockers(observe(lost, waits), lost) == []
+    used = observe(lost, waits, IN_USE)
+    for seen in (observe(lost, make_pod("x")), used):
+        (why,) = blockers(seen, lost)
+        assert why.code == "claim_unbound" and "shop/x names the claim claim-pv-1" in why
+    before = replace(observe(lost, waits), passed_nodes=(IN_USE,))
+    assert [why.code for why in blockers(before, lost)] == ["claim_unbound"]
+
+
 def test_a_held_finalizer_is_refused_and_told() -> None:
     held = make_attachment(
         deleted=OLD, detach_error=VolumeError("LUN is busy", NOW - timedelta(seconds=30))

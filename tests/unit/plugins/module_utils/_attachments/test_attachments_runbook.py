@@ -1186,6 +1186,51 @@ def test_a_pod_that_comes_with_a_claim_that_does_not_exist_is_seen_by_the_last_l
     refused(repair(cluster), "names the claim claim-a, which does not exist")
 
 
+WAITS = {"containerID": "", "restartCount": 0, "lastState": {}, "state": {"waiting": {}}}
+
+
+@pytest.mark.parametrize(
+    ("statuses", "ran"),
+    [
+        ({}, False),
+        ({"containerStatuses": [WAITS], "initContainerStatuses": [WAITS]}, False),
+        ({"containerStatuses": [WAITS], "initContainerStatuses": [{"state": {}}]}, True),
+        ({"initContainerStatuses": [{**WAITS, "containerID": "containerd://1"}]}, True),
+        ({"containerStatuses": [{**WAITS, "restartCount": 1}]}, True),
+        ({"containerStatuses": [{**WAITS, "lastState": {"terminated": {}}}]}, True),
+    ],
+)
+@pytest.mark.parametrize("made_since", [False, True])
+def test_a_pod_that_never_ran_keeps_no_attachment_of_others(
+    statuses: Object, ran: bool, made_since: bool
+) -> None:
+    """A tenant can have one on each node, for ever, with a claim that does not exist, or was made
+    after it.
+    """
+    waits = pod("x", uses="nothing", phase="Pending")
+    waits["status"].update(statuses)
+    waits["metadata"]["creationTimestamp"] = "2020-01-01T00:00:00Z"
+    late = claim("nothing", bound_to="")
+    late["metadata"]["creationTimestamp"] = "2020-01-02T00:00:00Z"
+    cluster = FakeCluster(node(), attachment(), waits, *([late] if made_since else []))
+    result = repair(cluster, controls=frozenset({"STOR-11"}))
+    if ran:
+        refused(result, "was there before its claim" if made_since else "which does not exist")
+    else:
+        assert outcomes(result) == [("delete_volumeattachment", "done")]
+
+
+def test_what_a_kubelet_mounts_before_the_first_container_starts_stays() -> None:
+    """It has the volume in volumesInUse by then."""
+    waits = pod("x", uses="nothing", phase="Pending")
+    busy = node(in_use=("a",))
+    assert repair(FakeCluster(busy, attachment(), waits))["findings"] == []
+    cluster = FakeCluster(node(), attachment(), waits)
+    before_the_last_look(cluster, lambda: cluster.add(busy) and None)
+    result = repair(cluster, controls=frozenset({"STOR-11"}))
+    assert outcomes(result) == [] and cluster.count("delete") == 0
+
+
 def test_a_volume_that_was_made_available_by_hand_is_left_over_unless_a_claim_still_has_it() -> (
     None
 ):
