@@ -4,7 +4,7 @@
 
 # This module util is private to the collection, and may change at any time.
 
-"""Gives a fenced node back: reads the cluster, carries out what release_plan decides, and proves
+"""Gives a fenced node back: reads the cluster, carries out what the plan decides, and proves
 it.
 
 The ledger goes last, so a run that was killed anywhere is finished by another one.
