@@ -491,8 +491,8 @@ class Runbook:
         """
         # The monitor checks the capabilities before it parses the address (OSDMonitor and
         # Monitor::handle_command of src/mon/Monitor.cc), so a command that cannot succeed tells
-        # whether it would be allowed. "profile rbd", which ceph-csi has, has the right to add an
-        # entry with a nonce alone (src/mon/MonCap.cc).
+        # whether it would be allowed. "profile rbd", which ceph-csi has, includes the right to
+        # blocklist other clients (doc/rados/operations/user-management.rst).
         if kind == RANGE and not blocklist.ranges:
             return ""
         result = self._ceph.run(

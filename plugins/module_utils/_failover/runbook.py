@@ -5,7 +5,7 @@
 # This module util is private to the collection, and may change at any time.
 
 """Takes the volumes of a lost and fenced node off it: reads the cluster, carries out what
-failover_plan decides, and proves it.
+the plan decides, and proves it.
 
 Every step may be the last one of a run that is killed: the next run finds by the cluster and the
 ledger what is left to be done.

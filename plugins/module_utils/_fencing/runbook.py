@@ -4,7 +4,7 @@
 
 # This module util is private to the collection, and may change at any time.
 
-"""Fences a lost node: reads the cluster, carries out what fence_plan decides, and proves it.
+"""Fences a lost node: reads the cluster, carries out what the plan decides, and proves it.
 
 Ceph's part is another module's.
 """

@@ -7,9 +7,9 @@
 """The Leases by which a node that is held counts as held by workload_reattach.
 
 What is noted on a Node may be its kubelet's (NodeRestriction lets it write its own annotations).
-Leases a kubelet may write in the namespace kube-node-lease alone, so the ledger in a Lease
-elsewhere is the one that counts, as is that of a fence (see fence_ledger). There is one for each
-node and set of claims.
+A kubelet may write Leases in the namespace kube-node-lease alone, so the ledger in a Lease of
+another namespace is the one that counts, as with a fence (see _fences/ledger.py). There is one for
+each node and set of claims.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ for a cordon stays an operator's.
 Who has tainted a node or scaled a workload down is written on it, in the same request, as a ledger:
 a run that was killed is finished by the next one. While its run may still be at work, a ledger
 keeps any other run for the same claims away. A kubelet may write on its own node, so of a node the
-ledger in a Lease counts (see reattach_leases); what the node itself says is only told.
+ledger in a Lease counts (see leases.py); what the node itself says is only told.
 """
 
 from __future__ import annotations

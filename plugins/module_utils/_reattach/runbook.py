@@ -4,7 +4,7 @@
 
 # This module util is private to the collection, and may change at any time.
 
-"""Moves the pods of claims off their node: reads the cluster, carries out what reattach_plan
+"""Moves the pods of claims off their node: reads the cluster, carries out what the plan
 decides, and proves it.
 """
 

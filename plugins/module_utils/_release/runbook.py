@@ -4,7 +4,7 @@
 
 # This module util is private to the collection, and may change at any time.
 
-"""Gives a fenced node back: reads the cluster, carries out what release_plan decides, and proves
+"""Gives a fenced node back: reads the cluster, carries out what the plan decides, and proves
 it.
 
 The ledger goes last, so a run that was killed anywhere is finished by another one.
@@ -150,7 +150,9 @@ class Release:
             self._ledgers.refuse_doubt(ledger, item)
         if ledger and options.check and self._run.fence:
             ledger = self._run.fence
-        fences, others, pods = None, (), ()
+        fences: tuple[network_fence.NetworkFence, ...] | None = None
+        others: tuple[Ledger, ...] = ()
+        pods: tuple[Pod, ...] = ()
         if ledger:
             fences = network_fence.list_fences(cluster) if ledger.network_fences else None
             others = tuple(other for other in self._ledgers.all() if other.node != options.node)
