@@ -21,5 +21,5 @@ def test_each_role_has_a_scenario(role: str) -> None:
     assert (folder / "molecule.yml").exists(), f"extensions/molecule/{role} is missing"
     # What a scenario shares with others is one folder away.
     plays = (folder / "converge.yml").read_text()
-    shared = "".join(path.read_text() for path in (SCENARIOS / "cluster").glob("*.yml"))
+    shared = "".join(path.read_text() for path in (SCENARIOS / "cluster").rglob("*.yml"))
     assert f"name: storage_ops.runbooks.{role}\n" in plays + shared
