@@ -110,7 +110,8 @@ def _collision(state: State, volume: Volume, affected: str) -> Finding:
 
 def _detaches(state: State, attached: Iterable[Attachment], surely: bool) -> str:
     """What the next detach will do, and what the last one has left."""
-    used, idle = set(), set()
+    used: set[str] = set()
+    idle: set[str] = set()
     for attachment in attached:
         # Where the node's status is not known, or old, the volume counts as used.
         known = state.first.ready(attachment.node)
