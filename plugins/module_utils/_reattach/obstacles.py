@@ -114,6 +114,7 @@ def obstacles_of(
         workload = state.workload(mover.pod)
         if evades_cordon(mover.pod, workload):
             obstacles += _scale_obstacles(state, mover.pod, workload, options)
+    obstacles += unconsented(group, options)
     obstacles += [
         Reason("identity_changed", made_again(node)) for node in _made_again(state, group)
     ]
@@ -130,6 +131,23 @@ def obstacles_of(
             )
         )
     return obstacles
+
+
+def unconsented(group: Group, options: Options) -> list[Reason]:
+    """The workloads that say that an unfinished run scaled them down, where nothing may be scaled.
+
+    Their tenants may have written that.
+    """
+    return [
+        Reason(
+            "consent_required",
+            f"{workload.title} says that a run which was not finished scaled it down: set "
+            "scale_down to scale it up again (playbook: workload_reattach_scale_down), or scale it "
+            "up by hand",
+        )
+        for workload in group.scaled
+        if workload.ledgers and not options.scale_down
+    ]
 
 
 def _made_again(state: State, group: Group) -> list[str]:

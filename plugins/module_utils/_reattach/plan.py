@@ -51,6 +51,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach.mov
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach.obstacles import (
     claim_obstacles,
     obstacles_of,
+    unconsented,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach.records import (
     Group,
@@ -203,15 +204,20 @@ def _judge_part(
         scaled=tuple(workload for workload in group.scaled if _holds(group, workload)),
     )
     ledgers = [ledger for ledger in ledgers_of(held.cordoned, held.scaled) if group.owns(ledger)]
+    kept_down = unconsented(held, options)
+    if kept_down:
+        held = replace(held, scaled=())
     if not group.movers and not group.leaving and not obstacles:
-        return [_release(held, ledgers, "")] if ledgers else []
+        found = _describe(state, group, options, ledgers)
+        refused = [_refused(found, kept_down)] if kept_down else []
+        return refused + _releases(held, ledgers, "")
     finding = _describe(state, group, options, ledgers)
     obstacles = obstacles + obstacles_of(state, group, options, bool(ledgers), budget)
     if obstacles:
         alone = replace(held, moved=frozenset(), movers=(), leaving=())
         return [
             _refused(finding, obstacles),
-            *([_release(alone, ledgers, obstacles[0])] if ledgers else []),
+            *_releases(alone, ledgers, obstacles[0]),
         ]
     finding.repair = actions_of(group, options)
     return [finding]
@@ -310,6 +316,10 @@ def _attachment_evidence(attachment: Attachment) -> dict[str, Any]:
         "metadata": list(attachment.metadata),
         "detach_error": attachment.detach_error.message if attachment.detach_error else "",
     }
+
+
+def _releases(group: Group, ledgers: list[Ledger], refused: str) -> list[Finding]:
+    return [_release(group, ledgers, refused)] if group.cordoned or group.scaled else []
 
 
 def _release(group: Group, ledgers: list[Ledger], refused: str) -> Finding:

@@ -39,6 +39,8 @@ CORDON = "runbooks.storage-ops/cordon."
 
 
 SCALE = "runbooks.storage-ops/scale."
+# A tenant may write the annotation too, and so many pods are not made at once for it.
+MAX_REPLICAS = 10_000
 
 
 # Workloads that can be scaled to nothing and back, and the name of their resource.
@@ -324,6 +326,9 @@ def ledgers(item: dict[str, Any], prefix: str) -> tuple[Ledger, ...]:
                 )
                 _moment(since)
                 _moment(until)
+                replicas = int(fields["replicas"])
+                if prefix == SCALE and not 1 <= replicas <= MAX_REPLICAS:
+                    raise ValueError(f"no number of replicas: {replicas}")
                 found.append(
                     Ledger(
                         key,
@@ -335,7 +340,7 @@ def ledgers(item: dict[str, Any], prefix: str) -> tuple[Ledger, ...]:
                         until,
                         by,
                         process,
-                        int(fields["replicas"]),
+                        replicas,
                     )
                 )
             except (ValueError, OverflowError, KeyError, TypeError):

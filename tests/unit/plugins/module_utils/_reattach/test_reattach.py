@@ -1535,8 +1535,9 @@ def test_another_run_begins_right_before_ours(scaled: bool) -> None:
             item = world.objects[path]
             taint = {"key": objects.HOLD, "effect": "NoSchedule"}
             item["spec"].update({"replicas": 0} if scaled else {"taints": [taint]})
-            key = held.key.replace("cordon", "scale") if scaled else held.key
-            item["metadata"]["annotations"] = {key: held.value}
+            if scaled:
+                held = held._replace(key=held.key.replace("cordon", "scale"), replicas=1)
+            item["metadata"]["annotations"] = {held.key: held.value}
             if not scaled:
                 lease(world, held)
 
@@ -1546,6 +1547,30 @@ def test_another_run_begins_right_before_ours(scaled: bool) -> None:
         result["failed"] and not result["changed"] and "another run is at work" in result["msg"]
     ), result
     assert world.objects[path]["metadata"]["annotations"]
+
+
+# what a tenant has written on his own workload
+
+
+@pytest.mark.parametrize(
+    ("replicas", "verdict"), [(3, "refuse"), (0, "repair"), (-1, "repair"), (10**9, "repair")]
+)
+def test_a_tenants_annotation_has_nothing_scaled(replicas: int, verdict: str) -> None:
+    """Beside the pod there is a Deployment without replicas that says that a run which was killed
+    has scaled it down. No consent to scale was given. What is no number of replicas is no ledger.
+    """
+    made = workload("Deployment", "trap", 0)
+    held = ledger(by="x")
+    held = held._replace(key=held.key.replace("cordon", "scale"), replicas=replicas)
+    made["metadata"]["annotations"] = {held.key: held.value}
+    world = standard(made)
+    before = json.dumps(made, sort_keys=True)
+    result = run(world)
+    assert not any(verb.startswith("scale") for verb, _outcome in outcomes(result)), result["msg"]
+    assert json.dumps(made, sort_keys=True) == before
+    assert verdict in [finding["verdict"] for finding in result["findings"]]
+    if verdict == "refuse":
+        assert result["code"] == "consent_required" and "set scale_down" in result["msg"]
 
 
 # what a kubelet has written on its own node
