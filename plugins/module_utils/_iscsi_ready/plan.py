@@ -259,9 +259,16 @@ def _judge_initiator(state: State, options: Options) -> Finding | None:
                 f"boot ID of {state.node} in peer_boot_ids. Of a clone, {remedy}",
             )
         )
+    elif twins:
+        finding.refuse(
+            Reason(
+                "initiator_name_shared",
+                "find out which of them is the clone, by what the array maps to whom: a host that "
+                f"was broken into can answer with any name. Of a clone, {remedy}",
+            )
+        )
     else:
-        code = "initiator_name_shared" if twins else "initiator_name_wrong"
-        finding.refuse(Reason(code, remedy))
+        finding.refuse(Reason("initiator_name_wrong", remedy))
     return finding
 
 
