@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -162,6 +162,14 @@ def other_mounts(host: Host, devices: Collection[str]) -> tuple[tuple[Mount, ...
             for copy in found[MOST_OF_ALL:]:
                 crowded[copy.mount.device] = f"more mounts than the {MOST_OF_ALL} looked at in all"
             del found[MOST_OF_ALL:]
+    crowded.update(_too_many(counts))
+    mounts = [one for copy in found for one in (copy.parent, copy.mount) if one]
+    return tuple({(mount.pid, mount.id): mount for mount in mounts}.values()), crowded
+
+
+def _too_many(counts: Mapping[tuple[str, str], int]) -> dict[str, str]:
+    """By device, a text about an owner of more mounts than were looked at."""
+    crowded = {}
     for (owner, device), count in counts.items():
         if count > MOST_COPIES:
             whose = owner if owner.startswith("pid ") else f"the processes of pod {owner}"
@@ -169,8 +177,7 @@ def other_mounts(host: Host, devices: Collection[str]) -> tuple[tuple[Mount, ...
                 f"{count} mounts in the mount namespace of {whose}, of which {MOST_COPIES} "
                 "were looked at"
             )
-    mounts = [one for copy in found for one in (copy.parent, copy.mount) if one]
-    return tuple({(mount.pid, mount.id): mount for mount in mounts}.values()), crowded
+    return crowded
 
 
 class _Copy(NamedTuple):

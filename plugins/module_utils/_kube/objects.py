@@ -364,6 +364,7 @@ def pick_pod(item: dict[str, Any]) -> Pod:
     volumes = spec.get("volumes") or []
     containers = _container_statuses(status)
     states = [entry.get("state") or {} for entry in containers]
+    inline = [volume["csi"]["driver"] for volume in volumes if volume.get("csi")]
     conditions: dict[str, dict[str, Any]] = {
         entry["type"]: entry for entry in status.get("conditions") or []
     }
@@ -376,7 +377,7 @@ def pick_pod(item: dict[str, Any]) -> Pod:
         parse_time(meta.get("creationTimestamp")),
         parse_time(meta.get("deletionTimestamp")),
         _claims(meta["name"], volumes),
-        tuple(intern(volume["csi"]["driver"]) for volume in volumes if volume.get("csi")),
+        tuple(map(intern, inline)),
         _controller(meta),
         # Without a known state the container may run, so it counts as running.
         any("terminated" not in state and "waiting" not in state for state in states),
@@ -384,9 +385,13 @@ def pick_pod(item: dict[str, Any]) -> Pod:
         _placed(item, conditions.get("PodScheduled", {})),
         conditions.get("Ready", {}).get("status") == "True",
         any(_tolerates_hold(toleration) for toleration in spec.get("tolerations") or []),
-        # A pod whose init containers run is Pending, too.
-        status.get("phase") != "Pending" or any(_ran(entry) for entry in containers),
+        _has_run(status, containers),
     )
+
+
+def _has_run(status: dict[str, Any], containers: Iterable[dict[str, Any]]) -> bool:
+    # A pod whose init containers run is Pending, too.
+    return status.get("phase") != "Pending" or any(_ran(entry) for entry in containers)
 
 
 def _ran(container: dict[str, Any]) -> bool:

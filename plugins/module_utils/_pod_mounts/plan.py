@@ -53,13 +53,7 @@ def plan(state: State, options: Options) -> Plan:
     turned = [finding for finding in judged if finding]
     # What nothing is known of says nothing of an outage.
     broken = [finding for finding, stack in zip(wrong, suspicious) if not is_unknown(stack)]
-    outages: dict[Group, Reason] = {}
-    if not options.accept_majority:
-        mounts = [_group(state, [place]) for place in state.places(kubelet.PUBLISH)]
-        volumes = [_group(state, one.places) for one in filesystems(state)]
-        outages.update(_outages([_group_of(state, one) for one in broken], mounts, "pod mounts"))
-        turned_groups = [_group_of(state, one) for one in turned]
-        outages.update(_outages(turned_groups, volumes, "volume filesystems"))
+    outages = {} if options.accept_majority else _all_outages(state, broken, turned)
     wanted = Plan([finding for finding in [*wrong, *turned] if _in_scope(finding, options)])
     helped = []
     for finding in wanted.findings:
@@ -73,6 +67,16 @@ def plan(state: State, options: Options) -> Plan:
     for finding in in_turns(helped, lambda one: _owner(state, one))[options.max_repairs :]:
         _hold(finding, Reason("too_many_repairs", said))
     return wanted
+
+
+def _all_outages(state: State, broken: list[Finding], turned: list[Finding]) -> dict[Group, Reason]:
+    """By driver and namespace, why what is broken there is rather an outage."""
+    mounts = [_group(state, [place]) for place in state.places(kubelet.PUBLISH)]
+    volumes = [_group(state, one.places) for one in filesystems(state)]
+    return {
+        **_outages([_group_of(state, one) for one in broken], mounts, "pod mounts"),
+        **_outages([_group_of(state, one) for one in turned], volumes, "volume filesystems"),
+    }
 
 
 def _hold(finding: Finding, why: Reason) -> None:
