@@ -68,19 +68,19 @@ def moved(scene: Failover, fencing: Fencing, entry: str, four_ways: bool = False
     ("playbook", "name"),
     [(FAIL_OVER, ""), (FAIL_OVER, "all"), (FAIL_OVER, "node-a,node-b"), (RELEASE, "")],
 )
-def test_nothing_without_one_node(playbook: str, variable: str, name: str) -> None:
+def test_nothing_without_one_node(playbook: str, name: str) -> None:
     command = [
         "ansible-playbook",
         f"{COLLECTION}.{playbook}",
         *LOCAL,
         "-e",
-        json.dumps({variable: name}),
+        json.dumps({"node": name}),
     ]
     answer = subprocess.run(
         command, check=False, capture_output=True, text=True, timeout=patient(60), env=environment()
     )
     assert (
-        answer.returncode != 0 and f"{variable} is required: the name of one node" in answer.stdout
+        answer.returncode != 0 and "node is required: the name of one node" in answer.stdout
     ), answer.stdout + answer.stderr
 
 
