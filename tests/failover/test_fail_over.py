@@ -79,9 +79,9 @@ def test_nothing_without_one_node(playbook: str, name: str) -> None:
     answer = subprocess.run(
         command, check=False, capture_output=True, text=True, timeout=patient(60), env=environment()
     )
-    assert (
-        answer.returncode != 0 and "node is required: the name of one node" in answer.stdout
-    ), answer.stdout + answer.stderr
+    assert answer.returncode != 0 and "node is required: the name of one node" in answer.stdout, (
+        answer.stdout + answer.stderr
+    )
 
 
 def test_volumes_one_by_one(failover_1_20: Failover) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 
+from lab.kubernetes import api as k8s
 from lab.kubernetes.api import path
 from support.failover import ADDRESSES, NODE_A, NODE_B, Failover
 from support.fencing import Fencing
@@ -28,8 +29,13 @@ def test_detached_by_force(failover_current: Failover) -> None:
     scene.api.delete(path("VolumeAttachment", attachment["metadata"]["name"]))
     scene.cluster.wait(lambda: scene.attached(NODE_B), "B has the volume", 150)
     assert not scene.pods(NODE_A) and scene.attachment(NODE_A) is None
-    # B is told that the image is in use, and tries again.
+    # B is told that the image is in use, and tries again; and has a volume of its own open. So it
+    # is known from where B reaches Ceph, or A's client could as well be B's.
     scene.node_b_visits()
+    scene.volume("cache")
+    scene.api.create(k8s.pod("cache", ["cache"], NODE_B))
+    scene.cluster.wait(lambda: scene.attached(NODE_B, "cache"), "B has its own volume", 60)
+    scene.node_b_opens("cache")
     written = scene.writer.acknowledged
     scene.cluster.wait(lambda: scene.writer.acknowledged > written, "A goes on writing", 10)
     assert scene.writer.error == "" and scene.watches()

@@ -110,7 +110,7 @@ def test_a_node_that_is_not_lost(failover_current: Failover) -> None:
     scenario.api.heartbeat(NODE_A, "False")
     refused(scenario, "its kubelet is reporting (Ready=False)", ceph)
     scenario.lose()
-    refused(scenario, "s only, and 60 s (grace_seconds) are asked for", ceph, grace_seconds=60)
+    refused(scenario, "s only, and grace_seconds asks for 60 s", ceph, grace_seconds=60)
 
 
 def test_who_waits_for_the_volumes(lost: Failover) -> None:
