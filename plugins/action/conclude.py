@@ -17,6 +17,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import 
 ROLES = Path(__file__).resolve().parents[2] / "roles"
 # A play sets this variable if it concludes for all of its hosts together, after the last of them.
 LATER = "__conclude_later"
+# What playbooks/tasks/gave_up.yml sets on a host where a role has failed.
+GAVE_UP = "__gave_up"
 # Limits of an AWX artifact and of a message: AWX keeps artifacts with the job, and people read
 # both.
 MAX_LEFT = 50
@@ -147,16 +149,15 @@ def _outcome_of(host: str, variables: Mapping[str, Any]) -> dict[str, Any]:
     found = found if isinstance(found, Mapping) else {}
     registered = [found.get(f"__{role.name}_outcome") for role in ROLES.iterdir()]
     own = [each["own"] for each in registered if isinstance(each, Mapping) and "own" in each]
-    if not own:
-        # A host that did not come to its end was not assessed, as far as is known.
-        return {
-            **outcome([], False, False),
-            "not_assessed": [f"{host} (it failed or was not reached, see above)"],
-        }
+    not_assessed = _texts_of(host, own, "not_assessed")
+    # A host that did not come to its end was not assessed, as far as is known. One of several roles
+    # may have: GAVE_UP says that another one did not.
+    if not own or found.get(GAVE_UP):
+        not_assessed.append(f"{host} (it failed or was not reached, see above)")
     return {
         **{name: sum(int(each[name]) for each in own) for name in COUNTS},
         "left": _texts_of(host, own, "left"),
-        "not_assessed": _texts_of(host, own, "not_assessed"),
+        "not_assessed": not_assessed,
         "strict": any(each["strict"] for each in own),
     }
 

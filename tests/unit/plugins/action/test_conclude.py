@@ -154,6 +154,16 @@ def test_a_host_without_outcome_was_not_assessed() -> None:
     assert (summed["refused"], summed["repaired"], summed["strict"]) == (1, 1, True)
 
 
+def test_a_host_on_which_one_of_two_roles_failed_was_not_assessed() -> None:
+    own = outcome([REPAIRED], False, False)
+    found = {"__residual_paths_outcome": {"own": own}, "__gave_up": True}
+    summed = _outcome_of("n1", {"hostvars": HostVars({"n1": found})})
+    assert summed["repaired"] == 1 and conclude([summed], False)["failing"]
+    assert conclude([summed], False)["outcome"]["not_assessed"] == [
+        "n1 (it failed or was not reached, see above)"
+    ]
+
+
 def test_what_a_node_wrote_is_shown_as_what_it_is() -> None:
     """Whoever is root on a node writes the results of its modules."""
     told = conclude([outcome([finding("refuse", name="\x1b[2Jmap\n")], False, False)], False)
