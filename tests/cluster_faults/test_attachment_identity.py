@@ -104,7 +104,7 @@ def test_an_attachment_that_is_older_than_its_node_is_refused(cluster: Cluster) 
     cluster.api.delete(path("Node", "n1"))
     cluster.api.create(k8s.node("n1"))
     cluster.api.heartbeat("n1")
-    refused(cluster, name, "n1 was made again", "fail_over_volumes")
+    refused(cluster, name, "n1 was created again", "fail_over_volumes")
 
 
 def test_the_node_is_made_again_between_plan_and_apply(control_plane_current: Cluster) -> None:
@@ -137,7 +137,7 @@ def test_a_workload_on_a_node_that_was_made_again_is_not_moved(
     cluster.api.heartbeat(where)
     before = cluster.attachment_uids()
     outcome = cluster.ansible("workload_reattach", user=REPAIR, namespace="default", claims=["db"])
-    assert outcome.failed and f"{where} was made again" in outcome.msg, outcome.msg
+    assert outcome.failed and f"{where} was created again" in outcome.msg, outcome.msg
     assert (workload.pods(), cluster.attachment_uids()) == (pods, before)
 
 

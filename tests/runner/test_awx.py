@@ -579,7 +579,8 @@ LEFT_OUT = re.compile(
     r"|credential_keys|drivers|volumes|fence|wait_for"
     r"|hosts|result|others|inputs|partial|folder|keep|formats|prometheus_file|title|cluster|slice"
     r"|namespace|claims|nodes|node|attachments"
-    r"|required_metadata|vendor|product|rescan_targets|strict)$"
+    r"|required_metadata|vendor|product|rescan_targets|strict"
+    r"|options|fleet|accept_short_observation)$"
 )
 
 
