@@ -275,7 +275,7 @@ def test_a_list_without_items_is_no_empty_list(
     proxy = cluster.proxy()
     hollow = {"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}}
     proxy.on("GET", rf"/{resource}\?", status=200, body=hollow)
-    given = {**QUICK, "deadline": 90}
+    given = {**QUICK, "deadline": 30}
     outcome = cluster.ansible("volumeattachment_repair", user=REPAIR, proxy=proxy, **given)
     assert name in cluster.attachment_uids(), outcome.msg
     assert outcome.failed and resource in outcome.msg and "items" in outcome.msg
