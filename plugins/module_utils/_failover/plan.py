@@ -52,6 +52,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
     attachment_name,
     attachment_names,
     attachment_path,
+    is_too_late,
     node_path,
     parse_time,
     pick_pod,
@@ -559,7 +560,9 @@ def _unfenced(state: State) -> list[str]:
         if not entry.attachment.volume or entry.attachment.volume not in covered
     ]
     known = covered | {entry.attachment.volume for entry in state.node.attached}
-    used = [text for lost in state.pods for text in _used_unfenced(lost, known)]
+    node = state.node.host.node if state.node.host else None
+    users = [lost for lost in state.pods if not is_too_late(lost.pod, node)]
+    used = [text for lost in users for text in _used_unfenced(lost, known)]
     return [*dict.fromkeys([*attached, *used]), *_only_in_status(state)]
 
 

@@ -40,6 +40,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
     Pod,
     Volume,
     attachment_names,
+    is_too_late,
     parse_time,
     pick_attachment,
     pick_node,
@@ -331,7 +332,9 @@ def _wanted(
     """
     wanted: dict[str, set[Any]] = {name: set() for name in hosts}
     for pod in pods:
-        wanted[pod.node] |= {(pod.namespace, claim) for claim in pod.claims}
+        host = hosts[pod.node]
+        if not is_too_late(pod, host.node if host else None):
+            wanted[pod.node] |= {(pod.namespace, claim) for claim in pod.claims}
     for name, host in hosts.items():
         wanted[name] -= {
             pick_volume(volumes[volume]).claim for volume in here[name] if volume in volumes

@@ -203,6 +203,24 @@ class Pod(NamedTuple):
         return self.phase in ("Succeeded", "Failed") and not self.alive
 
 
+def is_too_late(pod: Pod, node: Node | None) -> bool:
+    """The pod was created after its node fell silent, and none of its containers ever ran.
+
+    A tenant may name any node in a pod, so such a pod does not say what the node has open. A volume
+    that its kubelet mounted all the same is in volumesInUse: the kubelet reports it there before it
+    mounts (GenerateVerifyControllerAttachedVolumeFunc of
+    pkg/volume/util/operationexecutor/operation_generator.go).
+    """
+    return bool(
+        node
+        and node.ready == "Unknown"
+        and node.ready_since
+        and pod.created
+        and pod.created > node.ready_since
+        and not pod.ran
+    )
+
+
 class Claim(NamedTuple):
     """A PersistentVolumeClaim. ``volume``: the PersistentVolume it is bound to, or is to be."""
 

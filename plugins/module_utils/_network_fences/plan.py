@@ -191,10 +191,13 @@ def plan(state: State, options: Options) -> Plan:
     nodes: _Owners[str] = _Owners()
     fences: _Owners[NetworkFence] = _Owners()
     # An address that only its kubelet says must not be claimed by another node, whatever that
-    # node's own source says.
+    # node's own source says. Against an address that the user or the driver gives, a kubelet's
+    # word counts for nothing: it could claim those of all nodes, and none would be prepared. A
+    # range is compared with what every node says, since it may hold others by mistake.
     claimed: _Owners[str] = _Owners()
     for host in state.hosts:
-        nodes.add(wanted[host.node.name], host.node.name)
+        if _source(state, options, host) != "node":
+            nodes.add(wanted[host.node.name], host.node.name)
         claimed.add((*wanted[host.node.name], *_internal(host)), host.node.name)
     for fence in state.fences:
         fences.add(fence.cidrs, fence)
@@ -203,8 +206,10 @@ def plan(state: State, options: Options) -> Plan:
     for host in state.hosts:
         if options.nodes and host.node.name not in options.nodes:
             continue
-        known = claimed if _source(state, options, host) == "node" else nodes
-        finding = _judge(state, options, host, wanted[host.node.name], known, fences)
+        cidrs = wanted[host.node.name]
+        exact = all(network.num_addresses == 1 for network in networks(cidrs))
+        known = nodes if exact and _source(state, options, host) != "node" else claimed
+        finding = _judge(state, options, host, cidrs, known, fences)
         if finding and finding.repair:
             if left <= 0:
                 finding.refuse(
@@ -597,11 +602,14 @@ def pick_host(item: dict[str, Any]) -> Host:
     """The record of a Node."""
     # status.addresses is a list of free text to the API server.
     listed = (item.get("status") or {}).get("addresses") or []
-    # Anything may stand there, and one kubelet's nonsense is no reason to prepare no node.
+    # Anything may stand there, and one kubelet's nonsense is no reason to prepare no node. A range
+    # is none of a node's addresses: 0.0.0.0/0 would claim those of all others.
     addresses = tuple(
         entry["address"]
         for entry in listed
-        if entry.get("type") == "InternalIP" and _is_range(entry["address"])
+        if entry.get("type") == "InternalIP"
+        and "/" not in entry["address"]
+        and _is_range(entry["address"])
     )
     return Host(
         pick_node(item), addresses, ANNOTATION in (item["metadata"].get("annotations") or {})
