@@ -489,10 +489,10 @@ class Runbook:
         """What Ceph says if we may not do this; empty if we may, or if this cluster has no such
         thing.
         """
-        # The monitor checks the capabilities before it parses the address (OSDMonitor and
-        # Monitor::handle_command of src/mon/Monitor.cc), so a command that cannot succeed tells
-        # whether it would be allowed. "profile rbd", which ceph-csi has, includes the right to
-        # blocklist other clients (doc/rados/operations/user-management.rst).
+        # The monitor checks the capabilities before it parses the address (Monitor::handle_command
+        # of src/mon/Monitor.cc; only then OSDMonitor gets it), so a command that cannot succeed
+        # tells whether it would be allowed. "profile rbd", which ceph-csi has, includes the right
+        # to blocklist other clients (doc/rados/operations/user-management.rst).
         if kind == RANGE and not blocklist.ranges:
             return ""
         result = self._ceph.run(
@@ -797,8 +797,9 @@ def _hits(entry: Entry, daemon: Entry) -> bool:
 
 
 def _grant(client: str, word: str, operation: str, kind: str, said: str) -> Reason:
-    # The command string matches whole: with "osd blocklist" the user may run every verb of it, with
-    # arguments (grammar of src/mon/MonCap.h).
+    # A command in a capability is compared whole (MonCapGrant::get_allowed of src/mon/MonCap.cc).
+    # "osd blocklist" has add, rm and range as its arguments; "ls" and "clear" are commands of their
+    # own (src/mon/MonCommands.h), of which "allow r" gives the first.
     what = {ADDRESS: "a whole address", CLIENT: "a single client", RANGE: "a range"}[kind]
     right = f'allow r, allow command "osd {word}"'
     return Reason(

@@ -286,7 +286,7 @@ def find_used(
     ``volumes``: the PersistentVolumes of the attachments, by name.
     """
     # After maxWaitForUnmountDuration, six minutes, the controller detaches by force
-    # (reconcilerMaxWaitForUnmountDuration of
+    # (ReconcilerMaxWaitForUnmountDuration in DefaultTimerConfig of
     # pkg/controller/volume/attachdetach/attach_detach_controller.go), unless
     # --disable-force-detach-on-timeout is set. That deletes the VolumeAttachment and ends no
     # client.

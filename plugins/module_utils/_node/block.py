@@ -210,7 +210,7 @@ def dm_devices(host: Host) -> dict[str, DmDevice]:
 
 def unmangled(name: str) -> str:
     """The original of a name that libdevmapper has mangled, with characters as ``\\x20``."""
-    # dm_mangle_string writes byte by byte (LVM2, libdm/libdm-common.c; dmsetup(8), --manglename).
+    # mangle_string writes byte by byte (LVM2, libdm/libdm-common.c; dmsetup(8), --manglename).
     raw = re.sub(
         rb"\\x([0-9a-fA-F]{2})", lambda found: bytes.fromhex(found[1].decode()), name.encode()
     )

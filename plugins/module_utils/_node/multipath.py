@@ -19,8 +19,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.block import unmangled
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 
-# Of "multipathd show maps json" (multipath-tools, libmultipath/print.h PRINT_JSON_MAJOR_VERSION); 0
-# in every release from 0.8.5 to 0.11.1.
+# Of "multipathd show maps json" (multipath-tools, libmultipath/print.c PRINT_JSON_MAJOR_VERSION, in
+# print.h before 0.8.7); 0 in every release from the first with JSON, 0.6.2, to 0.14.3.
 _MAJOR_VERSION = 0
 # Seconds: the default of max_polling_interval, four times polling_interval (multipath.conf(5)).
 DEFAULT_CHECKER_INTERVAL = 20.0

@@ -254,8 +254,8 @@ def ours(ledger: Ledger) -> tuple[FenceObject, ...]:
 
     One that was Fenced before is for its owner to take back.
     """
-    # An operator, or Rook on an out-of-service taint, may have fenced the node before us
-    # (pkg/operator/ceph/cluster/watcher.go), and takes that back itself.
+    # An operator, or Rook before 1.20 on an out-of-service taint, may have fenced the node before
+    # us (its pkg/operator/ceph/cluster/watcher.go), and takes that back itself.
     return tuple(fence for fence in ledger.network_fences if fence.ours)
 
 
