@@ -51,6 +51,7 @@ class Disk:
     @property
     def reachable(self) -> bool:
         """Whether commands reach it, according to the kernel."""
+        # Both, since the kernel sets the one after the other while a session or port is being lost.
         return self.state == "running" and (self.transport is None or self.transport.up)
 
     @property
@@ -223,6 +224,7 @@ def partitions(host: Host, name: str) -> dict[str, str]:
     return {
         part: host.read(f"{base}/{part}/dev") or ""
         for part in host.names(base)
+        # Only partitions have this file; queue, holders and slaves are folders there as well.
         if host.exists(f"{base}/{part}/partition")
     }
 

@@ -46,6 +46,7 @@ class Daemon:
 def ask_daemon(host: Host) -> Daemon:
     """Ask multipathd for its maps."""
     result = host.run(["multipathd", "show", "maps", "json"])
+    # Without the daemon nothing tells a path that fails from one that is being checked.
     if not result.ok:
         return Daemon(problem=f"multipathd does not answer: {result.describe()}")
     try:
@@ -75,6 +76,7 @@ def parse_maps(text: str) -> dict[str, dict[str, str]]:
             code="multipathd_unusable",
         ) from None
     version = answer.get("major_version") if isinstance(answer, dict) else None
+    # Fields that mean something else by then would make healthy paths look dead.
     if version != _MAJOR_VERSION:
         raise StorageOpsError(
             f"multipathd's JSON has version {version!r}, and this collection knows version "
