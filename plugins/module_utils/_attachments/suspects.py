@@ -87,6 +87,8 @@ def unproven(
     # STOR-14 is a fact of the object itself, so one observation is enough for it.
     found = set()
     for attachment in suspected:
+        # Pods decide which of the two it can be: without any it may be left over, with some its
+        # entry may be lost.
         needed = bool(seen.users(attachment))
         orphan = (
             "STOR-11" in options.controls
@@ -121,6 +123,8 @@ def waits(seen: Observation, seconds: float, now: datetime) -> list[Wait]:
 def _has_waited(seen: Observation, pod: Pod, seconds: float, now: datetime) -> bool:
     """The controller manager has had this long to attach the pod's volumes."""
     node = seen.nodes.get(pod.node)
+    # Without the annotation the kubelet attaches by itself, and no VolumeAttachment is to be
+    # expected.
     managed = node is not None and node.managed
     return managed and not pod.deleted and age(now, pod.scheduled) >= seconds
 

@@ -203,6 +203,7 @@ def plan(state: State, options: Options) -> Plan:
     for host in state.hosts:
         if options.nodes and host.node.name not in options.nodes:
             continue
+        # InternalIP is what a kubelet says of itself; what the user or the driver says weighs more.
         known = claimed if _source(state, options, host) == "node" else nodes
         finding = _judge(state, options, host, wanted[host.node.name], known, fences)
         if finding and finding.repair:
@@ -315,6 +316,7 @@ def _against(
                 "by the option addresses",
             )
         )
+    # The only time to make it: of a lost node an Unfenced object would let it write.
     if host.node.ready != "True":
         reasons.append(
             Reason(
@@ -331,6 +333,7 @@ def _against(
                 "write again: run release_fenced_node",
             )
         )
+    # A fence is for one node alone, and an address that two have would stop both.
     for cidr in cidrs:
         others = [other for other in nodes.touching((cidr,)) if other != name]
         if others:
