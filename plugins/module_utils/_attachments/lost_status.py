@@ -79,7 +79,9 @@ def lost_status(state: State, seen: list[Attachment], options: Options) -> Findi
         bugs=_bugs(state.version),
         **state.leader,
     )
-    # A detach that failed leaves the entry out on purpose: the volume is on its way off the node.
+    # The entry goes before the detach (RemoveVolumeFromReportAsAttached in
+    # pkg/controller/volume/attachdetach/reconciler/reconciler.go), so one that fails explains why
+    # it is missing.
     if attachment.detach_error:
         finding.refuse(
             Reason(

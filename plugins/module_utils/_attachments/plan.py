@@ -184,7 +184,6 @@ def _refuse_outages(state: State, found: list[Finding]) -> None:
     broken = Counter(finding.node for finding in found if finding.control == "STOR-11")
     for finding in found:
         node = finding.node
-        # Also of few: two of three is what a node looks like whose kubelet was just restarted.
         if finding.repair and (total[node] < _FEW or 2 * broken[node] > total[node]):
             finding.refuse(
                 Reason(

@@ -123,7 +123,8 @@ JUDGING = ArgumentSpec(
         # that.
         "min_age_seconds": {"type": "float", "default": 300.0},
         "observations": {"type": "int", "default": 2},
-        # Longer than a detach and the next attach of one volume take together.
+        # Long enough for a controller manager that works to attach or detach meanwhile: it looks
+        # every 100 ms.
         "observation_seconds": {"type": "float", "default": 30.0},
         "pending_seconds": {"type": "float", "default": 120.0},
         "required_metadata": {"type": "dict", "default": {}},
@@ -569,7 +570,6 @@ class VolumeAttachments:
             for key in sorted(keys):
                 namespace, name = ("", key) if isinstance(key, str) else key
                 item = self._cluster.get(path(*kind, name, namespace))
-                # What is not found is left out: for what reads this, absent and gone are the same.
                 if item:
                     found[key] = pick(item)
             return found
@@ -715,7 +715,7 @@ class VolumeAttachments:
         try:
             self._cluster.delete(_url(action), orphan.attachment.uid)
         except Conflict as error:
-            # The uid was a precondition (DeleteOptions of k8s.io/apimachinery), so only that object
+            # The uid was a precondition (metav1.DeleteOptions, preconditions), so only that object
             # can have gone.
             if error.repeated:
                 # The first request, whose answer was lost, deleted it; the repeated one met the
@@ -734,7 +734,7 @@ class VolumeAttachments:
     def _refuse_newcomers(self, orphan: Orphan) -> None:
         """Fail where a pod that appeared right before the deletion may still use the attachment."""
         # The controller manager finds out only when it syncs that an attachment it counts on is
-        # gone (syncStates of pkg/controller/volume/attachdetach/reconciler).
+        # gone (syncStates of pkg/controller/volume/attachdetach/reconciler/reconciler.go).
         users = self._users(orphan)
         if users:
             pod = users[0]

@@ -74,8 +74,9 @@ def may_be_orphan(
 ) -> bool:
     """Old enough, not being deleted, and not in use by a kubelet that reports."""
     # The kubelet adds a volume to volumesInUse before it mounts it, and removes it only after the
-    # volume is unmounted on the node (setNodeStatus of pkg/kubelet/nodestatus, VolumesInUse;
-    # pkg/kubelet/volumemanager, GetVolumesInUse). The list of a silent kubelet is frozen.
+    # volume is unmounted on the node (VolumesInUse of pkg/kubelet/nodestatus/setters.go;
+    # GetVolumesInUse of pkg/kubelet/volumemanager/volume_manager.go). The list of a silent kubelet
+    # is frozen.
     in_use = attachment.name in seen.in_use and seen.ready(attachment.node)
     return not attachment.deleted and not in_use and age(now, attachment.created) >= min_age_seconds
 

@@ -116,7 +116,8 @@ OPTIONS_SPEC = ArgumentSpec(
 )
 # crictl reads its endpoint from here by itself (kubernetes-sigs/cri-tools docs/crictl.md).
 _CRICTL_CONFIG = "/etc/crictl.yaml"
-# The defaults of containerd, CRI-O, cri-dockerd, k3s and k0s (kubernetes.io, "Container Runtimes").
+# The defaults of containerd, CRI-O and cri-dockerd (kubernetes.io, "Container Runtimes"), and of
+# k3s and k0s (their documentation).
 _SOCKETS = (
     "/run/containerd/containerd.sock",
     "/run/crio/crio.sock",

@@ -139,7 +139,8 @@ class Connection:
             raise NotSent(str(error)) from error
         answer = None
         try:
-            # Uncompressed: to unzip 180 MB costs more than a data centre's network.
+            # Nothing is asked for, so nothing comes compressed (negotiateContentEncoding of
+            # k8s.io/apiserver/pkg/endpoints/handlers/responsewriters/writers.go).
             connection.putrequest(
                 method, self._parts.path.rstrip("/") + target, skip_accept_encoding=True
             )

@@ -392,7 +392,7 @@ def _compare(
             f"{name} and its containers may open {now} files each",
             f"{write}, and {restart}{pods}",
         )
-    # Someone lowered the limit and left the restart for later: nothing is to be written.
+    # The limit was lowered and the restart left for later: nothing is to be written.
     if now > most:
         set_to = (
             f"its unit says {_shown(runtime.unit_limit)}, which the "

@@ -308,7 +308,8 @@ def _plan_releasing(
         proof = "nothing of ours fences it"
     else:
         doubts, proof = judge_clients(state, options, ledger, host)
-        # A fail-over that stopped early is the usual case, and the easiest to clear up.
+        # A fail-over that stopped early has fenced nothing, and a reading of Ceph shows that at
+        # once.
         if doubts and ledger.phase == "intended" and options.ceph is None:
             doubts.append(_NEVER_FENCED)
         doubts += _needed_elsewhere(state, ledger)
