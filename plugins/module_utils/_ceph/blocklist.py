@@ -698,7 +698,6 @@ def _judge(
         verdict="repair",
         reason="a run was killed while it renewed the entry" if leftover else "it was asked for",
         runbook="",
-        # Each entry was given by the user, so a refusal fails the task.
         named=True,
         evidence={
             "kind": entry.kind,

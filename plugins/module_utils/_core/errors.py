@@ -20,7 +20,6 @@ class StorageOpsError(Exception):
     def __init__(self, message: str = "", code: str = "") -> None:
         super().__init__(message)
         if code:
-            # Else that of its class, which the attribute above has.
             self.code = code
 
 

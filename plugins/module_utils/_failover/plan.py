@@ -787,7 +787,6 @@ def _describe(state: State, options: Options) -> Finding:
         verdict="repair",
         reason="the node is fenced" if ledger else "",
         runbook=RUNBOOK,
-        # The node was given by the user, so a refusal fails the task.
         named=True,
         evidence=evidence,
     )

@@ -281,7 +281,6 @@ def _finding(state: NodeState, options: Options, evidence: dict[str, object]) ->
         reason="",
         runbook=RUNBOOK,
         evidence={**evidence, "aside": _ASIDE},
-        # The node was given by the user, so a refusal fails the task.
         named=True,
     )
 

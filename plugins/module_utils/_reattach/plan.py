@@ -253,7 +253,6 @@ def _describe(state: State, group: Group, options: Options, ledgers: list[Ledger
         verdict="repair",
         reason=_why(options, ledgers),
         runbook=RUNBOOK,
-        # The claims were given by the user, so a refusal fails the task.
         named=True,
         evidence=_evidence(state, group, options),
     )
