@@ -69,12 +69,14 @@ def plan(state: State, options: Options) -> Plan:
     # Before the scope is applied: a narrow scope must not hide that most of a node looks broken.
     if not options.accept_majority:
         _refuse_outages(state, found)
+    # After the outages: what is left of a move says nothing about the node's storage.
     found += unfinished_moves(state)
     mine = [finding for finding in found if _is_wanted(state, finding, options)]
     # In turns, so that one namespace with many findings does not use up max_repairs.
     wanted = Plan(in_turns(mine, _namespace))
     join_workloads(found, wanted.findings)
     _mark_named(wanted.findings, options)
+    # Last, so that only repairs of this scope that nothing else refuses use up the limit.
     _limit_repairs(wanted.findings, options.max_repairs)
     return wanted
 
@@ -96,6 +98,7 @@ def _mark_named(findings: Iterable[Finding], options: Options) -> None:
     for finding in findings:
         finding.named = finding.kind == "VolumeAttachment" and finding.name in options.names
         if finding.named and finding.control == "STOR-11" and finding.verdict == "report":
+            # Only of STOR-11: of the other controls this module repairs nothing, named or not.
             finding.refuse(Reason("cause_unproven", finding.reason))
 
 
@@ -125,6 +128,7 @@ def _is_wanted(state: State, finding: Finding, options: Options) -> bool:
     return (
         not options.names
         and any_of(options.drivers, {evidence.get("driver", "")})
+        # A volume that collides has no node of its own, but those that it is attached to.
         and any_of(options.nodes, {finding.node, *evidence.get("attached_to", ())})
         and any_of(options.namespaces, {_namespace(finding)})
     )
@@ -205,6 +209,7 @@ def judge_attachments(state: State, options: Options) -> list[Finding]:
             for attachment in state.first.attachments.values()
             if attachment.deleted
         ]
+    # Sorted, so that runs and their reports can be compared.
     for name in sorted(state.unproven):
         seen = _history(state, name)
         if seen and "STOR-11" in options.controls:

@@ -119,8 +119,12 @@ K = TypeVar("K", bound=Key)
 # How attachments are judged, and which of them.
 JUDGING = ArgumentSpec(
     {
+        # A pod that starts or ends needs its attachment for minutes in which nothing else shows
+        # that.
         "min_age_seconds": {"type": "float", "default": 300.0},
         "observations": {"type": "int", "default": 2},
+        # Long enough for a controller manager that works to attach or detach meanwhile: it looks
+        # every 100 ms.
         "observation_seconds": {"type": "float", "default": 30.0},
         "pending_seconds": {"type": "float", "default": 120.0},
         "required_metadata": {"type": "dict", "default": {}},
@@ -154,6 +158,7 @@ def make_options(params: dict[str, Any]) -> Options:
     empty = [name for name, texts in scope.items() if not all(texts)]
     if empty:
         raise BadOption(f"{empty[0]} has an empty name; leave the option out to look at everything")
+    # The user's word for a driver replaces what is built in, so that a list can also be emptied.
     required = {
         **observation.REQUIRED_METADATA,
         **keys_by_driver("required_metadata", params["required_metadata"]),
@@ -217,6 +222,7 @@ class VolumeAttachments:
         version = cluster.version() if wanted & {"STOR-11", "STOR-12", "STOR-13"} else None
         numbers = (version.major, version.minor, version.patch) if version else (1, 0, 0)
         first = self._everything()
+        # The API server's clock, by which creationTimestamp and the times of errors were made.
         now = cluster.now()
         first, unproven = self._suspects(first, now)
         waits = []
@@ -231,6 +237,7 @@ class VolumeAttachments:
             wait for wait in waits if suspected.could_attach(wait, detached, known["drivers_on"])
         ]
         observations = [first, *self._more_observations(first, unproven, waits)]
+        # Events are many, so they are read only for a pod that waits.
         if waits:
             known["last_attach"] = self._last_attach()
         return State(
@@ -245,6 +252,7 @@ class VolumeAttachments:
     def _suspects(self, first: Observation, now: datetime) -> tuple[Observation, set[str]]:
         """The observation with the suspects' pods, and the suspects that need another one."""
         found = suspected.suspects(first, self._options, now)
+        # STOR-14 alone reads no volumes; whose pods its suspects are, only they tell.
         if found and not first.volumes:
             first = replace(first, volumes=self._volumes())
         first = self._with_users(first, found, cached=True)
@@ -254,6 +262,7 @@ class VolumeAttachments:
         self, first: Observation, unproven: Collection[str], waits: Collection[Wait]
     ) -> Iterator[Observation]:
         """The suspects again, evenly spread over observation_seconds; nothing without suspects."""
+        # The first one is made already.
         times = self._options.observations - 1
         for _number in range(times if unproven or waits else 0):
             self._wait(self._options.observation_seconds / times)
@@ -371,6 +380,7 @@ class VolumeAttachments:
             self._now(_ATTACHMENTS, names, pick_attachment),
             self._now(_VOLUMES, volumes, pick_volume),
             self._now(_NODES, nodes, pick_node),
+            # What came and went between two looks needed the volume as well.
             passed_pods=tuple(passed[_PODS]),
             passed_nodes=tuple(passed[_NODES]),
         )
@@ -508,6 +518,8 @@ class VolumeAttachments:
         if unproven or waits:
             known["lease"] = self._lease()
         if waits:
+            # A driver that does not run on the node is another cause than a controller that
+            # attaches nothing.
             names = {wait.pod.node for wait in waits}
             found = self._fetch((_STORAGE, "csinodes"), names, pick_node_drivers)
             known["drivers_on"] = {node.name: node.drivers for node in found.values()}
@@ -604,6 +616,7 @@ class VolumeAttachments:
         except KubeError as error:
             raise Prevented(str(error), error.code) from error
         self._delete(action, orphan)
+        # Asked only now, since a pod may come in the moment between the recheck and the deletion.
         self._refuse_newcomers(orphan)
         self._wait_until_gone(orphan)
 
@@ -649,6 +662,7 @@ class VolumeAttachments:
         proofs = observation.proofs(
             seen, attachment, (version.major, version.minor, version.patch), version.text
         )
+        # A user who names an attachment has reasons that no object shows.
         if not proofs and not orphan.named:
             raise NotStarted("nothing proves any more that it is left over", code="cause_unproven")
 
@@ -669,6 +683,7 @@ class VolumeAttachments:
             # here.
             raise NotStarted("it is already being deleted")
         node = seen.nodes.get(planned.node)
+        # Another host by the same name: whether the old one still writes is a question for a fence.
         if node and node.uid != orphan.node_uid:
             raise NotStarted(
                 f"{planned.node} is another node of that name by now (uid {node.uid})",
@@ -700,6 +715,8 @@ class VolumeAttachments:
         try:
             self._cluster.delete(_url(action), orphan.attachment.uid)
         except Conflict as error:
+            # The uid was a precondition (metav1.DeleteOptions, preconditions), so only that object
+            # can have gone.
             if error.repeated:
                 # The first request, whose answer was lost, deleted it; the repeated one met the
                 # next attachment of that name.
@@ -717,7 +734,7 @@ class VolumeAttachments:
     def _refuse_newcomers(self, orphan: Orphan) -> None:
         """Fail where a pod that appeared right before the deletion may still use the attachment."""
         # The controller manager finds out only when it syncs that an attachment it counts on is
-        # gone (syncStates of pkg/controller/volume/attachdetach/reconciler).
+        # gone (syncStates of pkg/controller/volume/attachdetach/reconciler/reconciler.go).
         users = self._users(orphan)
         if users:
             pod = users[0]

@@ -226,6 +226,7 @@ def pods_to_restart(state: State, options: Options) -> list[dict[str, Any]]:
 
 def _decide(state: State, options: Options) -> tuple[list[Finding], list[dict[str, Any]]]:
     """(findings, pods that have to be restarted)."""
+    # In turns by namespace, as for all that max_repairs limits.
     broken = in_turns(
         [container for container in state.containers if container.dead or container.hung],
         lambda container: container.namespace,
@@ -312,6 +313,7 @@ def _outages(state: State, broken: list[Container]) -> dict[str, Reason]:
     # No majority of the node is broken, so no namespace is held back.
     if 2 * len(broken) <= len(state.containers):
         return {}
+    # Of the namespace as well, since a tenant decides how many containers of its own there are.
     totals = Counter(container.namespace for container in state.containers)
     dead = Counter(container.namespace for container in broken)
     said = Reason(
@@ -361,6 +363,7 @@ def _judge(state: State, container: Container, options: Options) -> Finding:
 
 def _container_finding(state: State, container: Container, options: Options) -> Finding:
     """The finding with its evidence, before it is judged."""
+    # Dead ones first, since only they can be repaired by a restart.
     copies = container.dead or container.hung
     what = "dead" if container.dead else "hung"
     points = ", ".join(shown(copy.point) for copy in copies)
@@ -401,6 +404,7 @@ def _judge_unasked(state: State, container: Container) -> Finding:
     """
     return Finding(
         control="STOR-05",
+        # A doubt, and no proof of harm: it must not drown what is known to be dead.
         severity="minor",
         kind="container",
         name=container.title,
@@ -466,6 +470,7 @@ def obstacles(
                 "propagation), who would lose what it serves",
             )
         )
+    # Which of its ways to be restarted is right depends on the volume, which is not known.
     if container.elsewhere:
         return blockers, []
     more, reasons = _restart_obstacles(state, container, options)
@@ -578,6 +583,7 @@ def stop_action(runtime: Runtime, container: Container, options: Options) -> Act
 
 def stop_seconds(container: Container, options: Options) -> int:
     """Seconds from SIGTERM to SIGKILL: the user's, or what the kubelet itself would wait."""
+    # 0 is a choice too: SIGKILL at once, for programs that hang on the dead mount.
     if options.stop_timeout is not None:
         return options.stop_timeout
     # As the kubelet, so that a container has the time that its pod promises.

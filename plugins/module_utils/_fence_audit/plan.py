@@ -690,9 +690,9 @@ def _is_out_of_service(host: HostRecord) -> bool:
 
 
 def _stray_taints(state: State) -> list[Finding]:
-    # The taint stays until a person removes it (KEP-2268), and while it is there the pod garbage
-    # collector deletes every terminating pod of the node by force
-    # (pkg/controller/podgc/gc_controller.go).
+    # The taint stays until a person removes it (KEP-2268), and while it is there and the node is
+    # not Ready, the pod garbage collector deletes every terminating pod of the node by force
+    # (gcTerminating of pkg/controller/podgc/gc_controller.go).
     return [
         _report(
             "STOR-17",

@@ -69,6 +69,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
 # So many objects are read one by one; of more, all of their kind are.
 # A GET costs the API server one read of etcd, a LIST of everything megabytes; about here they meet.
 _MAX_GETS = 100
+# A day. Whoever waits longer before a node counts as lost has typed another unit.
 _MAX_GRACE = 86_400.0
 _NODES = path("v1", "nodes")
 _VOLUMES = path("v1", "persistentvolumes")
@@ -104,9 +105,11 @@ class FenceAudit:
         ledgers, unreadable, copies = self._ledgers(hosts)
         fences = list_fences(self._cluster)
         records = {name: host.record for name, host in hosts.items()}
+        # A named node is looked at whatever it says of itself.
         lost = list(self._options.nodes) or sorted(
             name for name, host in records.items() if host.node.ready != "True"
         )
+        # The longest list comes last and only if a node is lost.
         if attachments is None:
             attachments = self._attachments() if lost else []
         found = self._lost(lost, records, ledgers, attachments)
@@ -219,8 +222,10 @@ class FenceAudit:
         _check_names(name for name in names if not (name in hosts or name in ledgers or here[name]))
         held = {entry.volume for found in here.values() for entry in found if entry.volume}
         volumes = self._volumes(held | _fenced(names, ledgers))
+        # Of a Ready node the kubelet itself unmounts what nothing needs.
         silent = {name: hosts.get(name) for name in names if not _is_ready(hosts.get(name))}
         used = find_used(self._cluster, silent, ledgers, attachments, volumes, self._cached)
+        # One pass over all attachments, not one for each volume.
         by_volume = _by_volume(attachments, held)
         lost = []
         for name in names:
@@ -308,6 +313,7 @@ class FenceAudit:
 
 
 def _is_ready(host: HostRecord | None) -> bool:
+    # A node that is gone counts as lost: its host may run on.
     return host is not None and host.node.ready == "True"
 
 

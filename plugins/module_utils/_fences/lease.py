@@ -30,6 +30,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import parse_time
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.own import create_own
 
+# A Lease lasts minutes, so one request a second loses no time and loads no server.
 _POLL_SECONDS = 1.0
 
 
@@ -126,6 +127,7 @@ class RunLease:
         held = self._held()
         if held is None or (held.holder != self._run and not self._is_over(held)):
             return
+        # Gone, or another run's by now: either way it is not ours to delete.
         with contextlib.suppress(NotFound, Conflict):
             self._cluster.delete(f"{self._folder}/{self._name}", held.uid, dry_run=dry_run)
 
@@ -147,6 +149,7 @@ class RunLease:
         return _Held(spec.get("holderIdentity") or "", meta["uid"], meta["resourceVersion"], until)
 
     def _is_over(self, held: _Held) -> bool:
+        # A Lease without holder or time was made by no run, and would lock the node for good.
         return not held.holder or held.until is None or self._cluster.now() > held.until
 
     def _take(self, held: _Held | None) -> None:
@@ -158,6 +161,8 @@ class RunLease:
             self._cluster.delete(where, held.uid)
             held = None
         if held:
+            # Both are preconditions: a Lease of the same name that another run has made is not
+            # renewed.
             meta = {"uid": held.uid, "resourceVersion": held.version}
             self._cluster.patch(
                 where,

@@ -50,6 +50,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.own imp
 ANNOTATION = "runbooks.storage-ops/fence"
 LABELS = {"app.kubernetes.io/managed-by": "storage-ops-runbooks"}
 KEY = "ledger"
+# Raised with every change that an older collection would misread; it then refuses.
 VERSION = 1
 # In the order in which a fence comes to them.
 PHASES = ("intended", "fenced", "detached", "releasing")
@@ -155,6 +156,7 @@ class Ledger(NamedTuple):
     @property
     def text(self) -> str:
         """As the ConfigMap and the annotation have it."""
+        # Sorted, so that a copy can be compared as a text.
         return json.dumps(self.to_dict(), sort_keys=True)
 
     @property
@@ -199,6 +201,7 @@ def _parse(fields: Mapping[str, Any]) -> Ledger:
         if texts[name] not in allowed:
             raise ValueError(f"{name} is {texts[name]!r}")
     moment = parse_time(texts["at"])
+    # A time without a zone could be off by hours, and an entry's end is judged by it.
     if not texts["node"] or moment is None or moment.tzinfo is None:
         raise ValueError("it has no node, or no time")
     entries = tuple(map(_entry, fields["entries"]))
@@ -271,6 +274,7 @@ def run_options(params: Mapping[str, Any], check_mode: bool) -> RunOptions:
 
     Raises StorageOpsError for what does not fit.
     """
+    # They become names of objects, and are shown in commands to be copied.
     check_run(params)
     check_numbers(
         params, {"lease_seconds": (_LEAST_LEASE, _MOST_LEASE), "lease_timeout": (0.0, 86_400.0)}
@@ -280,6 +284,7 @@ def run_options(params: Mapping[str, Any], check_mode: bool) -> RunOptions:
         if check_mode and params["fence"]
         else None
     )
+    # It passes through a playbook, where a loop over nodes mixes them up easily.
     if fence and fence.node != params["node"]:
         raise BadOption(
             f"the option fence is the ledger of node {fence.node}, not of {params['node']}"
@@ -369,6 +374,7 @@ class Ledgers:
         """
         self._check_place(node, read_note(item))
         kept, _found = self._kept(node)
+        # A restored backup, or a copy by hand: its entries are another node's.
         if kept and kept.node != node:
             raise StorageOpsError(
                 f"ConfigMap {self._namespace}/{object_name(node)} of node {node} is the ledger of "

@@ -121,7 +121,7 @@ def _remote(state: State, options: Options, places: list[Place]) -> Remote:
     known = {place.driver for place in places} | {note.driver for note in notes} | {entry.driver}
     # Contradicting names are refused elsewhere; here any of them will do, if it is always the same.
     driver = min(known - {""}, default="")
-    # A trailing slash or another case does not make another server (RFC 3986, 6.2.2.1).
+    # A trailing slash or another case does not make another server (RFC 3986, 6.2.3 and 6.2.2.1).
     return Remote(driver, entry.endpoint.rstrip("/").lower(), entry.secret_namespace)
 
 

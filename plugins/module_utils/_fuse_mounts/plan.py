@@ -127,6 +127,7 @@ def _limit_repairs(
     # A finding that only waits for an eviction counts: the eviction is for its repair.
     repairs = [finding for finding in findings if finding.repair or "evict" in finding.evidence]
     refused = _refuse_outages(repairs, state, options, found)
+    # After the outages, or repairs that are not made would use up the limit.
     refused += _refuse_too_many([one for one in repairs if one not in refused], options)
     for finding in refused:
         # Pods are not evicted for a repair that is not made.
@@ -168,6 +169,7 @@ def _judge(
     group: Group,
     left: list[Unfinished],
 ) -> Finding:
+    # One device that hangs makes the group one that hangs: its abort needs a consent.
     hung = [device for device in group.devices if state.answers[device].state == HUNG]
     finding = _group_finding(state, found, group, hung)
     _tell_what_else(finding, state, found, group, hung, left)
@@ -375,6 +377,7 @@ def _replaced(group: Group) -> list[Mount]:
 
 
 def _origins(group: Group) -> list[str]:
+    # Without a source a mount contradicts nothing.
     return sorted({origin_of(mount) for mount in _replaced(group)} - {""})
 
 
@@ -408,6 +411,7 @@ def _dead_mounts(
 
 def _source_obstacles(group: Group) -> list[Reason]:
     origins = _origins(group)
+    # Two remotes at one mount point: which of them the pod needs is not for us to choose.
     if len(origins) > 1:
         return [
             Reason(
@@ -433,6 +437,8 @@ def _by_remount(
         if one.begun and answers_at(state, one.folder, recovery.devices):
             return replace(recovery, key=one.key, ready=one.folder, trusted=PRIVATE), obstacles
     renewed = renewed_by_driver(state, recovery, notes)
+    # A driver that was restarted may have staged the volume again, and then its mount is the best
+    # one: no secret is needed.
     if renewed is None:
         obstacles += user_obstacles(recovery.targets[0].take[0], entries)
         return to_be_mounted(state, recovery, entries, obstacles)
@@ -613,4 +619,5 @@ def _key_of(name: str, layers: list[Mount], before: list[str]) -> str:
     text = "\0".join(
         [name, *(f"{mount.device} {mount.id} {mount.point}" for mount in layers), *before]
     )
+    # Short, since it is part of unit names and of paths that people type.
     return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:12]

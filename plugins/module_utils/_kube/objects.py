@@ -43,8 +43,8 @@ _CSI = "kubernetes.io/csi/"
 # pkg/controller/volume/attachdetach/util/util.go).
 _MIGRATED = "storage.alpha.kubernetes.io/migrated-plugins"
 # The text of a gRPC error (grpc-go, internal/status, Error), as the external-attacher writes it to
-# an attachment; since Kubernetes 1.34 the error has the number of the code as well (storage/v1
-# VolumeError.errorCode).
+# an attachment; since Kubernetes 1.35, and 1.33 with the gate MutableCSINodeAllocatableCount
+# (KEP-4876), the error has the number of the code as well (storage/v1 VolumeError.errorCode).
 _GRPC = re.compile(r"rpc error: code = (\w+) desc = ")
 # ControllerPublishVolume answers this only where the volume is published to another node (CSI
 # specification, "ControllerPublishVolume Errors").
@@ -197,9 +197,10 @@ class Pod(NamedTuple):
     @property
     def terminal(self) -> bool:
         """It does not need its volumes any more."""
-        # A pod that is being deleted does, until its containers are dead and its phase says so.
-        # A kubelet that evicts a pod sets its phase before the containers have ended (evictPod of
-        # pkg/kubelet/eviction/eviction_manager.go).
+        # A pod that is being deleted does, until its containers are dead and its phase says so. Old
+        # kubelets that evict a pod set its phase before the containers have ended (evictPod of
+        # pkg/kubelet/eviction/eviction_manager.go); current ones hold it back until then
+        # (mergePodStatus of pkg/kubelet/status/status_manager.go).
         return self.phase in ("Succeeded", "Failed") and not self.alive
 
 

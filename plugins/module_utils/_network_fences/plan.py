@@ -320,6 +320,7 @@ def _against(
                 "by the option addresses",
             )
         )
+    # The only time to make it: of a lost node an Unfenced object would let it write.
     if host.node.ready != "True":
         reasons.append(
             Reason(
@@ -336,6 +337,7 @@ def _against(
                 "write again: run release_fenced_node",
             )
         )
+    # A fence is for one node alone, and an address that two have would stop both.
     for cidr in cidrs:
         others = [other for other in nodes.touching((cidr,)) if other != name]
         if others:

@@ -45,6 +45,7 @@ _PROPERTIES = (
     "LimitNOFILE",
     "FragmentPath",
     "DropInPaths",
+    # Else a restart would give the old limit, and the drop-in would look ineffective.
     "NeedDaemonReload",
     "KillMode",
 )
@@ -391,6 +392,7 @@ def _compare(
             f"{name} and its containers may open {now} files each",
             f"{write}, and {restart}{pods}",
         )
+    # The limit was lowered and the restart left for later: nothing is to be written.
     if now > most:
         set_to = (
             f"its unit says {_shown(runtime.unit_limit)}, which the "
@@ -445,6 +447,7 @@ def _judge_csi(state: LimitState, options: LimitOptions) -> list[Finding]:
 
 def drop_in(options: LimitOptions) -> str:
     """The text of the systemd drop-in that sets the limit."""
+    # One number sets the soft limit as well as the hard one (systemd.exec(5), LimitNOFILE).
     return f"[Service]\nLimitNOFILE={options.limit_nofile_max}\n"
 
 

@@ -44,7 +44,10 @@ RESIDUAL = ArgumentSpec(
         "wwids": {"type": "list", "elements": "str", "default": []},
         "vendor": {"type": "str", "default": ""},
         "product": {"type": "str", "default": ""},
+        # One look may fall between two states of a path; residual is only what is the same in all.
         "observations": {"type": "int", "default": 3},
+        # Longer than one round of multipathd's checkers, which takes up to 20 s
+        # (multipath.DEFAULT_CHECKER_INTERVAL).
         "observation_seconds": {"type": "float", "default": 25.0},
         "probe_timeout": {"type": "float", "default": 5.0},
     }
@@ -58,6 +61,7 @@ BOUNDS = ArgumentSpec(
 REFUSAL = ArgumentSpec({"strict": {"type": "bool", "default": False}})
 KUBELET = ArgumentSpec({"kubelet_root": {"type": "str", "default": ROOT}})
 SHARES = ArgumentSpec({"shares": {"type": "list", "elements": "str", "default": []}})
+# fs.nr_open of the kernel (fs/file.c sysctl_nr_open), before systemd 240 raises it (its NEWS).
 NOFILE = ArgumentSpec({"limit_nofile_max": {"type": "int", "default": 1048576}})
 PUBLISH = ArgumentSpec({"publish_from": {"type": "dict", "default": {}}})
 PEERS = ArgumentSpec(

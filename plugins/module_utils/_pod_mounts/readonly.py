@@ -33,7 +33,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.multipa
 # Bytes. A direct read must be whole blocks of the device (open(2), O_DIRECT); this is, for all
 # sizes.
 _READ_BYTES = 4096
-# Bytes. No record of /dev/kmsg is longer (include/linux/printk.h CONSOLE_EXT_LOG_MAX).
+# Bytes. No record of /dev/kmsg is longer (CONSOLE_EXT_LOG_MAX of include/linux/printk.h; later
+# kernels have 2048, PRINTK_MESSAGE_MAX of kernel/printk/internal.h).
 _RECORD_BYTES = 8192
 _KEPT_LINES = 5
 _EXT4 = ("errors_count", "first_error_time", "last_error_time")

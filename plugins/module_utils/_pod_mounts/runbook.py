@@ -64,6 +64,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.w
     judge_stack,
 )
 
+# podLogsDir of the kubelet by default (KubeletConfiguration). Without it the uid stands for the
+# namespace.
 _POD_LOGS = "/var/log/pods"
 
 OPTIONS_SPEC = PUBLISH.merge(
@@ -118,6 +120,7 @@ class PodMounts:
         devices and its users.
         """
         self._host.require_root()
+        # In a container mountinfo would show that container's mounts, all of them well.
         processes.require_host_namespace(self._host)
         root = kubelet.find_root(self._host, self._options.kubelet_root)
         # No node of a cluster: there is nothing that could be wrong.
@@ -180,6 +183,7 @@ class PodMounts:
         host = self._host
         state = State(host.name, root, read_table(host, "self"), {})
         places = state.places(kubelet.PUBLISH)
+        # Each note is read once, however many pods mount the volume.
         paths = list(dict.fromkeys(place.note for place in places))
         devices = [layer.device for place in places for layer in state.table.layers(place.point)]
         return replace(
@@ -234,6 +238,7 @@ class PodMounts:
         """Unmount one layer, after one more look at the whole stack and at its users."""
         subject: LayerSubject = action.subject
         mount, planned = subject.mount, [_key(layer) for layer in subject.layers]
+        # The kubelet goes on mounting and unmounting while this runs.
         state = self._fresh(mount.point)
         layers = [_key(layer) for layer in state.table.layers(mount.point)]
         # On shared mounts, several layers may have gone with the previous one, with which they
@@ -259,6 +264,7 @@ class PodMounts:
 
     def _require_repair(self, state: State, mount: Mount) -> None:
         """Judged again, the layer must still be the next to be unmounted. Raises NotStarted."""
+        # By the same judgement as the plan, so that no second rule has to agree with the first.
         stack = next(
             (
                 stack
@@ -320,6 +326,7 @@ def _doubts(finding: Finding, table: MountTable, gone: list[Mount], kept: list[M
     doubts += [f"mount {mount.id} is gone, too" for mount in kept if _key(mount) not in there]
     return doubts + [
         f"the staging mount at {staged['point']} is gone"
+        # A staging mount that went along would take the volume from all pods of the node.
         for staged in finding.evidence["staging"]
         if not _staged(table, staged)
     ]

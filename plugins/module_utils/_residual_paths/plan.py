@@ -140,6 +140,7 @@ def _obstacles(group: list[Case], subject: PathsSubject) -> list[Reason]:
     """Those of all cases; in a group, each with the name of its map or disk in front."""
     obstacles = []
     for case in group:
+        # Of a single case the finding's own name says it.
         prefix = f"{case.finding.name}: " if len(group) > 1 else ""
         # Paths that serve the LUN do not matter if its map is made again from them.
         against = [*case.obstacles, *(() if case.wwid in subject.brings else case.serving)]
@@ -157,6 +158,7 @@ def _swap_finding(state: State, group: list[Case]) -> Finding:
     single = {"paths", "vendor", "product", "observed"}
     return Finding(
         control="STOR-02",
+        # Each map reads and writes the other's volume.
         severity="critical",
         kind="swapped LUNs",
         name=", ".join(case.finding.name for case in group),
@@ -306,6 +308,8 @@ def _in_scope(case: Case, state: State, options: Options) -> bool:
     if (options.maps or options.wwids) and not finding.named:
         return False
     return all(
+        # multipath.conf compares with patterns; here a name that is only nearly the same is another
+        # array's.
         not wanted or wanted.strip().lower() == evidence[key].lower()
         for key, wanted in (("vendor", options.vendor), ("product", options.product))
     )

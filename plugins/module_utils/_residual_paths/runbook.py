@@ -234,6 +234,7 @@ class ResidualPaths:
         """
         through: dict[str, Disk] = {}
         for disk in seen.disks.values():
+            # Better than nothing where a target has no other disk.
             if disk.name in suspects:
                 through.setdefault(disk.target, disk)
         for disk in seen.disks.values():
@@ -348,6 +349,8 @@ class ResidualPaths:
             return
         maps = [step.subject.device for step in planned.repair if step.verb == "flush_map"]
         paths = removed_paths(planned)
+        # Before the first change: a map that no longer queues and is not flushed yet is the worst
+        # place to stop at.
         self._require_time(_MAP_SECONDS + _MORE_SECONDS * (len(maps) - 1))
         wanted = {slave for device in maps for slave in device.slaves} | paths.leaving
         # None asks every disk, as for a map without paths.
@@ -375,6 +378,7 @@ class ResidualPaths:
             raise NotStarted(
                 f"{planned.name} is no longer residual: {finding.reason}", finding.code
             )
+        # A path that reads nothing by now and one that reads another volume need other repairs.
         if finding.control != planned.control:
             raise NotStarted(
                 f"{planned.name} is now another finding, {finding.control}: {finding.summary}"
@@ -428,6 +432,7 @@ class ResidualPaths:
                 counts.get(part, 0) for part in parts
             )
 
+        # Readers that waited for a path get their errors now, and close the map by themselves.
         if not self._host.wait_for(unused, _READERS_END):
             found = usage.openers(self._host, {device.dev, *parts}).values()
             who = ", ".join(opener.describe() for openers in found for opener in openers)
@@ -443,6 +448,7 @@ class ResidualPaths:
             if not now.same_as(planned):
                 raise ActionFailed(f"{name} now is {now.kind}: {now.why}")
         self._command(action)
+        # Its exit status is no proof, since it leaves the removal to the daemon (multipath(8), -f).
         if not self._host.wait_for(lambda: self._find_map(device.wwid) is None, _SETTLE):
             raise ActionFailed("the map is still there")
 
@@ -465,6 +471,7 @@ class ResidualPaths:
             if host.exists(f"/sys/class/scsi_device/{path.disk.hctl}"):
                 self._require_unchanged(path, seen)
         risks = scans.mixtures(State(host.name, (seen,)), subject.brings, subject.leaving)
+        # A LUN that took a number joins the map of its WWID at once, whatever the others read.
         if risks:
             raise NotStarted("; ".join(risks), risks[0].code)
         self._delete(subject, needed)
@@ -472,6 +479,7 @@ class ResidualPaths:
     def _require_unchanged(self, path: PathSubject, seen: Observation) -> None:
         """A path must be the planned one, answer as it did, and have no user. Raises NotStarted."""
         planned, disk = path.disk, seen.disks.get(path.disk.name)
+        # The kernel gives the name of a disk that went to the next one that comes.
         if disk is None or (disk.hctl, disk.dev) != (planned.hctl, planned.dev):
             raise NotStarted(f"{planned.hctl} is no longer {planned.name}")
         now = judging.judge(disk, seen.answers.get(disk.name), path.expected)
@@ -515,9 +523,11 @@ class ResidualPaths:
             there: list[PathSubject] = []
             try:
                 for path in left():
+                    # By the address: sdX may be another disk by now.
                     _write(host.path(f"/sys/class/scsi_device/{path.disk.hctl}/device/delete"), "1")
                 host.wait_for(lambda: not left(), _SETTLE)
             finally:
+                # Also after an error: what was deleted by then still needs its scan.
                 there += left()
                 wrong = {path.expected for path in there}
                 for path in subject.paths:
@@ -585,6 +595,7 @@ class ResidualPaths:
             doubts[:] = self._left_behind(finding) or self._mixed(finding)
             return not doubts
 
+        # udev removes links in its own time, after the kernel's event (udev(7)).
         if not self._host.wait_for(clean, 2 * _SETTLE):
             raise StorageOpsError(
                 f"the repair of {finding.name} is not proven: {'; '.join(doubts)}",

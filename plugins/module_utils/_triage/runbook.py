@@ -223,6 +223,7 @@ class Triage:
         lease = self._cluster.get(
             path("coordination.k8s.io/v1", "leases", "kube-controller-manager", "kube-system")
         )
+        # The newest of these tells whether the controller manager attaches anything at all.
         attached = self._cluster.list(
             path("v1", "events"), pick_event, fields=ATTACHED_FIELDS, cached=True
         )
@@ -386,6 +387,7 @@ def triage_options(params: dict[str, Any]) -> Options:
     return Options(
         **scope,
         stuck_seconds=params["stuck_seconds"],
+        # What the user gives for a driver replaces what is built in for it.
         required_metadata={**REQUIRED_METADATA, **given},
     )
 
@@ -409,6 +411,7 @@ def _running(seen: Seen, messages: Sequence[Message]) -> str:
     """What its containers and probes say, and which audit checks its mounts."""
     pod = seen.pod
     mounts = f". {_audit_of(pod.node)}" if pod.node and has_volumes(pod) else ""
+    # A pod may be Ready and have a dead mount, so its node's audit is named in any case.
     if pod.ready:
         return f"is Running and Ready{mounts}"
     # Containers that were started before may keep a mount that died since: only they, or the node,
