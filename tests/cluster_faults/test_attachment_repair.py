@@ -342,6 +342,7 @@ def inventory(tmp_path: Path) -> str:
     return str(book)
 
 
+@pytest.mark.alternate
 def test_a_lost_status_is_repaired_by_a_restart_of_the_leader(led: Cluster, inventory: str) -> None:
     """SIGTERM to exactly that process; a hollow kubelet proceeds."""
     kubelet = led.hollow_kubelet("hollow")
@@ -406,6 +407,7 @@ def provisioner(args: list[str] | None) -> dict[str, Any]:
 HANDLE = "{}-0123456789-iSCSI-fnm00153800463-sv_99"
 
 
+@pytest.mark.alternate
 @pytest.mark.parametrize(
     ("fixture", "prefix", "args", "wanted"),
     [
