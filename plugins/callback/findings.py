@@ -12,15 +12,15 @@ version_added: 0.1.0
 author:
   - The storage_ops.runbooks contributors (@storage-ops)
 description:
-  - Prints what the modules of this collection return as a table that is as wide as the terminal,
-    then why something is refused or only reported, and what was or would be done. A module that
-    found nothing has one line.
-  - With C(-v) also the evidence and the exact commands; from C(-vvv) on everything as JSON, as
-    C(ansible.builtin.default) prints it.
-  - What other modules return looks as C(ansible.builtin.default) prints it; for the command
+  - Prints the results of this collection's modules as a table as wide as the terminal, then the
+    reasons for refused and reported findings, and the actions that were or would be done. A module
+    without findings has one line.
+  - With C(-v), it also prints the evidence and the exact commands. From C(-vvv) on, it prints
+    everything as JSON, like C(ansible.builtin.default).
+  - Results of other modules are printed as by C(ansible.builtin.default); for the command
     C(ansible) also without C(-v).
-  - The tasks of the role P(storage_ops.runbooks.show_findings#role) stay silent, since they would
-    show the same once more.
+  - The tasks of the role P(storage_ops.runbooks.show_findings#role) print nothing, since they would
+    repeat the table.
 extends_documentation_fragment:
   - default_callback
   - result_format_callback

@@ -64,8 +64,8 @@ options:
     description:
       - Keys that C(status.attachmentMetadata) of a VolumeAttachment must have, as a dictionary of
         driver to a list of keys (STOR-14).
-      - V({"csi.huawei.com":["publishInfo"]}) is known. An entry for a driver replaces what is known
-        about it; an empty list disables the control for it.
+      - V({"csi.huawei.com":["publishInfo"]}) is built in. An entry for a driver replaces its
+        built-in keys; an empty list disables the control for the driver.
     type: dict
     default: {}
 """

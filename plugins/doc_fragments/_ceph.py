@@ -42,15 +42,17 @@ options:
     type: float
     default: 5
   deadline:
-    description: Seconds after which the module ends even if something hangs, in addition to the
-      times that it is told to wait. 10 to 3600.
+    description: >-
+      Seconds after which the module ends even if something hangs, in addition to requested waits.
+      10 to 3600.
     type: float
     default: 60
 requirements:
   - Ceph's command line tools (C(ceph), C(rbd), C(rados)) on the host. No Python packages are
     needed.
 notes:
-  - The task runs where Ceph's tools are, on an admin host of the cluster, or in the toolbox pod of
+  - >-
+    The task runs on a host with Ceph's tools: an admin host of the cluster, or the toolbox pod of
     Rook through the connection plugin C(kubernetes.core.kubectl).
   - The environment variable E(CEPH_ARGS) is ignored, since it would override the options.
 """
@@ -59,8 +61,9 @@ notes:
 options: {}
 attributes:
   action_group:
-    description: Use C(group/storage_ops.runbooks.ceph) in C(module_defaults) to set defaults for
-      all modules that ask Ceph.
+    description: >-
+      Use C(group/storage_ops.runbooks.ceph) in C(module_defaults) to set defaults for all modules
+      that use Ceph.
     support: full
     membership:
       - storage_ops.runbooks.ceph

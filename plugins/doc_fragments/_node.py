@@ -89,8 +89,9 @@ options:
     NOFILE = r"""
 options:
   limit_nofile_max:
-    description: The largest C(LimitNOFILE) of a container runtime that passes. The default is what
-      runtimes were shipped with before they used V(infinity).
+    description: >-
+      The largest C(LimitNOFILE) of a container runtime that passes. The default is the value that
+      runtimes shipped before they used V(infinity).
     type: int
     default: 1048576
 """

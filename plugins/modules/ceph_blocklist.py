@@ -14,11 +14,11 @@ description:
   - Blocks clients of a Ceph cluster by address, by single client or by range, and removes exactly
     these entries again.
   - Reads the list from the OSD map, changes it entry by entry, and reads it back. Entries that are
-    not named are never changed, except for those that a killed run of this module has left. The
+    not named are never changed, except for those that a killed run of this module left behind. The
     list is never cleared.
   - The kind of an entry counts. A blocked address does not make the entry of a single client
     present, and removing it does not remove the entry of a client. If another entry still blocks
-    what was removed, the result says so.
+    the same clients, the result says so.
   - Before any change, and also in check mode, it checks whether the user has the capability. It
     sends a command that the monitor rejects only after it has checked the capabilities, so the OSD
     map stays as it is.
@@ -29,9 +29,9 @@ description:
     24). Refused are names, leading zeros, zones, IPv4 addresses inside of IPv6 ones, ports, nonces
     of more than 32 bits, C(0.0.0.0), C(::), multicast addresses, and ranges wider than /16 (IPv6
     /48).
-  - A range is known by its network, so one that is there with host bits is the same range.
-  - An entry that would hit the host that the module runs on is refused. This cannot be seen where
-    the network translates the address of the host.
+  - A range is identified by its network, so an existing range with host bits is the same range.
+  - An entry that would hit the host on which the module runs is refused. This cannot be detected if
+    the network translates the host's address.
   - Before Ceph 16 the list is called C(blacklist). The module uses the name that the OSD map shows.
     This is tested with transcripts only.
 options:
@@ -53,8 +53,7 @@ options:
     default: present
   expiry_seconds:
     description:
-      - Seconds after which Ceph drops an entry by itself. Always sent, since Ceph's own default is
-        one hour.
+      - Seconds after which an entry expires. Always sent, since Ceph's own default is one hour.
       - 604800 (7 days) to 315360000 (10 years). A node that comes back after its entry has expired
         writes again.
     type: int
@@ -63,10 +62,10 @@ options:
     description:
       - Share of O(expiry_seconds) that an existing entry must still last. One with less time left
         is renewed, whoever added it. One with more is left as it is. At most 0.9.
-      - Ceph cannot prolong an entry. It accepts the command, answers with the new end, and keeps
-        the old one. So the entry is removed and added again, while a stand-in blocks the same
+      - Ceph cannot prolong an entry. It accepts the command, answers with the new expiry time, and
+        keeps the old one. So the entry is removed and added again, while a stand-in blocks the same
         clients. For an address it is a range of one, for a range the same range with a host bit.
-      - The stand-in ends after 7 to 8 days, at 03:33:33 UTC. If this run is killed, the next run
+      - The stand-in expires after 7 to 8 days, at 03:33:33 UTC. If this run is killed, the next run
         with V(present) recognizes the stand-in by that time (RV(blocklist[].stand_in)), finishes
         the renewal, and removes it. V(absent) removes it only if it is named, as V(10.0.0.5/32).
       - There is no stand-in for the entry of a single client, nor for an address before Ceph 16,
@@ -83,8 +82,8 @@ options:
     description:
       - Accept that an entry hits the active C(ceph-mgr) or a C(ceph-mds). They are clients of the
         OSDs, and fail over when they are blocked. The blocklist does not affect monitors and OSDs.
-      - For a lost node that runs one of Ceph's daemons. Ceph forgets a dead C(ceph-mgr) after 30
-        seconds.
+      - Needed for a lost node that runs one of Ceph's daemons. Ceph forgets a dead C(ceph-mgr)
+        after 30 seconds.
       - Without it such an entry is refused. So is every new entry if the user may not read where
         the daemons run.
     type: bool
@@ -93,14 +92,14 @@ options:
     description:
       - Accept that a client is not blocked for a moment while its entry is removed and added again,
         if no other entry can stand in for it.
-      - This does no harm as long as its volumes are attached to the lost node alone.
+      - This does no harm as long as its volumes are attached only to the lost node.
     type: bool
     default: false
   ends:
     description:
-      - When each of O(entries) ended before a fence prolonged it, as a dictionary of entry and
-        time. With V(state=absent) such an entry is not removed but gets its former end, unless that
-        has passed. A missing entry is not added.
+      - When each of O(entries) would have expired before a fence prolonged it, as a dictionary of
+        entry and time. With V(state=absent) such an entry is not removed but gets its former expiry
+        time, unless that has passed. A missing entry is not added.
     type: dict
     default: {}
 extends_documentation_fragment:
@@ -183,18 +182,20 @@ blocklist:
       returned: always
       sample: 10.0.0.5
     until:
-      description: When it ends, in UTC.
+      description: When it expires, in UTC.
       type: str
       returned: always
       sample: "2027-11-21T11:57:57Z"
     stand_in:
-      description: Whether it is a stand-in for an entry that was being renewed, as its end shows.
-        Only a killed run leaves one.
+      description: >-
+        Whether it is a stand-in for an entry that was being renewed, as its expiry time shows. Only
+        a killed run leaves one behind.
       type: bool
       returned: always
 entries:
-  description: The state of each of O(entries) after the run; in check mode, and if it was refused,
-    the state as it is.
+  description: >-
+    The state of each of O(entries) after the run; in check mode, and after a refusal, the current
+    state.
   returned: when the blocklist could be read
   type: list
   elements: dict
@@ -214,16 +215,16 @@ entries:
       type: bool
       returned: always
     until_before:
-      description: When it ended then, in UTC; empty if it was not there.
+      description: When it would have expired, in UTC; empty if it was not there.
       type: str
       returned: always
       sample: "2026-11-21T12:57:57Z"
     renewed:
-      description: Whether it was renewed because it ended too soon, or in check mode would be.
+      description: Whether it was renewed, or in check mode would be, because it expired too soon.
       type: bool
       returned: always
     until:
-      description: When it ends now, in UTC; empty if it is not there.
+      description: When it expires now, in UTC; empty if it is not there.
       type: str
       returned: always
       sample: "2027-11-21T11:57:57Z"
@@ -235,13 +236,13 @@ refused:
 findings:
   description:
     - What is wrong, most severe first.
-    - Entries that are not as wanted.
+    - Entries that have to change.
   returned: always
   type: list
   elements: dict
   contains:
     control:
-      description: Number of the control; empty for what belongs to no control.
+      description: Number of the control; empty if the finding belongs to none.
       type: str
       returned: always
     severity:
@@ -250,7 +251,7 @@ findings:
       returned: always
       sample: info
     object:
-      description: The object, by C(kind), C(name) and C(node), and C(namespace) where it has one.
+      description: The object, by C(kind), C(name) and C(node), and C(namespace) if it has one.
         C(node) is empty for an object that belongs to no node.
       type: dict
       returned: always
@@ -286,7 +287,7 @@ findings:
       type: str
       returned: always
     repair:
-      description: The actions that repair it, in order, each as in RV(actions); empty where this
+      description: The actions that repair it, in order, each as in RV(actions); empty if this
         module repairs nothing.
       type: list
       elements: dict
@@ -310,9 +311,9 @@ actions:
       type: str
       returned: always
     command:
-      description: What is run, argument by argument. A request to an API server is shown as its
-        method and path, and what it sets. C(write FILE TEXT) stands for writing to a file, C(wait
-        SECONDS ...) for waiting.
+      description: The command, argument by argument. A request to an API server is shown as its
+        method and path, and the values that it sets. C(write FILE TEXT) stands for writing to a
+        file, C(wait SECONDS ...) for waiting.
       type: list
       elements: str
       returned: always

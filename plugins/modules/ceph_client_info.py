@@ -64,14 +64,16 @@ clients:
   type: dict
   contains:
     boot_id:
-      description: The kernel's identity of this boot, which the cluster has as
-        C(status.nodeInfo.bootID) of the node.
+      description: >-
+        The kernel's identifier of this boot. In the cluster it is C(status.nodeInfo.bootID) of the
+        node.
       type: str
       returned: always
       sample: 1f3b1c5e-7a02-4a5e-8a6d-0f3d0c1f2b3a
     problem:
-      description: Why there may be more clients than were found. Only if it is empty, an empty list
-        proves that no client is left.
+      description: >-
+        Why there may be more clients than were found. An empty list of clients is a proof only if
+        this is empty.
       type: str
       returned: always
     clients:
@@ -86,7 +88,7 @@ clients:
           returned: always
           sample: krbd
         device:
-          description: The block device, or what a filesystem is mounted from.
+          description: The block device, or the source of a mounted filesystem.
           type: str
           returned: always
           sample: /dev/rbd0

@@ -12,7 +12,7 @@ version_added: 0.1.0
 author:
   - The storage_ops.runbooks contributors (@storage-ops)
 description:
-  - Every role and every playbook of this collection begins with it.
+  - Every role and every playbook of this collection begins with this module.
   - Fails if a variable begins with the name of one of the collection's roles and C(_), but no role
     has this variable, and names the nearest one that exists. Such a variable often limits the scope
     of a run, and without it the run would repair everything. The variable may come from the command
@@ -120,7 +120,7 @@ code:
   type: str
   sample: bad_option
 hosts:
-  description: The hosts of the target that the play has.
+  description: The hosts of the target in this play.
   returned: with O(target)
   type: list
   elements: str

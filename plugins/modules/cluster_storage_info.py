@@ -17,7 +17,7 @@ description:
     name collision, STOR-13 volumes that are attached and missing from their node's
     C(volumesAttached), STOR-14 VolumeAttachments without what their driver needs, STOR-15 pods that
     wait for a volume that is not attached; see M(storage_ops.runbooks.volumeattachment_repair).
-  - STOR-16 volumes of a lost node that are still held, STOR-17 fences that were left behind; see
+  - STOR-16 volumes of a lost node that are still held, STOR-17 forgotten fences; see
     M(storage_ops.runbooks.node_fence_info).
   - Each list of the API is read once for all controls. If something cannot be read,
     RV(not_assessed) names the controls that need it. The other controls are assessed all the same,
@@ -131,7 +131,7 @@ findings:
   contains:
     control:
       description:
-        - Number of the control; empty for what belongs to no control.
+        - Number of the control; empty if the finding belongs to none.
         - Empty for a node that an unfinished move still keeps new pods off.
       type: str
       returned: always
@@ -142,7 +142,7 @@ findings:
       returned: always
       sample: major
     object:
-      description: The object, by C(kind), C(name) and C(node), and C(namespace) where it has one.
+      description: The object, by C(kind), C(name) and C(node), and C(namespace) if it has one.
         C(node) is empty for an object that belongs to no node.
       type: dict
       returned: always
@@ -162,8 +162,7 @@ findings:
         - What has to be moved, on the first finding of each workload and control, and there for all
           of them; never cut.
         - It has C(kind), C(namespace) and C(name) of the pods' controller, the C(claims) to move it
-          off, the uids of the C(attachments) that must go, and for STOR-14 the keys that are
-          C(missing).
+          off, the uids of the C(attachments) that must go, and for STOR-14 the C(missing) keys.
       type: dict
       returned: for STOR-13 and STOR-14 that a move repairs
     verdict:
@@ -186,7 +185,7 @@ findings:
       returned: always
       sample: storage_ops.runbooks.repair_volumeattachments
     repair:
-      description: The actions that repair it, in order, each as in RV(actions); empty where this
+      description: The actions that repair it, in order, each as in RV(actions); empty if this
         module repairs nothing.
       type: list
       elements: dict
@@ -222,9 +221,9 @@ actions:
       returned: always
     command:
       description:
-        - What is run, argument by argument. A request to an API server is shown as its method and
-          path, and what it sets. C(write FILE TEXT) stands for writing to a file, C(wait SECONDS
-          ...) for waiting.
+        - The command, argument by argument. A request to an API server is shown as its method and
+          path, and the values that it sets. C(write FILE TEXT) stands for writing to a file, C(wait
+          SECONDS ...) for waiting.
         - The precondition of a deletion is shown with it.
       type: list
       elements: str

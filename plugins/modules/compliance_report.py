@@ -15,8 +15,8 @@ description:
   - Combines the results of the audits of many hosts, of the cluster and of Ceph into one report, as
     JSON, as a self-contained HTML page, as metrics for the textfile collector of node_exporter, and
     as JUnit.
-  - Runs on the controller, whatever host the task is for, so run it once (C(run_once)). It reads
-    the results from the variables of the hosts.
+  - Always runs on the controller, regardless of the task's host, so run it once (C(run_once)). It
+    reads the results from the variables of the hosts.
   - Files are replaced atomically. The metrics are readable by all users (mode C(0644)), all other
     files only by the owner and the group (C(0640)).
 requirements:
@@ -30,13 +30,14 @@ options:
     elements: str
     default: []
   result:
-    description: Name of the variable of each host in which C(register) put what
-      M(storage_ops.runbooks.node_storage_info) returned.
+    description: >-
+      Name of each host's variable in which C(register) stored the result of
+      M(storage_ops.runbooks.node_storage_info).
     type: str
     default: compliance_node
   others:
     description:
-      - What else was audited.
+      - Other audits.
       - Without a cluster the controls STOR-11 to STOR-17 are reported as not assessed, unless
         O(controls) leaves them out.
     type: list
@@ -122,9 +123,9 @@ options:
     default: ""
   exceptions:
     description:
-      - Findings that are accepted, a list of dictionaries with the keys C(select) (a JMESPath
-        expression over the findings), C(owner), C(reason) and C(expires) (the last day, UTC, on
-        which it holds, as C(YYYY-MM-DD)). All are required.
+      - Accepted findings, a list of dictionaries with the keys C(select) (a JMESPath expression
+        over the findings), C(owner), C(reason) and C(expires) (the last day, UTC, on which it is
+        valid, as C(YYYY-MM-DD)). All are required.
       - C(expires) must be within 366 days. An expression that selects everything, or selects by
         position, is refused.
       - An expired exception accepts nothing. The report shows expired exceptions, and those that
@@ -137,8 +138,8 @@ options:
     type: path
     default: ~/storage_compliance
   keep:
-    description: How many runs are kept in the folder C(runs), for the trend and to find what is
-      new.
+    description: >-
+      How many runs are kept in the folder C(runs), for the trend and to detect new findings.
     type: int
     default: 90
   formats:
@@ -201,8 +202,9 @@ attributes:
     description: Can run in C(check_mode) and return the findings and planned actions of a real run
       without changing anything.
     support: none
-    details: Writes the report in check mode, too, since the audits are run in check mode. It writes
-      nothing but that.
+    details: >-
+      Also writes the report in check mode, since the audits run in check mode. It writes nothing
+      else.
   diff_mode:
     description: Returns the findings before and after the repair when in diff mode.
     support: none
@@ -283,20 +285,20 @@ summary:
       returned: always
     hosts:
       description: >-
-        How many there are (C(total)), the cluster and Ceph among them, and how many were
+        How many there are (C(total)), including the cluster and Ceph, and how many were
         C(assessed), C(partly_assessed) and C(not_assessed).
       type: dict
       returned: always
     findings:
       description: >-
-        How many are C(open) by severity, C(accepted), C(new) since the run before and C(resolved)
-        since then; and how many exceptions expired (C(expired_exceptions)).
+        Numbers of findings that are C(open) by severity, C(accepted), C(new) since the previous run
+        and C(resolved) since then; and of expired exceptions (C(expired_exceptions)).
       type: dict
       returned: always
     controls:
       description: >-
-        By control, on how many hosts it came to C(pass), C(fail), C(accepted), C(not_assessed) or
-        C(not_in_scope), and how many C(findings) it has. What is zero is left out.
+        For each control, the number of hosts with C(pass), C(fail), C(accepted), C(not_assessed) or
+        C(not_in_scope), and the number of C(findings). Zeros are left out.
       type: dict
       returned: always
 files:

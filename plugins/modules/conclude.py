@@ -23,14 +23,14 @@ description:
   - Runs on the controller, and connects to no host.
 options:
   findings:
-    description: Findings of modules of this collection, as they were at the end of the run.
+    description: Findings of modules of this collection at the end of the run.
     type: list
     elements: dict
     default: []
   repaired:
     description:
-      - Names of objects of O(findings) that something else than the module repaired, or in check
-        mode would repair. For objects in a namespace the name is C(namespace/name).
+      - Names of objects of O(findings) that were repaired by other means than the module, or in
+        check mode would be. For objects in a namespace the name is C(namespace/name).
     type: list
     elements: str
     default: []

@@ -15,13 +15,13 @@ description:
     same volume answers again, for example after M(storage_ops.runbooks.fuse_remount). Restarts only
     these, in the least disruptive way.
   - A container has a copy of each mount in its own mount namespace. Only mounts within a folder
-    with C(HostToContainer) propagation are renewed by themselves. So the module lists every FUSE
+    with C(HostToContainer) propagation are renewed automatically. So the module lists every FUSE
     mount of every container as the container sees it. A mount that answers is never touched.
   - If a liveness probe covers the mount, it waits for the kubelet to restart the container.
     Otherwise it stops the container with C(crictl), and the kubelet starts it again. The pod stays.
   - The proof is a new container of the same name in the same pod that can list the folder, on the
-    same file system as the node. If the runtime cannot be asked for names, it is a container that
-    did not run before.
+    same file system as the node. If the runtime cannot list names, it is a container that did not
+    run before.
   - Refuses if the node's mount does not answer either, if the volume of a mount is unknown, if it
     is not a CSI volume of the container's own pod (a CSI driver sees the volumes of all pods), if
     the container mounts volumes for others, or if the kubelet would not start it again. RV(pods)
@@ -45,7 +45,7 @@ options:
         type: str
         required: true
       mount_path:
-        description: Where the volume is in the container.
+        description: Mount path of the volume in the container.
         type: str
         required: true
       container:
@@ -137,8 +137,8 @@ options:
   planned_paths:
     description:
       - In check mode, mount points of the node that M(storage_ops.runbooks.fuse_remount) would have
-        repaired before (the targets of its C(replace_mount)). Their containers are judged as if
-        they were repaired.
+        repaired before (the targets of its C(replace_mount)). Their containers are treated as if
+        these mounts were repaired.
       - Ignored outside check mode.
     type: list
     elements: str
@@ -146,7 +146,7 @@ options:
   max_repairs:
     description:
       - Restart at most this many containers in one run; the others are refused.
-      - The pods in RV(pods) count, too.
+      - The pods in RV(pods) count too.
     type: int
     default: 10
   accept_majority:
@@ -241,7 +241,7 @@ findings:
   elements: dict
   contains:
     control:
-      description: Number of the control; empty for what belongs to no control.
+      description: Number of the control; empty if the finding belongs to none.
       type: str
       returned: always
       sample: STOR-05
@@ -252,7 +252,7 @@ findings:
       sample: major
     object:
       description:
-        - The object, by C(kind), C(name) and C(node), and C(namespace) where it has one. C(node) is
+        - The object, by C(kind), C(name) and C(node), and C(namespace) if it has one. C(node) is
           empty for an object that belongs to no node.
         - C(name) is the pod and the container.
       type: dict
@@ -290,7 +290,7 @@ findings:
       returned: always
       sample: storage_ops.runbooks.recover_fuse_mounts
     repair:
-      description: The actions that repair it, in order, each as in RV(actions); empty where this
+      description: The actions that repair it, in order, each as in RV(actions); empty if this
         module repairs nothing.
       type: list
       elements: dict
@@ -314,9 +314,9 @@ actions:
       type: str
       returned: always
     command:
-      description: What is run, argument by argument. A request to an API server is shown as its
-        method and path, and what it sets. C(write FILE TEXT) stands for writing to a file, C(wait
-        SECONDS ...) for waiting.
+      description: The command, argument by argument. A request to an API server is shown as its
+        method and path, and the values that it sets. C(write FILE TEXT) stands for writing to a
+        file, C(wait SECONDS ...) for waiting.
       type: list
       elements: str
       returned: always

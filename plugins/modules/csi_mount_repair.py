@@ -19,8 +19,8 @@ description:
   - Each mount is compared with the staging mount of its volume by device and folder, a loop device
     by the filesystem of the file behind it. The kubelet's C(vol_data.json) names the volume.
     Volumes of drivers that do not stage are only reported, and only if several mounts are stacked.
-  - A mount that differs from the staging mount is wrong only if its driver is known to publish what
-    it has staged; see O(publish_from). It is unmounted only if the volume remains below it.
+  - A mount that differs from the staging mount is wrong only if its driver is known to publish the
+    staged volume; see O(publish_from). It is unmounted only if the volume remains below it.
   - If the pod's mount is the staging folder itself, without the volume that the driver should have
     mounted there, the pod writes to the node's own disk. This is critical, and refused.
   - A filesystem counts as turned read-only if its superblock is read-only although the mount is
@@ -50,15 +50,16 @@ options:
     elements: str
     default: []
   probe_timeout:
-    description: Seconds within which a filesystem, or the device below it, must answer. All
-      filesystems are asked in parallel.
+    description: >-
+      Seconds within which a filesystem, or the device below it, must answer. All filesystems are
+      probed in parallel.
     type: float
     default: 5
   publish_from:
     description:
       - How CSI drivers publish, by driver name. V(staging) if the mount of a pod is always a bind
-        mount of a mount in the staging folder, V(elsewhere) if the driver may mount for a pod what
-        it has not staged.
+        mount of a mount in the staging folder, V(elsewhere) if the driver may mount something for a
+        pod that it has not staged.
       - For a driver that is neither here nor known, a pod mount that differs from the staging mount
         is refused.
       - Known are C(rbd.csi.ceph.com), C(cephfs.csi.ceph.com), C(csi.huawei.com), C(ebs.csi.aws.com)
@@ -127,7 +128,7 @@ findings:
   elements: dict
   contains:
     control:
-      description: Number of the control; empty for what belongs to no control.
+      description: Number of the control; empty if the finding belongs to none.
       type: str
       returned: always
       sample: STOR-07
@@ -138,7 +139,7 @@ findings:
       sample: critical
     object:
       description:
-        - The object, by C(kind), C(name) and C(node), and C(namespace) where it has one. C(node) is
+        - The object, by C(kind), C(name) and C(node), and C(namespace) if it has one. C(node) is
           empty for an object that belongs to no node.
         - C(name) is a mount point.
       type: dict
@@ -177,14 +178,15 @@ findings:
       returned: always
       sample: storage_ops.runbooks.repair_pod_mounts
     repair:
-      description: The actions that repair it, in order, each as in RV(actions); empty where this
+      description: The actions that repair it, in order, each as in RV(actions); empty if this
         module repairs nothing.
       type: list
       elements: dict
       returned: always
     workload:
-      description: What has to be moved off the node and back, by PersistentVolume, CSI driver,
-        volume handle and uids of the pods here.
+      description: >-
+        The workload to move off the node and back, as PersistentVolume, CSI driver, volume handle
+        and uids of the pods here.
       type: dict
       returned: when moving the workload is what repairs it
       sample:
@@ -212,9 +214,9 @@ actions:
       returned: always
     command:
       description:
-        - What is run, argument by argument. A request to an API server is shown as its method and
-          path, and what it sets. C(write FILE TEXT) stands for writing to a file, C(wait SECONDS
-          ...) for waiting.
+        - The command, argument by argument. A request to an API server is shown as its method and
+          path, and the values that it sets. C(write FILE TEXT) stands for writing to a file, C(wait
+          SECONDS ...) for waiting.
         - Here it is the system call and its arguments. Right before it, the mount is checked to be
           the topmost one.
       type: list

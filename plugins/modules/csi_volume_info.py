@@ -13,9 +13,9 @@ author:
 description:
   - Joins provisioner, claim, volume, pods, nodes, paths, StorageClass and Secret.
     M(storage_ops.runbooks.fuse_remount) and M(storage_ops.runbooks.container_restart) need these
-    data to repair the mounts of a volume. It changes nothing and judges no volume.
-  - Volumes, claims, StorageClasses and pods are read completely, as they are in etcd, or the task
-    fails. A list that may not be read is an error, never an empty list.
+    data to repair the mounts of a volume. It changes nothing and assesses no volume.
+  - Volumes, claims, StorageClasses and pods are read completely, from etcd, or the task fails. A
+    list without permission to read it is an error, never an empty list.
   - If a node of O(nodes) was created again after one of its pods, the namespace of that pod is left
     out, since another host may have its mounts.
   - It names Secrets, and never reads one. Attributes and parameters that look like credentials are
@@ -29,7 +29,7 @@ requirements:
 options:
   provisioners:
     description:
-      - Only volumes of these provisioners or CSI drivers, compared whole.
+      - Only volumes of these provisioners or CSI drivers. Names must match in full.
       - A volume matches by its driver, or by its annotation C(pv.kubernetes.io/provisioned-by). The
         annotations of its claim are ignored, since the owner of the claim can write them.
     type: list
@@ -270,15 +270,16 @@ volumes:
           type: dict
           returned: always
 unused:
-  description: The volumes that no pod on O(nodes) has, by C(volume), C(driver) and C(handle). Empty
-    without O(nodes).
+  description: >-
+    The volumes that no pod on O(nodes) uses, by C(volume), C(driver) and C(handle). Empty without
+    O(nodes).
   returned: success
   type: list
   elements: dict
 containers:
   description:
-    - The same mounts of containers once more, as
-      O(storage_ops.runbooks.container_restart#module:containers) takes them.
+    - The same mounts of containers, in the form of
+      O(storage_ops.runbooks.container_restart#module:containers).
     - Only for pods that run and are not being deleted.
   returned: success
   type: list

@@ -17,13 +17,13 @@ description:
   - Each FUSE filesystem is probed once, by C(statvfs) and a listing in a child process that is
     never waited for. C(stat), C(mountpoint) and mountinfo do not show the fault. Each filesystem is
     one finding with all its mounts, since staging, publish and subPath mounts share one server.
-  - With O(strategy=remount) the volume is remounted in a private folder, by a systemd unit of its
-    own that outlives the connection of Ansible. If the new mount can be listed, has the right type
-    and, as far as mountinfo shows, the same source as the dead one, it replaces the dead mount at
-    each mount point. The dead layers are unmounted lazily, and the new mount is bound there at
-    once.
-  - With O(strategy=kubelet) nothing is mounted. The module unmounts what is left of pods without
-    containers, so that the kubelet can unstage the volume and the next pod gets a new mount.
+  - With O(strategy=remount) the volume is remounted in a private folder, by a separate systemd unit
+    that outlives the connection of Ansible. If the new mount can be listed, has the right type and,
+    as far as mountinfo shows, the same source as the dead one, it replaces the dead mount at each
+    mount point. The dead layers are unmounted lazily, and the new mount is bound there at once.
+  - With O(strategy=kubelet) nothing is mounted. The module unmounts the remaining mounts of pods
+    without containers, so that the kubelet can unstage the volume and the next pod gets a new
+    mount.
   - A dead mount of C(fuse.glusterfs) is only reported, since its client also returns this error
     when its servers are down.
   - Only mounts below O(kubelet_root) with a path that Kubernetes creates are changed. Only the dead
@@ -33,9 +33,10 @@ description:
     nothing is mounted.
   - Running containers keep the dead mount, unless it reaches them by mount propagation. RV(stale)
     lists them.
-  - An interrupted run leaves a note in C(/run/storage_ops/fuse), and the next run finishes it.
-  - If a repair fails and is rolled back completely, the other repairs go on, and the task fails at
-    the end. If something of it is left, the run stops.
+  - An interrupted run leaves a record in C(/run/storage_ops/fuse), and the next run finishes its
+    work.
+  - If a repair fails and is rolled back completely, the other repairs continue, and the task fails
+    at the end. If the rollback is incomplete, the run stops.
 requirements:
   - Root (C(become)), in the mount namespace of the node.
   - With O(strategy=remount) the program that serves the mount, on the node itself, and C(systemd).
@@ -49,8 +50,8 @@ options:
   strategy:
     description:
       - V(remount) remounts the volume; running pods stay. It requires O(volumes).
-      - V(kubelet) unmounts what deleted pods have left, and the kubelet does the rest. It requires
-        O(volumes[].pods).
+      - V(kubelet) unmounts the remaining mounts of deleted pods, and the kubelet does the rest. It
+        requires O(volumes[].pods).
     type: str
     choices:
       - remount
@@ -60,10 +61,10 @@ options:
     description:
       - What to mount for each volume. The playbook C(storage_ops.runbooks.recover_fuse_mounts)
         fills it in from the cluster.
-      - O(volumes[].volume), O(volumes[].handle) or O(volumes[].paths) says to which mount an entry
-        belongs. One of them is required.
+      - O(volumes[].volume), O(volumes[].handle) or O(volumes[].paths) assigns an entry to its
+        mount. One of them is required.
       - A mount of a volume that is not a CSI volume shows only the name that the pod gave it. It is
-        found by O(volumes[].paths) alone.
+        found only by O(volumes[].paths).
     type: list
     elements: dict
     default: []
@@ -81,7 +82,7 @@ options:
         type: str
         default: ''
       paths:
-        description: Mount points, for mounts of which the kubelet left no C(vol_data.json).
+        description: Mount points, for mounts without the kubelet's C(vol_data.json).
         type: list
         elements: str
         default: []
@@ -99,19 +100,19 @@ options:
         type: str
         default: ''
       sources:
-        description: What is to be mounted, for example a bucket. Different candidates are refused,
-          since only one can be right.
+        description: >-
+          The source of the mount, for example a bucket. Different candidates are refused, since
+          only one can be right.
         type: list
         elements: str
         default: []
       options:
         description:
-          - Mount options. One that begins with a dash is given to the program as it is, any other
-            by C(-o).
-          - C(allow_other) and C(default_permissions) are added when the dead mount had them, and
-            the new one must have them, too.
-          - A password in them is refused, as it is in O(volumes[].sources) and
-            O(volumes[].endpoint).
+          - Mount options. An option that begins with a dash is passed to the program unchanged, any
+            other with C(-o).
+          - C(allow_other) and C(default_permissions) are added if the dead mount had them, and the
+            new mount must have them too.
+          - A password in them is refused, also in O(volumes[].sources) and O(volumes[].endpoint).
         type: list
         elements: str
         default: []
@@ -137,13 +138,14 @@ options:
         default: ''
       command:
         description:
-          - Command line to use in place of a recipe. C({source}), C({target}), C({endpoint}) and
+          - Command line to use instead of a recipe. C({source}), C({target}), C({endpoint}) and
             C({credentials_file}) are filled in, and C({options}) becomes the mount options.
-          - The credentials file holds the credential C(file) as it is, or else a line C(KEY=VALUE)
-            for each credential. The content of C(file) may make root run what the program's
-            configuration allows, so do not take it from a Secret that tenants may write.
-          - On a node without systemd the command is run as it is, and must go into the background
-            by itself.
+          - The credentials file contains the credential C(file) unchanged, or else a line
+            C(KEY=VALUE) for each credential. The content of C(file) may make root run any command
+            that the program's configuration allows, so do not take it from a Secret that tenants
+            may write.
+          - On a node without systemd the command is run directly, and must go into the background
+            itself.
         type: list
         elements: str
         default: []
@@ -158,7 +160,7 @@ options:
           - By default the limit of the driver's container on this node, or of its pod if that is
             lower; V(1024) without a limit, or if the container is not found. The driver's container
             is the one that has the folder of the driver's socket and mounts for pods.
-          - The kernel ends a program that needs more, for example for an endless listing, and its
+          - The kernel kills a program that needs more, for example for an endless listing, and its
             mount is dead again.
         type: int
       tasks_max:
@@ -167,7 +169,7 @@ options:
         type: int
       pods:
         description:
-          - The pods of the volume on this node. An empty list says that the cluster has none;
+          - The pods of the volume on this node. An empty list means that the cluster has none;
             without the option this is unknown.
         type: list
         elements: dict
@@ -190,8 +192,8 @@ options:
             default: false
   credentials:
     description:
-      - By the name, the handle or a path of a volume, as in its entry of O(volumes), a dictionary
-        of C(access_key), C(secret_key) and, where the recipe knows it, C(session_token). A
+      - For each volume, by its name, handle or path as in its entry of O(volumes), a dictionary of
+        C(access_key), C(secret_key) and, if the recipe supports it, C(session_token). A
         O(volumes[].command) may have any keys.
       - They are written to a file that only root can read. It is removed as soon as the mount is up
         or has failed, by the systemd unit too in case this module is killed.
@@ -218,8 +220,8 @@ options:
     description:
       - With O(strategy=kubelet), seconds to wait for the containers of the volume's pods to end.
         The wait ends with the deadline.
-      - V(0) refuses at once while one runs. A pod that is not being deleted
-        (O(volumes[].pods[].terminating)) is refused in any case.
+      - With V(0) the repair is refused at once while a container runs. A pod that is not being
+        deleted (O(volumes[].pods[].terminating)) is refused in any case.
     type: float
     default: 0
   unstage_timeout:
@@ -328,7 +330,7 @@ findings:
   elements: dict
   contains:
     control:
-      description: Number of the control; empty for what belongs to no control.
+      description: Number of the control; empty if the finding belongs to none.
       type: str
       returned: always
       sample: STOR-05
@@ -339,7 +341,7 @@ findings:
       sample: major
     object:
       description:
-        - The object, by C(kind), C(name) and C(node), and C(namespace) where it has one. C(node) is
+        - The object, by C(kind), C(name) and C(node), and C(namespace) if it has one. C(node) is
           empty for an object that belongs to no node.
         - C(name) is the staging path, or else the first mount point.
       type: dict
@@ -376,7 +378,7 @@ findings:
       returned: always
       sample: storage_ops.runbooks.recover_fuse_mounts
     repair:
-      description: The actions that repair it, in order, each as in RV(actions); empty where this
+      description: The actions that repair it, in order, each as in RV(actions); empty if this
         module repairs nothing.
       type: list
       elements: dict
@@ -392,8 +394,8 @@ actions:
       description:
         - Name of the action.
         - V(mount), V(adopt_mount), V(abort_connection), V(replace_mount), V(clean_up),
-          V(wait_for_containers), V(unmount) or V(wait_unstaged); to take something back,
-          V(bind_mount) or V(stop_service).
+          V(wait_for_containers), V(unmount) or V(wait_unstaged); to undo something, V(bind_mount)
+          or V(stop_service).
       type: str
       returned: always
       sample: replace_mount
@@ -403,11 +405,11 @@ actions:
       returned: always
     command:
       description:
-        - What is run, argument by argument. A request to an API server is shown as its method and
-          path, and what it sets. C(write FILE TEXT) stands for writing to a file, C(wait SECONDS
-          ...) for waiting.
-        - System calls are shown as the command line that does the same. C(use MOUNT) stands for a
-          mount that is there already.
+        - The command, argument by argument. A request to an API server is shown as its method and
+          path, and the values that it sets. C(write FILE TEXT) stands for writing to a file, C(wait
+          SECONDS ...) for waiting.
+        - System calls are shown as the command line that does the same. C(use MOUNT) stands for an
+          existing mount.
         - To abort a connection, C(fusectl) is mounted first if it is not mounted, and stays
           mounted.
       type: list

@@ -16,7 +16,7 @@ description:
     The initiator name must exist, be well formed, and belong to no other node.
   - Loads and persists modules. Reports a module that is installed for another kernel than the
     running one, for example after a kernel upgrade without a reboot.
-  - Never generates an initiator name, since it is the node's identity at the array.
+  - Never generates an initiator name, since it is the node's identity on the array.
 requirements:
   - Root (C(become)).
   - C(modprobe) to load modules, C(systemctl) to check iscsid.
@@ -95,7 +95,7 @@ findings:
   elements: dict
   contains:
     control:
-      description: Number of the control; empty for what belongs to no control.
+      description: Number of the control; empty if the finding belongs to none.
       type: str
       returned: always
       sample: STOR-04
@@ -105,7 +105,7 @@ findings:
       returned: always
       sample: major
     object:
-      description: The object, by C(kind), C(name) and C(node), and C(namespace) where it has one.
+      description: The object, by C(kind), C(name) and C(node), and C(namespace) if it has one.
         C(node) is empty for an object that belongs to no node.
       type: dict
       returned: always
@@ -138,7 +138,7 @@ findings:
       returned: always
       sample: storage_ops.runbooks.load_iscsi_modules
     repair:
-      description: The actions that repair it, in order, each as in RV(actions); empty where this
+      description: The actions that repair it, in order, each as in RV(actions); empty if this
         module repairs nothing.
       type: list
       elements: dict
@@ -162,9 +162,9 @@ actions:
       type: str
       returned: always
     command:
-      description: What is run, argument by argument. A request to an API server is shown as its
-        method and path, and what it sets. C(write FILE TEXT) stands for writing to a file, C(wait
-        SECONDS ...) for waiting.
+      description: The command, argument by argument. A request to an API server is shown as its
+        method and path, and the values that it sets. C(write FILE TEXT) stands for writing to a
+        file, C(wait SECONDS ...) for waiting.
       type: list
       elements: str
       returned: always

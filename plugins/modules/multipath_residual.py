@@ -15,10 +15,10 @@ description:
     volume because the LUN number was reused, or to another volume with the same WWID (STOR-02), and
     disks in no map that the array no longer serves (STOR-03).
   - Sends a new SCSI inquiry to every disk, since sysfs, udev and multipathd only remember its first
-    answer. Suspicious disks are asked several times.
-  - Removes what is proven dead and unused, in the only safe order. It disables queueing for the
-    map, flushes it, proves that it is gone, checks each path again, deletes it, and proves that it
-    is gone from the kernel, multipathd and C(/dev/disk/by-id).
+    answer. Suspicious disks are probed several times.
+  - Removes maps and disks that are proven dead and unused, in the only safe order. It disables
+    queueing for the map, flushes it, proves that it is gone, checks each path again, deletes it,
+    and proves that it is gone from the kernel, multipathd and C(/dev/disk/by-id).
   - Refuses everything else, with the reason. It never touches a path that is down with its
     transport, a map that is mounted in any mount namespace, held, used as swap or open, a LUN that
     the target still lists, or a disk whose sense code does not say that the LUN is gone.
@@ -26,7 +26,7 @@ description:
   - No scan brings in a disk that would join a map with a path that is not proven to serve it.
     Volumes that swapped their LUN numbers are one finding. Before the first scan either all of
     their maps are flushed and all of their wrong paths deleted, or none.
-  - As the proof, every path of every map of the node is asked once more.
+  - As the proof, every path of every map of the node is probed once more.
 requirements:
   - Root (C(become)).
   - C(multipath), C(multipathd) and C(dmsetup), only where the node has multipath maps.
@@ -41,7 +41,7 @@ options:
   fail_hung_readers:
     description:
       - Accept that the I/O of processes that hang in D state on a residual map fails, so that they
-        release it. This includes an opener that C(/proc) does not show. A map is still refused if a
+        release it. This includes a process that C(/proc) does not show. A map is still refused if a
         process that does not hang has it open, or if it is open for writing.
       - Without it an open map is refused.
     type: bool
@@ -62,11 +62,10 @@ options:
     default: false
   rescan_targets:
     description:
-      - After all paths of a map, or a disk in no map, are gone, scan only the targets they belonged
-        to, so that the node finds a LUN that the old disk has hidden. It works for iSCSI and Fibre
-        Channel.
+      - After all paths of a map, or a disk in no map, are gone, scan only their targets, so that
+        the node finds a LUN that the old disk had hidden. It works for iSCSI and Fibre Channel.
       - Off by default, since a scan also finds a LUN that a driver is just detaching. If the array
-        has given the same LUN number to another LUN, that LUN is scanned for in any case.
+        has reused the same LUN number for another LUN, that LUN is scanned in any case.
       - Other targets are not scanned.
       - The scans run at the end. Everything is refused if a map stays that a new disk must not
         join.
@@ -125,7 +124,7 @@ findings:
   elements: dict
   contains:
     control:
-      description: Number of the control; empty for what belongs to no control.
+      description: Number of the control; empty if the finding belongs to none.
       type: str
       returned: always
       sample: STOR-01
@@ -135,7 +134,7 @@ findings:
       returned: always
       sample: major
     object:
-      description: The object, by C(kind), C(name) and C(node), and C(namespace) where it has one.
+      description: The object, by C(kind), C(name) and C(node), and C(namespace) if it has one.
         C(node) is empty for an object that belongs to no node.
       type: dict
       returned: always
@@ -168,7 +167,7 @@ findings:
       returned: always
       sample: storage_ops.runbooks.clean_residual_paths
     repair:
-      description: The actions that repair it, in order, each as in RV(actions); empty where this
+      description: The actions that repair it, in order, each as in RV(actions); empty if this
         module repairs nothing.
       type: list
       elements: dict
@@ -193,9 +192,9 @@ actions:
       type: str
       returned: always
     command:
-      description: What is run, argument by argument. A request to an API server is shown as its
-        method and path, and what it sets. C(write FILE TEXT) stands for writing to a file, C(wait
-        SECONDS ...) for waiting.
+      description: The command, argument by argument. A request to an API server is shown as its
+        method and path, and the values that it sets. C(write FILE TEXT) stands for writing to a
+        file, C(wait SECONDS ...) for waiting.
       type: list
       elements: str
       returned: always

@@ -45,7 +45,7 @@ options:
     default: ''
   secret_name:
     description:
-      - Name of the Secret with which the driver may change Ceph's blocklist, mostly the
+      - Name of the Secret with which the driver may change Ceph's blocklist, usually the
         provisioner's Secret.
       - Not with O(network_fence_class).
     type: str
@@ -78,8 +78,8 @@ options:
     default: {}
   ceph:
     description:
-      - What M(storage_ops.runbooks.rbd_watcher_info) returned as
-        RV(storage_ops.runbooks.rbd_watcher_info#module:ceph), for its blocklist.
+      - The result RV(storage_ops.runbooks.rbd_watcher_info#module:ceph) of
+        M(storage_ops.runbooks.rbd_watcher_info), for its blocklist.
       - Without it the blocklist is unknown, and the evidence says so.
     type: dict
   fence_timeout:
@@ -156,7 +156,7 @@ findings:
   elements: dict
   contains:
     control:
-      description: Number of the control; empty for what belongs to no control.
+      description: Number of the control; empty if the finding belongs to none.
       type: str
       returned: always
     severity:
@@ -165,7 +165,7 @@ findings:
       returned: always
       sample: minor
     object:
-      description: The object, by C(kind), C(name) and C(node), and C(namespace) where it has one.
+      description: The object, by C(kind), C(name) and C(node), and C(namespace) if it has one.
         C(node) is empty for an object that belongs to no node.
       type: dict
       returned: always
@@ -203,7 +203,7 @@ findings:
       returned: always
       sample: storage_ops.runbooks.prepare_network_fences
     repair:
-      description: The actions that repair it, in order, each as in RV(actions); empty where this
+      description: The actions that repair it, in order, each as in RV(actions); empty if this
         module repairs nothing.
       type: list
       elements: dict
@@ -228,9 +228,9 @@ actions:
       returned: always
       sample: storage-ops-worker01
     command:
-      description: What is run, argument by argument. A request to an API server is shown as its
-        method and path, and what it sets. C(write FILE TEXT) stands for writing to a file, C(wait
-        SECONDS ...) for waiting.
+      description: The command, argument by argument. A request to an API server is shown as its
+        method and path, and the values that it sets. C(write FILE TEXT) stands for writing to a
+        file, C(wait SECONDS ...) for waiting.
       type: list
       elements: str
       returned: always

@@ -11,7 +11,7 @@ version_added: 0.1.0
 author:
   - The storage_ops.runbooks contributors (@storage-ops)
 description:
-  - Checks whether a node can mount NFS shares fast enough and in the wanted version (STOR-09).
+  - Checks whether a node can mount NFS shares fast enough and in the requested version (STOR-09).
     Checks the server's name, its routes and its TCP ports, then mounts each share in each version,
     with a deadline, and measures the time.
   - Distinguishes a name without an address, a missing route, a connection that is refused or not
@@ -47,7 +47,7 @@ options:
     default: ['3', '4.0', '4.1', '4.2']
   wanted_version:
     description:
-      - The version that the StorageClass asks for by C(nfsvers). It is tried even if it is not in
+      - The version that the StorageClass requests with C(nfsvers). It is tried even if it is not in
         O(versions).
       - If empty, the version of the share's mounts on this node. If there are none, the version
         that C(mount.nfs) negotiates, which is the highest that the server offers. V(4) means the
@@ -140,7 +140,7 @@ findings:
   elements: dict
   contains:
     control:
-      description: Number of the control; empty for what belongs to no control.
+      description: Number of the control; empty if the finding belongs to none.
       type: str
       returned: always
       sample: STOR-09
@@ -150,7 +150,7 @@ findings:
       returned: always
       sample: major
     object:
-      description: The object, by C(kind), C(name) and C(node), and C(namespace) where it has one.
+      description: The object, by C(kind), C(name) and C(node), and C(namespace) if it has one.
         C(node) is empty for an object that belongs to no node.
       type: dict
       returned: always
@@ -166,7 +166,7 @@ findings:
     verdict:
       description:
         - V(repair), V(refuse) or V(report).
-        - V(report), or V(refuse) where something could not be read.
+        - V(report), or V(refuse) if something could not be read.
       type: str
       returned: always
       sample: report
@@ -178,7 +178,7 @@ findings:
     reason:
       description:
         - Why it is repaired, refused or only reported, and the next step.
-        - The next step has the exact C(mountOptions) or drop-in.
+        - The next step shows the exact C(mountOptions) or drop-in.
       type: str
       returned: always
     runbook:
@@ -187,7 +187,7 @@ findings:
       returned: always
       sample: storage_ops.runbooks.check_nfs
     repair:
-      description: The actions that repair it, in order, each as in RV(actions); empty where this
+      description: The actions that repair it, in order, each as in RV(actions); empty if this
         module repairs nothing.
       type: list
       elements: dict
@@ -292,8 +292,8 @@ runtimes:
       returned: always
       sample: 1073741816
     limit_after_restart:
-      description: What the limit will be after a restart, which for V(infinity) is systemd's own,
-        mostly C(fs.nr_open).
+      description: >-
+        The limit after a restart. For V(infinity) it is systemd's own limit, usually C(fs.nr_open).
       type: int
       returned: always
     pid:
@@ -314,8 +314,8 @@ runtimes:
       returned: always
     keeps_containers:
       description: >-
-        Whether containers outlive a restart of the runtime; V(false) where the unit's C(KillMode)
-        is not C(process), and for a docker without C(live-restore).
+        Whether containers outlive a restart of the runtime; V(false) if the unit's C(KillMode) is
+        not C(process), and for a docker without C(live-restore).
       type: bool
       returned: always
 """

@@ -15,8 +15,8 @@ description:
     move to another node.
   - With O(state=intended) it decides, from what Ceph reports, which clients to fence and by which
     method, writes the ledger and cordons the node. Nothing is fenced yet. With O(state=fenced) it
-    patches the NetworkFences, or checks with the result of M(storage_ops.runbooks.rbd_watcher_info)
-    what M(storage_ops.runbooks.ceph_blocklist) has done. It then marks the fence as proven in the
+    patches the NetworkFences, or checks the entries of M(storage_ops.runbooks.ceph_blocklist) with
+    the result of M(storage_ops.runbooks.rbd_watcher_info). It then marks the fence as proven in the
     ledger.
   - The node's volumes are the attached ones and the ones that Kubernetes has detached by force, six
     minutes after the pods were gone. The latter are found through the pods of the node and through
@@ -24,10 +24,10 @@ description:
     the addresses of that node are not fenced, and do not cause a refusal.
   - The role P(storage_ops.runbooks.node_fence#role) runs these steps in order. This module detaches
     no volume; M(storage_ops.runbooks.volume_failover) does.
-  - The ledger is a ConfigMap. A copy is an annotation of the node (C(runbooks.storage-ops/fence)).
-    Only the ConfigMap counts, since the node's kubelet may write the annotation. After a run was
-    killed, the next one continues from the ledger. A Lease keeps two runs from working on one node
-    at the same time.
+  - The ledger is a ConfigMap. Its copy is an annotation of the node
+    (C(runbooks.storage-ops/fence)). Only the ConfigMap counts, since the node's kubelet may write
+    the annotation. After a run was killed, the next one continues from the ledger. A Lease keeps
+    two runs from working on one node at the same time.
   - Refuses if the node is Ready, reports Ready=False, or became Unknown only recently; if Ceph was
     not observed, or not for long enough; if a client at another node's address holds an image; if
     an address belongs to another node too, or is protected; and in any other case in which it is
@@ -53,15 +53,15 @@ options:
     description:
       - V(network_fence) patches the NetworkFences that cover the addresses, and CSI-Addons fences.
         The NetworkFences must exist already; see M(storage_ops.runbooks.network_fence_prepare).
-      - V(ceph) writes into Ceph's blocklist, by M(storage_ops.runbooks.ceph_blocklist). Refused
-        where a NetworkFence covers an address, since its controller undoes that whenever it starts.
+      - V(ceph) writes into Ceph's blocklist, by M(storage_ops.runbooks.ceph_blocklist). Refused if
+        a NetworkFence covers an address, since its controller undoes the fence whenever it starts.
       - V(none) fences nothing. It is for a node that is proven to be off, and requires
         O(node_confirmed_off).
       - V(auto) is V(network_fence) if a NetworkFence covers an address, else V(ceph). It is never
         V(none).
-      - A fence that was begun keeps its method or changes to a stronger one. It changes from
-        V(ceph) to V(network_fence) by itself if a NetworkFence was created meanwhile. Entries that
-        are in the blocklist by then stay in the ledger, and the release removes them.
+      - A fence that has begun keeps its method or changes to a stronger one. It changes from
+        V(ceph) to V(network_fence) automatically if a NetworkFence was created meanwhile. Entries
+        that are in the blocklist by then stay in the ledger, and the release removes them.
       - A NetworkFence with another driver and another C(clusterID) than the volumes belongs to
         another storage system, and is ignored.
     type: str
@@ -80,7 +80,8 @@ options:
     type: dict
   proof:
     description:
-      - For O(state=fenced), what proves the fence with the methods V(network_fence) and V(none).
+      - For O(state=fenced), the required proof of the fence with the methods V(network_fence) and
+        V(none).
       - With V(message) the message of the controller is enough, or for V(none)
         O(node_confirmed_off). O(ceph), if it is given, is checked as well.
       - With V(ceph) the ledger stays C(intended) until a call has O(ceph). The first call, without
@@ -93,12 +94,12 @@ options:
   grace_seconds:
     description:
       - Seconds that the node must have been Unknown, by the API server's clock. A shorter time
-        could fence a node that only restarts or has lost its network for a moment.
+        could fence a node that only restarts or has lost its network briefly.
     type: float
     default: 120
   fence_addresses:
     description:
-      - Addresses of the node on Ceph's network, if Ceph does not show them, for example after a
+      - Addresses of the node in Ceph's network, if Ceph does not show them, for example after a
         power failure, or shows others.
       - They are fenced in any case, so make sure that they are the node's.
       - Required if a client holds an image from an unknown address. Known addresses are in the
@@ -133,7 +134,7 @@ options:
     default: false
   expiry_seconds:
     description:
-      - Seconds after which Ceph drops an entry of its blocklist. Less than 604800 (7 days) is
+      - Seconds after which an entry of Ceph's blocklist expires. Less than 604800 (7 days) is
         refused, since a node that comes back after its entry has expired writes again. Ceph's own
         default is one hour.
       - Use the same value for M(storage_ops.runbooks.ceph_blocklist). An existing entry with less
@@ -144,7 +145,7 @@ options:
     description:
       - Fence the node only from the Ceph cluster with this C(clusterID), the name that ceph-csi
         gives it.
-      - Needed where a node has volumes of several Ceph clusters, since O(ceph) is read from one of
+      - Required if a node has volumes of several Ceph clusters, since O(ceph) is read from one of
         them, and a node has one fence. Fence it from the other Ceph clusters by hand. Several names
         of one Ceph cluster do not matter.
       - With V(method=network_fence) every C(clusterID) needs a NetworkFence that covers the node.
@@ -159,14 +160,14 @@ options:
     default: false
   accept_short_observation:
     description:
-      - Accept that Ceph was looked at fewer than 3 times, or for less than 60 seconds. At least 2
-        looks are always needed.
-      - A healthy node opens an image for a moment at every try to stage a volume, so only a client
-        that is there at every look is evidence.
+      - Accept fewer than 3 observations of Ceph, or less than 60 seconds. At least 2 observations
+        are always required.
+      - A healthy node opens an image briefly at every try to stage a volume, so only a client that
+        is in every observation is evidence.
     type: bool
     default: false
   fence_timeout:
-    description: Seconds within which the controller of a NetworkFence must say that it has fenced.
+    description: Seconds within which the controller of a NetworkFence must report the fence.
     type: float
     default: 60
 extends_documentation_fragment:
@@ -402,8 +403,8 @@ fence:
       returned: success
 alone:
   description:
-    - Whether all volumes of the fence are attached to this node alone, so that no other node can
-      use them yet. Then an entry that Ceph cannot prolong may be removed and added again
+    - Whether all volumes of the fence are attached only to this node, so that no other node can use
+      them yet. Then an entry that Ceph cannot prolong may be removed and added again
       (O(storage_ops.runbooks.ceph_blocklist#module:accept_gap)).
     - With O(state=held) it is read again, right before the entries are changed.
   returned: unless the module fails before it has read it
@@ -416,13 +417,13 @@ refused:
 findings:
   description:
     - What is wrong, most severe first.
-    - One for the node, if it is fenced or refused; none if its fence is as it should be.
+    - One for the node, if it is fenced or refused; none if its fence is already in place.
   returned: always
   type: list
   elements: dict
   contains:
     control:
-      description: Number of the control; empty for what belongs to no control.
+      description: Number of the control; empty if the finding belongs to none.
       type: str
       returned: always
       sample: STOR-16
@@ -432,7 +433,7 @@ findings:
       returned: always
       sample: critical
     object:
-      description: The object, by C(kind), C(name) and C(node), and C(namespace) where it has one.
+      description: The object, by C(kind), C(name) and C(node), and C(namespace) if it has one.
         C(node) is empty for an object that belongs to no node.
       type: dict
       returned: always
@@ -469,7 +470,7 @@ findings:
       returned: always
       sample: storage_ops.runbooks.fail_over_volumes
     repair:
-      description: The actions that repair it, in order, each as in RV(actions); empty where this
+      description: The actions that repair it, in order, each as in RV(actions); empty if this
         module repairs nothing.
       type: list
       elements: dict
@@ -485,8 +486,8 @@ actions:
       description:
         - Name of the action.
         - V(write_fence_ledger) and V(cordon_node) for V(state=intended), V(fence_network) and
-          V(record_fence) for V(state=fenced); V(uncordon_node) and V(remove_fence_ledger) take back
-          an intent that could not be written whole.
+          V(record_fence) for V(state=fenced); V(uncordon_node) and V(remove_fence_ledger) undo an
+          incompletely written intent.
       type: str
       returned: always
       sample: write_fence_ledger
@@ -496,9 +497,9 @@ actions:
       returned: always
       sample: worker01
     command:
-      description: What is run, argument by argument. A request to an API server is shown as its
-        method and path, and what it sets. C(write FILE TEXT) stands for writing to a file, C(wait
-        SECONDS ...) for waiting.
+      description: The command, argument by argument. A request to an API server is shown as its
+        method and path, and the values that it sets. C(write FILE TEXT) stands for writing to a
+        file, C(wait SECONDS ...) for waiting.
       type: list
       elements: str
       returned: always

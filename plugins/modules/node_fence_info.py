@@ -6,23 +6,23 @@
 
 DOCUMENTATION = r"""
 module: node_fence_info
-short_description: Audit lost nodes and fences that were left behind
+short_description: Audit lost nodes and forgotten fences
 version_added: 0.1.0
 author:
   - The storage_ops.runbooks contributors (@storage-ops)
 description:
-  - Finds lost nodes that still hold volumes, and fences that were left behind. Changes nothing.
+  - Finds lost nodes that still hold volumes, and forgotten fences. Changes nothing.
   - STOR-16 covers three cases. A volume of a lost node is still held, by its VolumeAttachment or,
     with O(ceph), by a watcher of its image. Or the node may still use an RBD volume that Kubernetes
     has detached by force, six minutes after the pods were gone. Or the fail-over of the node was
     interrupted.
-  - STOR-17 finds a fence that was left behind, or that does not match its ledger. A node that is
-    back still has a ledger, the taint C(node.kubernetes.io/out-of-service) or a Fenced
-    NetworkFence. A fence has expired. The annotation of a ledger is missing or old, or there is no
-    ledger for it. An annotation that contradicts the ledger is ignored, since the node's kubelet
-    may have written it. With O(ceph), the entries of a ledger are missing in the blocklist, or the
-    blocklist has an entry for an address or a range that is in no ledger. Entries of single clients
-    are never reported, since Ceph itself adds one whenever it breaks a lock.
+  - STOR-17 finds a fence that was forgotten, or that does not match its ledger. A node that is back
+    still has a ledger, the taint C(node.kubernetes.io/out-of-service) or a Fenced NetworkFence. A
+    fence has expired. The annotation of a ledger is missing or old, or there is no ledger for it.
+    An annotation that contradicts the ledger is ignored, since the node's kubelet may have written
+    it. With O(ceph), the entries of a ledger are missing in the blocklist, or the blocklist has an
+    entry for an address or a range that is in no ledger. Entries of single clients are never
+    reported, since Ceph itself adds one whenever it breaks a lock.
   - Returns the data about lost nodes that M(storage_ops.runbooks.rbd_watcher_info) and
     M(storage_ops.runbooks.node_fence) need.
   - A healthy cluster needs four requests; the API server answers the long ones from memory.
@@ -112,7 +112,7 @@ lost:
       returned: always
       sample: worker01
     ready:
-      description: V(True), V(False) or V(Unknown), or empty when there is no such Node object.
+      description: V(True), V(False) or V(Unknown), or empty if there is no such Node object.
       type: str
       returned: always
       sample: Unknown
@@ -181,8 +181,9 @@ lost:
           type: dict
           returned: always
     volumes_left_out:
-      description: How many volumes are left out of C(volumes), since the result would become too
-        long. Name the node to see them.
+      description: >-
+        How many volumes are left out of C(volumes), because the result would become too long. Name
+        the node to see them.
       type: int
       returned: always
       sample: 0
@@ -207,7 +208,7 @@ findings:
   elements: dict
   contains:
     control:
-      description: Number of the control; empty for what belongs to no control.
+      description: Number of the control; empty if the finding belongs to none.
       type: str
       returned: always
       sample: STOR-17
@@ -217,7 +218,7 @@ findings:
       returned: always
       sample: major
     object:
-      description: The object, by C(kind), C(name) and C(node), and C(namespace) where it has one.
+      description: The object, by C(kind), C(name) and C(node), and C(namespace) if it has one.
         C(node) is empty for an object that belongs to no node.
       type: dict
       returned: always
@@ -253,8 +254,8 @@ findings:
       sample: storage_ops.runbooks.release_fenced_node
     repair:
       description:
-        - The actions that repair it, in order, each as in RV(actions); empty where this module
-          repairs nothing.
+        - The actions that repair it, in order, each as in RV(actions); empty if this module repairs
+          nothing.
         - The playbook decides again, from more evidence than this audit reads.
       type: list
       elements: dict

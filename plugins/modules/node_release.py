@@ -20,7 +20,7 @@ description:
     fenced storage any more. Otherwise the release is refused, and the node has to be rebooted.
   - A node that was replaced has the same name on another machine, while the old machine may still
     run. It is refused without O(old_machine_confirmed_off).
-  - Call it step by step. O(state=releasing) judges the node, takes the Lease and records in the
+  - Call it step by step. O(state=releasing) checks the node, takes the Lease and records in the
     ledger that the release has begun. O(state=unfenced) patches the NetworkFences to Unfenced.
     O(state=released) requires the proof that the fence is gone, and then removes the taint, the
     cordon and the ledger, in this order. If there are blocklist entries, run
@@ -74,8 +74,9 @@ options:
     type: bool
     default: false
   release_timeout:
-    description: Seconds within which the controller of a NetworkFence must say that its fence is
-      gone, V(1) to V(86400).
+    description: >-
+      Seconds within which the controller of a NetworkFence must report that its fence is gone, V(1)
+      to V(86400).
     type: float
     default: 60
 extends_documentation_fragment:
@@ -177,13 +178,13 @@ refused:
 findings:
   description:
     - What is wrong, most severe first.
-    - One for the node, with the fence that is taken back or refused.
+    - One for the node, with the fence that is released or refused.
   returned: always
   type: list
   elements: dict
   contains:
     control:
-      description: Number of the control; empty for what belongs to no control.
+      description: Number of the control; empty if the finding belongs to none.
       type: str
       returned: always
       sample: STOR-17
@@ -193,7 +194,7 @@ findings:
       returned: always
       sample: major
     object:
-      description: The object, by C(kind), C(name) and C(node), and C(namespace) where it has one.
+      description: The object, by C(kind), C(name) and C(node), and C(namespace) if it has one.
         C(node) is empty for an object that belongs to no node.
       type: dict
       returned: always
@@ -228,7 +229,7 @@ findings:
       returned: always
       sample: storage_ops.runbooks.release_fenced_node
     repair:
-      description: The actions that repair it, in order, each as in RV(actions); empty where this
+      description: The actions that repair it, in order, each as in RV(actions); empty if this
         module repairs nothing.
       type: list
       elements: dict
@@ -253,9 +254,9 @@ actions:
       type: str
       returned: always
     command:
-      description: What is run, argument by argument. A request to an API server is shown as its
-        method and path, and what it sets. C(write FILE TEXT) stands for writing to a file, C(wait
-        SECONDS ...) for waiting.
+      description: The command, argument by argument. A request to an API server is shown as its
+        method and path, and the values that it sets. C(write FILE TEXT) stands for writing to a
+        file, C(wait SECONDS ...) for waiting.
       type: list
       elements: str
       returned: always

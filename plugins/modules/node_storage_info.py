@@ -22,9 +22,9 @@ description:
     audit.
   - For STOR-09 a share of each NFS server in use is mounted where no other process sees it, and
     unmounted again; see M(storage_ops.runbooks.nfs_mount_check).
-  - If something cannot be read, for example because of missing rights or because O(deadline) has
-    passed, RV(not_assessed) names the controls that need it. The other controls are assessed all
-    the same, and the task fails.
+  - If something cannot be read, for example because of missing permissions or because O(deadline)
+    has passed, RV(not_assessed) names the controls that need it. The other controls are assessed
+    all the same, and the task fails.
 requirements:
   - Root (C(become)).
 options:
@@ -123,7 +123,7 @@ findings:
   elements: dict
   contains:
     control:
-      description: Number of the control; empty for what belongs to no control.
+      description: Number of the control; empty if the finding belongs to none.
       type: str
       returned: always
       sample: STOR-01
@@ -133,7 +133,7 @@ findings:
       returned: always
       sample: major
     object:
-      description: The object, by C(kind), C(name) and C(node), and C(namespace) where it has one.
+      description: The object, by C(kind), C(name) and C(node), and C(namespace) if it has one.
         C(node) is empty for an object that belongs to no node.
       type: dict
       returned: always
@@ -166,7 +166,7 @@ findings:
       returned: always
       sample: storage_ops.runbooks.clean_residual_paths
     repair:
-      description: The actions that repair it, in order, each as in RV(actions); empty where this
+      description: The actions that repair it, in order, each as in RV(actions); empty if this
         module repairs nothing.
       type: list
       elements: dict
@@ -192,7 +192,7 @@ actions:
     action:
       description:
         - Name of the action.
-        - The modules that repair list the names.
+        - For the names see the modules that repair.
       type: str
       returned: always
       sample: flush_map
@@ -201,9 +201,9 @@ actions:
       type: str
       returned: always
     command:
-      description: What is run, argument by argument. A request to an API server is shown as its
-        method and path, and what it sets. C(write FILE TEXT) stands for writing to a file, C(wait
-        SECONDS ...) for waiting.
+      description: The command, argument by argument. A request to an API server is shown as its
+        method and path, and the values that it sets. C(write FILE TEXT) stands for writing to a
+        file, C(wait SECONDS ...) for waiting.
       type: list
       elements: str
       returned: always
@@ -222,7 +222,8 @@ stale:
   type: list
   elements: dict
 pods:
-  description: Pods of which a container cannot be restarted alone; see
+  description: >-
+    Pods with a container that cannot be restarted alone; see
     M(storage_ops.runbooks.container_restart).
   returned: with STOR-05 or STOR-06
   type: list

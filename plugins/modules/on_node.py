@@ -12,7 +12,7 @@ version_added: 0.1.0
 author:
   - The storage_ops.runbooks contributors (@storage-ops)
 description:
-  - A compromised host can answer in place of a module. Its answer can set variables
+  - A compromised host can answer instead of a module. Its answer can set variables
     (C(ansible_facts)), which take precedence over the defaults of roles and over the inventory, and
     artifacts of the job (C(ansible_stats)), which are extra variables of the next step of a
     workflow in AWX. With C(delegate_to) it sets variables of the host of the play.

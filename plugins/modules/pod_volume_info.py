@@ -45,8 +45,8 @@ options:
     description:
       - Keys that a driver needs in C(status.attachmentMetadata) of its VolumeAttachments, as a
         dictionary of driver name to list of keys.
-      - The collection knows C(csi.huawei.com) with C(publishInfo). An entry for a driver replaces
-        what is known about it.
+      - C(csi.huawei.com) with C(publishInfo) is built in. An entry for a driver replaces its
+        built-in keys.
     type: dict
     default: {}
 extends_documentation_fragment:
@@ -91,13 +91,13 @@ findings:
   description:
     - What is wrong, most severe first.
     - One for each stuck pod.
-    - Where the result would be too long for AWX, one finding about V(findings) counts the rest.
+    - If the result would be too long for AWX, one finding about V(findings) counts the rest.
   returned: always
   type: list
   elements: dict
   contains:
     control:
-      description: Number of the control; empty for what belongs to no control.
+      description: Number of the control; empty if the finding belongs to none.
       type: str
       returned: always
       sample: STOR-13
@@ -109,7 +109,7 @@ findings:
       returned: always
       sample: major
     object:
-      description: The object, by C(kind), C(name) and C(node), and C(namespace) where it has one.
+      description: The object, by C(kind), C(name) and C(node), and C(namespace) if it has one.
         C(node) is empty for an object that belongs to no node.
       type: dict
       returned: always
@@ -152,7 +152,7 @@ findings:
       returned: always
       sample: storage_ops.runbooks.repair_volumeattachments
     repair:
-      description: The actions that repair it, in order, each as in RV(actions); empty where this
+      description: The actions that repair it, in order, each as in RV(actions); empty if this
         module repairs nothing.
       type: list
       elements: dict

@@ -14,15 +14,15 @@ description:
   - Reads the watchers of RBD images, the owners of their locks, the clients' addresses that
     ceph-csi wrote into the image metadata, and the blocklist. Changes nothing. Images are named
     directly or by their PersistentVolumes.
-  - A node that tries to stage a volume opens the image for a moment at each try. So watchers are
-    read several times, and a watcher is V(persistent) only if the same client with the same cookie
-    was there each time.
+  - A node that tries to stage a volume opens the image briefly at each try. So watchers are read
+    several times, and a watcher is V(persistent) only if the same client with the same cookie was
+    there each time.
   - It can wait until blocked clients are gone, which proves a fence.
   - An image that cannot be read is a finding (STOR-16), and never counts as an image without
     watchers. Neither this nor a remaining watch fails the task.
-  - No image is opened for writing, so the module itself is never a watcher. So it reads the
-    metadata of ceph-csi from the image's header object with C(rados), since C(rbd image-meta) opens
-    the image for writing.
+  - No image is opened for writing, so the module itself is never a watcher. It reads the metadata
+    of ceph-csi from the image's header object with C(rados), since C(rbd image-meta) opens the
+    image for writing.
 options:
   images:
     description: Images to read.
@@ -142,7 +142,7 @@ code:
   type: str
   sample: evidence_unreadable
 ceph:
-  description: What was read. Other modules of this collection take it unchanged.
+  description: The data from Ceph. Pass it unchanged to other modules of this collection.
   returned: when Ceph could be read
   type: dict
   contains:
@@ -270,8 +270,8 @@ ceph:
               returned: always
               sample: 10.0.0.5:0/319745466
         client_addresses:
-          description: Addresses by which nodes staged the image, as newer releases of ceph-csi note
-            them.
+          description: >-
+            Addresses from which nodes staged the image, as newer releases of ceph-csi record them.
           type: list
           elements: dict
           returned: always
@@ -300,7 +300,7 @@ findings:
   elements: dict
   contains:
     control:
-      description: Number of the control; empty for what belongs to no control.
+      description: Number of the control; empty if the finding belongs to none.
       type: str
       returned: always
       sample: STOR-16
@@ -310,7 +310,7 @@ findings:
       returned: always
       sample: major
     object:
-      description: The object, by C(kind), C(name) and C(node), and C(namespace) where it has one.
+      description: The object, by C(kind), C(name) and C(node), and C(namespace) if it has one.
         C(node) is empty for an object that belongs to no node.
       type: dict
       returned: always
@@ -348,7 +348,7 @@ findings:
       returned: always
       sample: storage_ops.runbooks.fail_over_volumes
     repair:
-      description: The actions that repair it, in order, each as in RV(actions); empty where this
+      description: The actions that repair it, in order, each as in RV(actions); empty if this
         module repairs nothing.
       type: list
       elements: dict

@@ -224,7 +224,7 @@ findings:
   elements: dict
   contains:
     control:
-      description: Number of the control; empty for what belongs to no control.
+      description: Number of the control; empty if the finding belongs to none.
       type: str
       returned: always
       sample: STOR-16
@@ -237,7 +237,7 @@ findings:
       sample: critical
     object:
       description:
-        - The object, by C(kind), C(name) and C(node), and C(namespace) where it has one. C(node) is
+        - The object, by C(kind), C(name) and C(node), and C(namespace) if it has one. C(node) is
           empty for an object that belongs to no node.
         - The node, the PersistentVolume that stays, or the pod.
       type: dict
@@ -251,8 +251,8 @@ findings:
       description:
         - What was read. Lists are cut after 50 items, with a count.
         - C(detach) is the method, C(why_no_taint) the reason why it is not the taint, C(not_fenced)
-          what else is on the node.
-        - C(warning) says what the fence does not protect. C(proof) is what was read after the
+          lists the other volumes on the node.
+        - C(warning) names what the fence does not protect. C(proof) is what was read after the
           repair, with times by the clock of the API server.
       type: dict
       returned: always
@@ -278,7 +278,7 @@ findings:
       returned: always
       sample: storage_ops.runbooks.fail_over_volumes
     repair:
-      description: The actions that repair it, in order, each as in RV(actions); empty where this
+      description: The actions that repair it, in order, each as in RV(actions); empty if this
         module repairs nothing.
       type: list
       elements: dict
@@ -296,8 +296,8 @@ actions:
         - V(taint_node), V(force_delete_pod), V(delete_volumeattachment), V(wait_detached),
           V(wait_attached), V(wait_ready) or V(record_detached). O(state=detached) ends with
           V(wait_detached).
-        - V(record_detached) notes in the ledger that nothing of the fence is on the node any more.
-          It is missing where something stays.
+        - V(record_detached) records in the ledger that no fenced volume is on the node any more. It
+          is missing if a volume stays.
       type: str
       returned: always
       sample: taint_node
@@ -306,9 +306,9 @@ actions:
       type: str
       returned: always
     command:
-      description: What is run, argument by argument. A request to an API server is shown as its
-        method and path, and what it sets. C(write FILE TEXT) stands for writing to a file, C(wait
-        SECONDS ...) for waiting.
+      description: The command, argument by argument. A request to an API server is shown as its
+        method and path, and the values that it sets. C(write FILE TEXT) stands for writing to a
+        file, C(wait SECONDS ...) for waiting.
       type: list
       elements: str
       returned: always

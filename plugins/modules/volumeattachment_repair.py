@@ -18,9 +18,9 @@ description:
     nor the controller manager (C(volumesAttached)) needs the volume, and if there is a sign that it
     is left over. These are the signs. Its PersistentVolume is released, failed, available or gone.
     This attachment keeps a pod on another node from a volume that only one node may use. This
-    version of Kubernetes takes the volume's name for another one (68 characters). It was named by
-    O(names) and observed for longer than a controller manager waits between two tries to detach
-    (O(observation_seconds) of 130 or more).
+    version of Kubernetes mistakes the volume's name for another one (68 characters). It was named
+    by O(names) and observed for longer than a controller manager waits between two attempts to
+    detach (O(observation_seconds) of 130 or more).
   - Right before the deletion, everything is read again from etcd. The object is deleted by its uid,
     and the result is proven. In check mode the API server makes a dry run.
   - Refuses everything else, with the reason. A node that is not Ready or is gone may still write to
@@ -106,7 +106,7 @@ findings:
   contains:
     control:
       description:
-        - Number of the control; empty for what belongs to no control.
+        - Number of the control; empty if the finding belongs to none.
         - Empty for a node that an unfinished move still keeps new pods off.
       type: str
       returned: always
@@ -117,7 +117,7 @@ findings:
       returned: always
       sample: major
     object:
-      description: The object, by C(kind), C(name) and C(node), and C(namespace) where it has one.
+      description: The object, by C(kind), C(name) and C(node), and C(namespace) if it has one.
         C(node) is empty for an object that belongs to no node.
       type: dict
       returned: always
@@ -161,7 +161,7 @@ findings:
       returned: always
       sample: storage_ops.runbooks.repair_volumeattachments
     repair:
-      description: The actions that repair it, in order, each as in RV(actions); empty where this
+      description: The actions that repair it, in order, each as in RV(actions); empty if this
         module repairs nothing.
       type: list
       elements: dict
@@ -186,9 +186,9 @@ actions:
       returned: always
     command:
       description:
-        - What is run, argument by argument. A request to an API server is shown as its method and
-          path, and what it sets. C(write FILE TEXT) stands for writing to a file, C(wait SECONDS
-          ...) for waiting.
+        - The command, argument by argument. A request to an API server is shown as its method and
+          path, and the values that it sets. C(write FILE TEXT) stands for writing to a file, C(wait
+          SECONDS ...) for waiting.
         - The precondition of a deletion is shown with it.
       type: list
       elements: str

@@ -14,7 +14,7 @@ description:
   - Moves the pods that use the named claims off their node, waits until the volume has left that
     node, and proves that the pods are back on a new attachment.
   - If a pod is only deleted, the new pod usually starts on the same node before the volume is
-    unmounted and detached, and gets the old attachment with its fault. So a taint
+    unmounted and detached, and gets the old, faulty attachment. So a taint
     (C(runbooks.storage-ops/moving:NoSchedule)) keeps new pods off the node until the volume has
     left it. A pod that can run on no other node starts there again after that.
   - Pods are evicted, so a PodDisruptionBudget can refuse. They are evicted by uid, so no other pod
@@ -72,7 +72,7 @@ options:
     default: []
   wait_for:
     description:
-      - What must be true of the volume before pods may return to its node.
+      - The state that the volume must reach before pods may return to its node.
       - V(detached) means that its VolumeAttachment is gone.
       - V(unstaged) means that the node's C(volumesInUse) no longer lists it. It may still be
         attached.
@@ -118,8 +118,8 @@ options:
     default: false
   accept_unknown_owners:
     description:
-      - Accept that pods are evicted although their kind of controller is not known to create them
-        again. If it does not, they are gone for good.
+      - Accept that pods are evicted although their kind of controller is not known to recreate
+        them. If it does not, they are lost.
       - Known are C(ReplicaSet) and C(StatefulSet) of the API group C(apps), and
         C(ReplicationController).
     type: bool
@@ -209,7 +209,7 @@ findings:
   elements: dict
   contains:
     control:
-      description: Number of the control; empty for what belongs to no control.
+      description: Number of the control; empty if the finding belongs to none.
       type: str
       returned: always
     severity:
@@ -220,7 +220,7 @@ findings:
       returned: always
       sample: info
     object:
-      description: The object, by C(kind), C(name) and C(node), and C(namespace) where it has one.
+      description: The object, by C(kind), C(name) and C(node), and C(namespace) if it has one.
         C(node) is empty for an object that belongs to no node.
       type: dict
       returned: always
@@ -257,7 +257,7 @@ findings:
       returned: always
       sample: storage_ops.runbooks.repair_volumeattachments
     repair:
-      description: The actions that repair it, in order, each as in RV(actions); empty where this
+      description: The actions that repair it, in order, each as in RV(actions); empty if this
         module repairs nothing.
       type: list
       elements: dict
@@ -282,9 +282,9 @@ actions:
       type: str
       returned: always
     command:
-      description: What is run, argument by argument. A request to an API server is shown as its
-        method and path, and what it sets. C(write FILE TEXT) stands for writing to a file, C(wait
-        SECONDS ...) for waiting.
+      description: The command, argument by argument. A request to an API server is shown as its
+        method and path, and the values that it sets. C(write FILE TEXT) stands for writing to a
+        file, C(wait SECONDS ...) for waiting.
       type: list
       elements: str
       returned: always

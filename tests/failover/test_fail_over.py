@@ -140,7 +140,7 @@ def test_nothing_is_changed_that_could_not_be_brought_to_its_end(
     fencing.user = "rbd"
     refused("as client.rbd. Grant mon 'allow r'")
     fencing.user = USER
-    refused("is no host of the inventory", node_fence_ceph_host="ceph-amdin")
+    refused("is not a host of the inventory", node_fence_ceph_host="ceph-amdin")
     refused("must be true or false, not 'flase'", node_fence_node_confirmed_off="flase")
     refused("must be true or false", volume_failover_accept_unfenced_volumes="flase")
     refused("volume_failover_detach must be one of", volume_failover_detach="all")

@@ -363,10 +363,10 @@ def test_configured_as_code(tmp_path: Path) -> None:
         assert nightly(awx) == ["Storage: compliance"] and awx.named("schedules", "Storage: weekly")
         fewer = configure(url, "--check", **{**variables, "configure_awx_report_variables": {}})
         assert (
-            "which this run would take off" in red(fewer) and "compliance_ceph_host" in fewer.stdout
+            "which this run would remove" in red(fewer) and "compliance_ceph_host" in fewer.stdout
         )
         fewer = configure(url, **variables, configure_awx_machine_credential="")
-        assert "Storage: respond has ssh, which this run would take off" in red(fewer)
+        assert "Storage: respond has ssh, which this run would remove" in red(fewer)
     launches(awx)
 
 

@@ -66,15 +66,14 @@ CODES = {
         Code(
             "too_many_repairs",
             "The run has reached its limit max_repairs.",
-            "Run again for the others, or raise max_repairs.",
+            "Run again for the other objects, or raise max_repairs.",
         ),
         # A fabric, array or server that fails makes healthy objects look broken. To remove them
         # turns a short outage into a long one.
         Code(
             "majority_broken",
-            "Most objects of their kind look broken at once, so the cause may be an outage.",
-            "Find the outage. If all of them really are broken, set the option that the reason "
-            "names.",
+            "Most objects of one kind look broken at once, so the cause may be an outage.",
+            "Find the outage. If they really are all broken, set the option that the reason names.",
         ),
         # multipathd, kubelets and clients of Ceph recover by themselves within seconds, so one look
         # cannot tell what stays broken.
@@ -86,107 +85,107 @@ CODES = {
         Code(
             "cause_unproven",
             "Nothing proves that this repair would be right.",
-            "Look for the cause with what the reason names.",
+            "Look for the cause, as the reason says.",
         ),
         Code(
             "evidence_contradicts",
-            "Two sources disagree about what is there.",
-            "Find out which of them is right. Nothing is changed until they agree.",
+            "Two sources contradict each other.",
+            "Find out which one is right. Nothing is changed until they agree.",
         ),
         Code(
             "evidence_unreadable",
-            "Something that the decision rests on could not be read.",
-            "Repair what could not be read, as the message says, and run again.",
+            "Data that the decision depends on could not be read.",
+            "Remove the cause that the message names, and run again.",
         ),
         Code(
             "outside_scope",
-            "The repair needs an object that the scope of the run leaves out.",
+            "The repair needs an object that is outside the scope of the run.",
             "Widen the scope, or leave the object as it is.",
         ),
         Code(
             "not_found",
-            "An object that was named does not exist.",
-            "Correct the name, or take the object off the list.",
+            "A named object does not exist.",
+            "Correct the name, or remove the object from the list.",
         ),
         Code(
             "nothing_to_repair",
-            "An object that was named needs no repair, or no repair here is for it.",
+            "A named object needs no repair, or has none in this collection.",
             "Leave it as it is.",
         ),
         # Half a fence is none: a node with one address left goes on writing.
         Code(
             "all_or_nothing",
-            "Another object of the same run was refused, and half of a change would be harmful.",
-            "Do what the other refusal says, and run again.",
+            "Another object of this run was refused, and a partial change would do harm.",
+            "Follow the other refusal, and run again.",
         ),
         Code(
             "deadline_passed",
-            "The time that the run may take is over, or too little of it is left.",
-            "Run again, raise the timeout or the deadline that the message names, or narrow the"
-            " scope.",
+            "The time limit of the run has passed, or too little time is left.",
+            "Run again, raise the timeout or the deadline that the message names, or narrow "
+            "the scope.",
         ),
         Code(
             "world_changed",
-            "The object is no longer as it was when the repair was planned.",
+            "The object has changed since the repair was planned.",
             "Run again.",
         ),
         # A name that came back is another object: uid, boot ID and WWID tell them apart.
         Code(
             "identity_changed",
-            "An object of the same name is another one now.",
-            "Find out what became of the first one. Then run again.",
+            "The name now belongs to another object.",
+            "Find out what happened to the first object. Then run again.",
         ),
         # The role node_fence waits for as long as a rehearsal ends with this one.
         Code(
             "lease_held",
-            "Another run is at work on the same objects.",
+            "Another run is working on the same objects.",
             "Wait until it has ended, and run again.",
         ),
         # A run that was stopped for longer than its Lease lasts must assume that another began.
         Code(
             "lease_lost",
-            "The run could not keep its Lease, so another one may have begun.",
-            "See whether another run is at work. Then run again.",
+            "The run could not keep its Lease, so another run may have started.",
+            "Check whether another run is active. Then run again.",
         ),
         Code(
             "interrupted",
             "A signal ended the run.",
-            "Run again. It finishes what was begun.",
+            "Run again. The next run finishes the work.",
         ),
         Code(
             "repair_failed",
-            "An action did not do what it promises.",
-            "Read the message, which says what was done and what was taken back.",
+            "An action did not succeed.",
+            "Read the message. It says what was done and what was undone.",
         ),
         # Not repair_failed: each step said that it was done, and a fresh look disagrees.
         Code(
             "repair_unproven",
-            "The actions were done, and what was read afterwards does not prove the repair.",
-            "Look at the object with the evidence of the finding. Do not rely on it.",
+            "The actions were done, but the state afterwards does not prove the repair.",
+            "Check the object against the evidence of the finding. Do not rely on the repair.",
         ),
         Code(
             "unexpected_error",
-            "The module did not foresee this error.",
+            "An error that the module did not expect.",
             "Report it with the traceback.",
         ),
         Code(
             "privileges_missing",
-            "The module has not the rights on the host that it needs.",
+            "The module lacks privileges on the host.",
             "Run it as root (become: true).",
         ),
         Code(
             "program_missing",
-            "A program or a library that is needed is not installed on the host.",
+            "A required program or library is not installed on the host.",
             "Install it, as the message says.",
         ),
         Code(
             "program_failed",
             "A program ended with an error, or did not answer.",
-            "Read what it said, and run again.",
+            "Read its message, and run again.",
         ),
         Code(
             "value_refused",
-            "A value from a tenant, a node or the network cannot be what it has to be.",
+            "A value from a tenant, a node or the network is not valid.",
             "Find out who wrote it. Give a correct value.",
         ),
         # Of the report alone, with the next two. They raise no alarm where the host was not asked
@@ -204,26 +203,25 @@ CODES = {
         Code(
             "audit_missing",
             "The audit did not run there, or its report is missing.",
-            "See why its job did not end, and run it again.",
+            "Find out why its job did not complete, and run it again.",
         ),
         Code(
             "file_unusable",
-            "A file or a folder cannot be read or written, or its content is not what it has to"
-            " be.",
-            "Correct the file, its place or its permissions.",
+            "A file or a folder cannot be read or written, or has invalid content.",
+            "Correct the file, its location or its permissions.",
         ),
         # Of the Kubernetes API.
         # By the status of the answer (client._code_of): 400 and 422, 401 and 403, 404, 409, 429 and
         # all others (RFC 9110, section 15.5; 429 is of RFC 6585, section 4).
         Code(
             "api_unreachable",
-            "The API server gave no answer.",
+            "The API server did not answer.",
             "Check the address, the network and the proxy. Then run again.",
         ),
         Code(
             "api_forbidden",
-            "The API server refused the credentials, or the account lacks a right.",
-            "Correct the credentials, or grant the right that the message names.",
+            "The API server refused the credentials, or the account lacks a permission.",
+            "Correct the credentials, or grant the permission that the message names.",
         ),
         Code(
             "api_not_found",
@@ -234,35 +232,36 @@ CODES = {
         # (Kubernetes API conventions, "Concurrency Control and Consistency").
         Code(
             "api_conflict",
-            "The object changed while it was written, or exists already.",
+            "The object changed while it was being written, or exists already.",
             "Run again.",
         ),
         # 429 has two senders: API Priority and Fairness, and an eviction for which a budget leaves
         # no room (Kubernetes documentation, "API-initiated Eviction").
         Code(
             "api_busy",
-            "The API server, or a PodDisruptionBudget, said too many requests to all tries.",
+            "The API server, or a PodDisruptionBudget, answered every attempt with too many "
+            "requests.",
             "Wait, and run again.",
         ),
         Code(
             "api_rejected",
-            "The API server took the request for invalid, or an admission webhook refused it.",
+            "The API server found the request invalid, or an admission webhook refused it.",
             "Read the message of the API server.",
         ),
         Code(
             "api_error",
-            "The API server had an error of its own, or its answer could not be understood.",
-            "See the state of the API server. Then run again.",
+            "The API server had an internal error, or its answer could not be parsed.",
+            "Check the state of the API server. Then run again.",
         ),
         Code(
             "api_login",
-            "The connection to the API server cannot be set up from what was given.",
+            "The connection to the API server cannot be set up with the given settings.",
             "Correct the kubeconfig, the context, the certificates or the login program.",
         ),
         Code(
             "version_unsupported",
-            "The release of Kubernetes or Ceph is too old for this way.",
-            "Take the other way that the reason names, or upgrade.",
+            "The release of Kubernetes or Ceph is too old for this method.",
+            "Use the method that the reason names, or upgrade.",
         ),
         # Of devices and mounts of a node. A LUN that is gone and a target that is down look alike
         # in multipath -ll; only the sense code of an answer tells them apart
@@ -270,30 +269,30 @@ CODES = {
         Code(
             "path_serves_lun",
             "A path still serves its LUN, so the device is not residual.",
-            "Leave it as it is. If it was meant to be detached, detach it on the array first.",
+            "Leave it as it is. If it should be detached, detach it on the array first.",
         ),
         Code(
             "path_unproven",
-            "What a path answers does not prove that its LUN is gone.",
-            "See why it does not answer: the target, the zoning or the cabling. Run again when "
-            "it answers.",
+            "The answer of a path does not prove that its LUN is gone.",
+            "Find out why: check the target, the zoning and the cabling. Run again when the "
+            "path answers.",
         ),
         Code(
             "transport_outage",
-            "A path is down, so its silence says nothing about its LUN.",
+            "A path is down, so its silence proves nothing about its LUN.",
             "Bring the link, the target or the path up again. Then run again.",
         ),
         Code(
             "multipathd_unusable",
-            "The daemon multipathd does not answer, does not know the map, or cannot take its "
-            "name.",
+            "The daemon multipathd does not answer, does not know the map, or cannot handle "
+            "its name.",
             "Repair multipathd or its configuration, as the reason says.",
         ),
         # A suspended map keeps all I/O waiting (dmsetup(8), suspend), so what looks at it may hang.
         Code(
             "device_changing",
             "The device is suspended, or changed while it was observed.",
-            "Let the change end. Then run again.",
+            "Wait for the change to end. Then run again.",
         ),
         Code(
             "device_read_only",
@@ -313,40 +312,40 @@ CODES = {
         # Three ways to be in use, with three ways out.
         Code(
             "in_use_mounted",
-            "The object is mounted, or a mount of it would stay.",
+            "The object is mounted, or one of its mounts would stay.",
             "Unmount it there, or move its users away.",
         ),
         Code(
             "in_use_open",
-            "A process has it open, or is inside of it.",
+            "A process has it open, or is inside it.",
             "End that process, or move its pod away.",
         ),
         Code(
             "in_use_held",
-            "Another device, swap or a loop device stands on it.",
-            "Remove what stands on it.",
+            "Another device, swap or a loop device is on top of it.",
+            "Remove that first.",
         ),
         # A dead mount can lose nothing more. A hung one may come back, and to abort its connection
         # loses what was not written yet, so that takes a consent.
         Code(
             "mount_hung",
-            "A mount does not answer, and may only be slow.",
-            "See whether its server comes back. To cut it off, set abort_hung_connections.",
+            "A mount does not answer, but may only be slow.",
+            "Check whether its server comes back. To abort it, set abort_hung_connections.",
         ),
         Code(
             "mount_unknown",
-            "What has to be mounted is not known.",
+            "It is not known what to mount.",
             "Give it by the option volumes, or run the playbook with the cluster.",
         ),
         Code(
             "mount_in_the_way",
-            "Another mount or folder lies in the way.",
+            "Another mount or folder is in the way.",
             "Unmount it, or delete the pod.",
         ),
         Code(
             "mount_differs",
-            "The new mount is not like the one that it has to replace.",
-            "Correct what is to be mounted, or use the other strategy.",
+            "The new mount differs from the one that it replaces.",
+            "Correct the description of the mount, or use the other strategy.",
         ),
         Code(
             "credentials_missing",
@@ -355,51 +354,51 @@ CODES = {
         ),
         Code(
             "secret_exposed",
-            "A secret would be seen on the command line.",
+            "A secret would be visible on the command line.",
             "Give it as a credential.",
         ),
         Code(
             "driver_unknown",
-            "Nothing is known of the CSI driver that would tell which mount is right.",
-            "See its documentation. Then set the option that the reason names.",
+            "It is not known how the CSI driver mounts volumes for pods.",
+            "Read its documentation. Then set the option that the reason names.",
         ),
         # A bind of a dead mount is dead as well: containers that restart now would get it again.
         Code(
             "driver_mount_broken",
-            "A mount of the CSI driver's own is broken, and the next pod would get it.",
-            "Repair that first: delete the pod that serves it, or recover the node's mount.",
+            "The CSI driver's own mount is broken, and the next pod would get it.",
+            "Repair that mount first: delete the pod that serves it, or recover the node's mount.",
         ),
         # To put the volume there would hide what the pod has written, so a person copies it first.
         Code(
             "data_misplaced",
-            "A pod writes to another place than its volume.",
+            "A pod does not write to its volume, but to another place.",
             "Copy the data. Then delete the pod.",
         ),
         Code(
             "pod_restart_needed",
-            "Only a new pod gets right mounts.",
+            "Only a new pod gets correct mounts.",
             "Restart the pod, or let the role move its workload.",
         ),
         Code(
             "pods_running",
-            "Containers of the pods still run.",
+            "Containers of the pods are still running.",
             "Evict the pods, and give them time to end.",
         ),
         Code(
             "pods_wanted",
-            "The pods of the volume are not being deleted, or whether they are is not known.",
+            "The pods of the volume are not being deleted, or that is not known.",
             "Evict them first, or use the other strategy.",
         ),
         # What it has mounted with mountPropagation Bidirectional ends with it, for every pod that
         # uses it.
         Code(
             "serves_others",
-            "The container mounts for others, which would lose what it serves.",
-            "Restart it by hand when that may be.",
+            "The container serves mounts of other pods, which would lose them.",
+            "Restart it by hand at a suitable time.",
         ),
         Code(
             "runtime_unusable",
-            "The container runtime cannot be asked.",
+            "The container runtime does not answer, or there is no client for it.",
             "Repair its socket or crictl, or let a liveness probe restart the container.",
         ),
         # Of iSCSI and kernel modules.
@@ -421,14 +420,14 @@ CODES = {
         Code(
             "initiator_name_wrong",
             "The initiator name is missing, malformed or ambiguous.",
-            "Give the node one name with iscsi-iname, and map its LUNs to that.",
+            "Give the node one name with iscsi-iname, and map its LUNs to that name.",
         ),
         # For the target both are one initiator, so each login of one ends the session of the other
         # (RFC 7143, 6.3.5).
         Code(
             "initiator_name_shared",
             "Two nodes have the same initiator name.",
-            "Give one of them a name of its own, and map its LUNs to that.",
+            "Give one of them a name of its own, and map its LUNs to that name.",
         ),
         # Of VolumeAttachments, claims and workloads.
         Code(
@@ -440,13 +439,13 @@ CODES = {
         # storage still maps the volume to the node.
         Code(
             "attacher_stuck",
-            "The CSI driver's attacher does not let go of the VolumeAttachment.",
-            "Read the log of the attacher. Its finalizer is never removed here.",
+            "The CSI driver's attacher does not release the VolumeAttachment.",
+            "Read the log of the attacher. This collection never removes its finalizer.",
         ),
         Code(
             "controller_responsible",
-            "A controller made it or will act on it by itself.",
-            "Let the controller do it. If it does not, see why.",
+            "A controller created it, or will act on it itself.",
+            "Let the controller do it. If it does not, find out why.",
         ),
         # Their attachments have the same name, a hash of driver, handle and node, so that of one
         # cannot be deleted without the other's.
@@ -465,14 +464,14 @@ CODES = {
         Code(
             "claim_unbound",
             "The claim is not bound to a volume.",
-            "See why the claim is not bound.",
+            "Find out why the claim is not bound.",
         ),
         # By persistentVolumeClaimRetentionPolicy (KEP-1847), or as a generic ephemeral volume
         # (KEP-1698).
         Code(
             "claim_would_be_lost",
             "A claim or its data would be deleted with its last pod.",
-            "Save the data first, or let the claim go.",
+            "Save the data first, or let the claim be deleted.",
         ),
         Code(
             "no_pod_to_move",
@@ -481,12 +480,12 @@ CODES = {
         ),
         Code(
             "pod_not_recreated",
-            "No controller would make the pod again, or whether one would is not known.",
+            "No controller would recreate the pod, or that is not known.",
             "Move it by hand, or accept it with the option that the reason names.",
         ),
         Code(
             "pod_stuck",
-            "A pod does not end or does not start in its time.",
+            "A pod does not end or start in time.",
             "Read its events and the kubelet's log.",
         ),
         Code(
@@ -498,18 +497,18 @@ CODES = {
         # pkg/controller/daemon/util/daemonset_util.go).
         Code(
             "daemonset_pod",
-            "A DaemonSet would make the pod again on the same node.",
+            "A DaemonSet would recreate the pod on the same node.",
             "Keep the DaemonSet off the node first.",
         ),
         Code(
             "not_detached",
-            "A volume was not detached, or did not leave the node, in time.",
-            "See the kubelet's log and the attacher's. Then run again.",
+            "A volume was not detached from the node in time.",
+            "Read the logs of the kubelet and the attacher. Then run again.",
         ),
         Code(
             "not_attached",
             "A volume was not attached elsewhere, or its pods did not start, in time.",
-            "See the events of the pods.",
+            "Read the events of the pods.",
         ),
         # Of fences.
         Code(
@@ -519,13 +518,13 @@ CODES = {
         ),
         Code(
             "node_not_ready",
-            "The node is not Ready, so its host may still run.",
+            "The node is not Ready, so its host may still be running.",
             "Bring the node back first.",
         ),
         # A new boot has new clients, with other nonces and perhaps other addresses.
         Code(
             "node_rebooted",
-            "The node was rebooted or replaced since, so what is known of its clients is old.",
+            "The node was rebooted or replaced, so the data about its clients is outdated.",
             "Run again from the start.",
         ),
         # Volumes that are detached from a node that still writes are how two nodes come to write to
@@ -537,7 +536,7 @@ CODES = {
         ),
         Code(
             "fence_unfinished",
-            "A fence or a release was begun and is not at the step that this one needs.",
+            "A fence or a release has begun, but is not at the step that this one needs.",
             "Run the playbook again from the start, or let the other one end.",
         ),
         # Nodes behind NAT, and pods of a driver without hostNetwork, share addresses or pass them
@@ -545,7 +544,7 @@ CODES = {
         Code(
             "fence_shared",
             "The fence would hit another node or host, or is needed for one.",
-            "Find out whose the address is. Prove that the node is off if it shares its address.",
+            "Find out whose address it is. If the nodes share it, prove that the node is off.",
         ),
         Code(
             "fence_incomplete",
@@ -554,13 +553,13 @@ CODES = {
         ),
         Code(
             "fence_method_unfit",
-            "This method cannot fence the node, or is not the one that was begun.",
+            "This method cannot fence the node, or differs from the one that has begun.",
             "Use the method that the reason names.",
         ),
         # InternalIP need not be the address that Ceph sees: of a pod network, of Multus, of IPv6.
         Code(
             "address_unknown",
-            "From which address the node reaches Ceph is not known.",
+            "It is not known from which address the node reaches Ceph.",
             "Name it in fence_addresses, or prepare NetworkFences while nodes are Ready.",
         ),
         # Rook once took each watcher for the lost node's, and fenced the healthy node that had just
@@ -568,7 +567,7 @@ CODES = {
         Code(
             "client_unknown",
             "An unknown client has an image of the node open.",
-            "Find out whose it is. Name it in fence_addresses or in other_addresses.",
+            "Find out whose client it is. Name it in fence_addresses or in other_addresses.",
         ),
         # A whole address stops the managers and MDS on it, too: they are clients like any other.
         Code(
@@ -578,25 +577,25 @@ CODES = {
         ),
         Code(
             "network_fence_unfit",
-            "A NetworkFence is missing, is not settled, or is for something else.",
+            "A NetworkFence is missing, not settled, or meant for something else.",
             "Repair the NetworkFence, as the reason says, and run again.",
         ),
         # At its start the controller of CSI-Addons carries out every object again, an Unfenced one
         # by removing entries.
         Code(
             "network_fence_opposed",
-            "Another NetworkFence takes the fence back whenever its controller starts.",
+            "Another NetworkFence removes the fence whenever its controller starts.",
             "Run fail_over_volumes again, which sets it to Fenced.",
         ),
         # The taint out-of-service detaches all volumes of the node, fenced or not (KEP-2268).
         Code(
             "volume_not_fenced",
-            "A volume that is not fenced would be detached or used with the others.",
+            "A volume that is not fenced would be detached or used together with the others.",
             "Fence it too, leave it out, or set accept_unfenced_volumes.",
         ),
         Code(
             "ledger_unreadable",
-            "The ledger of the fence is damaged, or is not where it was looked for.",
+            "The ledger of the fence is damaged, or is not in the given namespace.",
             "Repair it, or name its namespace in ledger_namespace.",
         ),
         Code(
@@ -606,23 +605,23 @@ CODES = {
         ),
         Code(
             "ceph_forbidden",
-            "The Ceph user lacks a capability, or its key was not taken.",
+            "The Ceph user lacks a capability, or its key was not accepted.",
             "Grant the capability that the message names.",
         ),
         Code(
             "ceph_not_read",
-            "Nothing was read of Ceph, or not the part that is needed.",
+            "Ceph was not read, or not the part that is needed.",
             "Read it with rbd_watcher_info, and give it by the option ceph.",
         ),
         Code(
             "ceph_reading_unfit",
-            "What was read of Ceph is too old, or of another cluster.",
-            "Read it again, from the Ceph that has the volumes.",
+            "The data from Ceph is too old, or comes from another cluster.",
+            "Read it again, from the Ceph cluster that has the volumes.",
         ),
         # Without a time an entry lasts one hour (mon_osd_blocklist_default_expire).
         Code(
             "ceph_entry_missing",
-            "Ceph's blocklist has not the entry, or it expires too soon.",
+            "Ceph's blocklist lacks the entry, or it expires too soon.",
             "Add or renew it with ceph_blocklist.",
         ),
         Code(
@@ -633,13 +632,13 @@ CODES = {
         Code(
             "ceph_watcher_left",
             "A client still watches an image, or was seen after its fence.",
-            "Find out whose it is, and end it. Nothing may be detached before.",
+            "Find out whose client it is, and end it. Do not detach anything before.",
         ),
         # A kernel client (krbd), and librbd without exclusive-lock, write what they still have as
         # soon as their entry is gone.
         Code(
             "old_clients_left",
-            "Clients from before the fence may be left on the node.",
+            "Clients from before the fence may still be on the node.",
             "Reboot the node, or prove that they are gone. Then run again.",
         ),
     )
