@@ -151,7 +151,7 @@ def read_backings(host: Host, names: Names, timeout: float) -> dict[str, Backing
             _counted_errors(host, name),
             tuple(paths),
             # A read from a device that is known not to answer would only hang.
-            tuple(obstacles or _unreadable(host, name, timeout) or _protected(host, name, timeout)),
+            tuple(obstacles or unusable(host, name, timeout)),
         )
 
     found = {device: [look(name) for name in below] for device, below in names.items()}
@@ -246,6 +246,11 @@ def _look_at_disk(disk: block.Disk, paths: list[str], bad: list[Reason]) -> None
     paths.append(state)
     if disk.state != "running" or (disk.transport is not None and not disk.transport.up):
         bad.append(Reason("transport_outage", f"a path is down: {state}"))
+
+
+def unusable(host: Host, name: str, timeout: float) -> list[Reason]:
+    """Why a device cannot be read or written; empty if nothing says so."""
+    return _unreadable(host, name, timeout) or _protected(host, name, timeout)
 
 
 def _unreadable(host: Host, name: str, timeout: float) -> list[Reason]:

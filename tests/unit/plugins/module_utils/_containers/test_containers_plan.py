@@ -421,6 +421,9 @@ def test_pods_are_counted_like_containers() -> None:
         True,
         True,
     ]
+    # The reason why the pod must be restarted at all is still said, and is the code.
+    assert {finding.code for finding in findings[1:]} == {findings[1].code}
+    assert all("so its pod must be restarted" in finding.reason for finding in findings[1:])
     well = container(replace(COPY, answer=Answer(OK)), number=4)
     assert pods(*once, well, accept_majority=False) == []
     assert all(
