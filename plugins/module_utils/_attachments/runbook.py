@@ -68,10 +68,10 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.followe
     Key,
     key_of,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.lease import read_leader
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
     Attachment,
     Claim,
-    Lease,
     Pod,
     Volume,
     age,
@@ -80,7 +80,6 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
     pick_attachment,
     pick_claim,
     pick_driver,
-    pick_lease,
     pick_node,
     pick_node_drivers,
     pick_user,
@@ -516,7 +515,7 @@ class VolumeAttachments:
                 driver.name for driver in drivers if not driver.attach_required
             )
         if unproven or waits:
-            known["lease"] = self._lease()
+            known["lease"] = read_leader(self._cluster)
         if waits:
             # A driver that does not run on the node is another cause than a controller that
             # attaches nothing.
@@ -524,14 +523,6 @@ class VolumeAttachments:
             found = self._fetch((_STORAGE, "csinodes"), names, pick_node_drivers)
             known["drivers_on"] = {node.name: node.drivers for node in found.values()}
         return known
-
-    def _lease(self) -> Lease | None:
-        # The leader's Lease has the name of its component (LeaderElection.ResourceName of
-        # cmd/kube-controller-manager/app/options/options.go).
-        lease = self._cluster.get(
-            path("coordination.k8s.io/v1", "leases", "kube-controller-manager", "kube-system")
-        )
-        return pick_lease(lease) if lease else None
 
     def _names_unknown_drivers(self, first: Observation) -> bool:
         """The user named drivers, and no attachment is of one of them."""

@@ -32,12 +32,10 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import (
     KEY,
-    LABELS,
     NO_NOTE,
     Ledger,
     Ledgers,
     Note,
-    object_name,
     parse_ledger,
     read_note,
 )
@@ -64,6 +62,10 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
     Pod,
     pick_attachment,
     pick_pod,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.own import (
+    object_name,
+    selector,
 )
 
 # So many objects are read one by one; of more, all of their kind are.
@@ -150,7 +152,6 @@ class FenceAudit:
         says something else.
         """
         # The label is ours, so ConfigMaps of others in the namespace are not even sent.
-        labels = ",".join(f"{key}={value}" for key, value in LABELS.items())
 
         def pick(item: Object) -> tuple[str, str] | None:
             text = (item.get("data") or {}).get(KEY)
@@ -159,7 +160,7 @@ class FenceAudit:
         texts = self._cluster.list(
             path("v1", "configmaps", namespace=self._namespace),
             pick,
-            labels=labels,
+            labels=selector(),
             cached=self._cached,
         )
         unreadable: dict[str, str] = {}

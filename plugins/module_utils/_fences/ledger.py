@@ -18,7 +18,6 @@ import contextlib
 import json
 import re
 from collections.abc import Mapping
-from hashlib import sha256
 from typing import Any, NamedTuple
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import untrusted
@@ -42,13 +41,17 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
     OWN_NAMESPACE,
     parse_time,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.own import create_own
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.own import (
+    LABELS,
+    create_own,
+    object_name,
+    selector,
+)
 
 # A copy of the ledger on the Node, for whoever reads that alone. The ConfigMap counts: a kubelet
 # may write the annotations of its own Node (NodeRestriction,
 # plugin/pkg/admission/noderestriction/admission.go).
 ANNOTATION = "runbooks.storage-ops/fence"
-LABELS = {"app.kubernetes.io/managed-by": "storage-ops-runbooks"}
 KEY = "ledger"
 # Raised with every change that an older collection would misread; it then refuses.
 VERSION = 1
@@ -57,9 +60,6 @@ PHASES = ("intended", "fenced", "detached", "releasing")
 METHODS = ("ceph", "network_fence", "none")
 KINDS = ("address", "range")
 
-# How long a name may be.
-# A DNS subdomain name (RFC 1123; Kubernetes documentation, "Object Names and IDs").
-_NAME = 253
 # Seconds. A Lease that never runs out would lock everybody out after a run that was killed.
 _LEAST_LEASE, _MOST_LEASE = 2.0, 3600.0
 # Objects change under us now and then.
@@ -308,18 +308,6 @@ def check_run(params: Mapping[str, Any]) -> None:
             )
 
 
-def object_name(node: str, what: str = "fence") -> str:
-    """The name of the ConfigMap and of the Lease of a node."""
-    # A node's name is a DNS subdomain of up to 253 characters as well, so with a prefix it may be
-    # too long.
-    name = f"storage-ops-{what}-{node}"
-    return (
-        name
-        if len(name) <= _NAME
-        else f"{name[: _NAME - 17]}-{sha256(node.encode()).hexdigest()[:16]}"
-    )
-
-
 def config_map_path(node: str, namespace: str) -> str:
     """Where the API has the ConfigMap of a node's ledger."""
     return path("v1", "configmaps", object_name(node), namespace)
@@ -440,7 +428,6 @@ class Ledgers:
 
     def all(self) -> list[Ledger]:
         """The ledger of every node that has one in a ConfigMap."""
-        labels = ",".join(f"{key}={value}" for key, value in LABELS.items())
 
         def pick(item: Object) -> Ledger | None:
             meta = item["metadata"]
@@ -451,7 +438,7 @@ class Ledgers:
                 else None
             )
 
-        return self._cluster.list(self._folder, pick, labels=labels)
+        return self._cluster.list(self._folder, pick, labels=selector())
 
     def _kept(self, node: str) -> tuple[Ledger | None, Object | None]:
         item = self._cluster.get(config_map_path(node, self._namespace))

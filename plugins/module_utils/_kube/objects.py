@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from hashlib import sha256
 from sys import intern
 from typing import Any, NamedTuple
@@ -251,10 +251,19 @@ class NodeDrivers(NamedTuple):
 
 
 class Lease(NamedTuple):
-    """A Lease, for example the one of the controller manager's leader."""
+    """A Lease: one of ours (see lease.py), or that of the controller manager's leader."""
 
     holder: str
     renewed: datetime | None
+    seconds: int = 0
+    name: str = ""
+    uid: str = ""
+    version: str = ""
+
+    @property
+    def until(self) -> datetime | None:
+        """When it runs out unless it is renewed; None for one that was never renewed."""
+        return self.renewed + timedelta(seconds=self.seconds) if self.renewed else None
 
 
 def unique_name(driver: str, handle: str) -> str:
@@ -302,6 +311,11 @@ def parse_time(text: str | None) -> datetime | None:
         return found.astimezone(timezone.utc) if found.tzinfo else None
     except (ValueError, OverflowError):
         return None
+
+
+def is_over(until: datetime | None, now: datetime) -> bool:
+    """A lock that lasted until then lasts no longer. ``now`` is the API server's time."""
+    return until is None or now > until
 
 
 def cut(text: str | None) -> str:
@@ -518,8 +532,15 @@ def pick_node_drivers(item: dict[str, Any]) -> NodeDrivers:
 
 def pick_lease(item: dict[str, Any]) -> Lease:
     """The record of a Lease."""
-    spec = item.get("spec") or {}
-    return Lease(spec.get("holderIdentity") or "", parse_time(spec.get("renewTime")))
+    meta, spec = item["metadata"], item.get("spec") or {}
+    return Lease(
+        holder=spec.get("holderIdentity") or "",
+        renewed=parse_time(spec.get("renewTime")),
+        seconds=spec.get("leaseDurationSeconds") or 0,
+        name=meta["name"],
+        uid=meta["uid"],
+        version=meta["resourceVersion"],
+    )
 
 
 def _texts(texts: Any) -> tuple[str, ...]:

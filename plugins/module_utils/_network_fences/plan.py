@@ -30,7 +30,6 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import (
     ANNOTATION,
-    LABELS,
     Ledger,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.network_fence import (
@@ -48,6 +47,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
     Node,
     pick_node,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.own import LABELS
 
 RUNBOOK = "storage_ops.runbooks.prepare_network_fences"
 SECRET_KEY = "csiaddons.openshift.io/networkfence-secret-"

@@ -42,6 +42,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client 
     until_none,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
+    CORDON,
     HOLD,
     Node,
     Pod,
@@ -70,7 +71,6 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach.pro
     still_there,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach.records import (
-    CORDON,
     SCALE,
     Group,
     Ledger,
@@ -268,7 +268,9 @@ class Reattach:
 
         def others() -> list[Kept]:
             kept = self._leases.of(self._cluster, planned)
-            self._keep_off([each.ledger for each in kept if each.name != own or not taken], group)
+            self._keep_off(
+                [each.ledger for each in kept if each.lease.name != own or not taken], group
+            )
             return kept
 
         def change(item: dict[str, Any]) -> dict[str, Any] | None:
@@ -295,7 +297,7 @@ class Reattach:
             self._patch(action.command[1], change, dry_run)
         except NotStarted:
             for each in [] if dry_run else self._leases.of(self._cluster, planned):
-                if each.name == own:
+                if each.lease.name == own:
                     self._leases.release(self._cluster, each)
             raise
         if not dry_run:

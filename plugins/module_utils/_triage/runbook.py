@@ -28,6 +28,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.events 
     pick_event,
     pick_message,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.lease import read_leader
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
     Attachment,
     Claim,
@@ -38,7 +39,6 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
     pick_attachment,
     pick_claim,
     pick_driver,
-    pick_lease,
     pick_node,
     pick_node_drivers,
     pick_volume,
@@ -218,18 +218,13 @@ class Triage:
         """Why no VolumeAttachment is created: read only where one is missing."""
         if not unattached(state):
             return state
-        # The leader's Lease has the name of its component (LeaderElection.ResourceName of
-        # cmd/kube-controller-manager/app/options/options.go).
-        lease = self._cluster.get(
-            path("coordination.k8s.io/v1", "leases", "kube-controller-manager", "kube-system")
-        )
         # The newest of these tells whether the controller manager attaches anything at all.
         attached = self._cluster.list(
             path("v1", "events"), pick_event, fields=ATTACHED_FIELDS, cached=True
         )
         return replace(
             state,
-            lease=pick_lease(lease) if lease else None,
+            lease=read_leader(self._cluster),
             last_attach=max(
                 (message.last for _uid, message in attached if message.last), default=None
             ),

@@ -1670,7 +1670,7 @@ def test_who_was_quicker_has_the_lease() -> None:
         if (verb, path) == ("create", LEASES) and not world.of("Lease"):
             world.before = lambda verb, path: None
             lease(
-                world, living(10)._replace(key=records.Group("shop", ("data",)).key(records.CORDON))
+                world, living(10)._replace(key=records.Group("shop", ("data",)).key(objects.CORDON))
             )
 
     world.before = begin
