@@ -53,6 +53,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors 
     StorageOpsError,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import in_tree, observation
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.changing import not_done
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import (
     Cluster,
     Conflict,
@@ -718,9 +719,7 @@ class VolumeAttachments:
         except NotFound as error:
             raise NotStarted("it is gone already") from error
         except KubeError as error:
-            # A 4xx says that nothing was done; without an answer that is unknown.
-            kind = Prevented if 400 <= error.status < 500 else ActionFailed
-            raise kind(str(error), error.code) from error
+            raise not_done(error) from error
 
     def _refuse_newcomers(self, orphan: Orphan) -> None:
         """Fail where a pod that appeared right before the deletion may still use the attachment."""

@@ -14,7 +14,6 @@ left undone because of the note alone.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 from collections.abc import Mapping
@@ -29,11 +28,14 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors 
     BadOption,
     StorageOpsError,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.changing import (
+    again,
+    change_object,
+    delete_exactly,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import (
     Cluster,
-    Conflict,
     Forbidden,
-    NotFound,
     Object,
     path,
 )
@@ -62,11 +64,6 @@ KINDS = ("address", "range")
 
 # Seconds. A Lease that never runs out would lock everybody out after a run that was killed.
 _LEAST_LEASE, _MOST_LEASE = 2.0, 3600.0
-# Objects change under us now and then.
-# Each try reads again, since the API server refuses a resourceVersion that is not the newest (409,
-# optimistic concurrency: Kubernetes API conventions, "Concurrency Control and Consistency").
-_TRIES = 10
-
 # Where the ledgers are, for whoever reads them.
 PLACE = ArgumentSpec({"ledger_namespace": {"type": "str", "default": OWN_NAMESPACE}})
 # Which run works at which node.
@@ -396,15 +393,9 @@ class Ledgers:
         """
         # The ConfigMap first, which counts; a note without its ConfigMap would be one of which
         # nothing is known.
-        for left in reversed(range(_TRIES)):
-            try:
-                ledger = self._keep(ledger, dry_run)
-                break
-            except (Conflict, NotFound):
-                if not left:
-                    raise
-        self._note(ledger, dry_run)
-        return ledger
+        kept = again(lambda: self._keep(ledger, dry_run))
+        self._note(kept, dry_run)
+        return kept
 
     def remove(self, ledger: Ledger, dry_run: bool = False) -> None:
         """Take it from the node, whose object may be another one by now, and then delete the
@@ -422,9 +413,8 @@ class Ledgers:
             self._cluster.patch(ledger.path, body, dry_run=dry_run)
         _kept, found = self._kept(ledger.node)
         if found:
-            self._delete(
-                config_map_path(ledger.node, self._namespace), found["metadata"]["uid"], dry_run
-            )
+            where = config_map_path(ledger.node, self._namespace)
+            delete_exactly(self._cluster, where, found["metadata"]["uid"], dry_run)
 
     def all(self) -> list[Ledger]:
         """The ledger of every node that has one in a ConfigMap."""
@@ -479,26 +469,17 @@ class Ledgers:
         return ledger
 
     def _note(self, ledger: Ledger, dry_run: bool) -> None:
-        for left in reversed(range(_TRIES)):
-            item = self._cluster.get(ledger.path)
+        def change(item: Object | None) -> Object | None:
             if item is None or item["metadata"]["uid"] != ledger.node_uid:
                 # The node's object is gone, or another one: the ConfigMap is what counts.
-                return
+                return None
             if (item["metadata"].get("annotations") or {}).get(ANNOTATION) == ledger.text:
-                return
+                return None
             # A run with another namespace has another Lease.
             self._check_place(ledger.node, read_note(item))
-            meta: Object = {
-                "uid": ledger.node_uid,
-                "resourceVersion": item["metadata"]["resourceVersion"],
-            }
-            meta["annotations"] = {ANNOTATION: ledger.text}
-            try:
-                self._cluster.patch(ledger.path, {"metadata": meta}, dry_run=dry_run)
-                return
-            except (NotFound, Conflict):
-                if not left:
-                    raise
+            return {"metadata": {"annotations": {ANNOTATION: ledger.text}}}
+
+        change_object(self._cluster, ledger.path, change, dry_run)
 
     def elsewhere(self, node: str, note: Note) -> str:
         """The other namespace in which, as the note says, a ledger of the node is indeed kept;
@@ -522,9 +503,3 @@ class Ledgers:
                 f"{ANNOTATION} says, and not in {self._namespace}: give ledger_namespace {where}",
                 code="ledger_unreadable",
             )
-
-    def _delete(self, where: str, uid: str, dry_run: bool = False) -> None:
-        # A precondition on the uid (DeleteOptions of k8s.io/apimachinery meta/v1) spares an object
-        # that was made again under the name.
-        with contextlib.suppress(NotFound, Conflict):
-            self._cluster.delete(where, uid, dry_run=dry_run)

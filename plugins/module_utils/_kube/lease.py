@@ -14,17 +14,17 @@ are the API server's, whose clock is the only one that all runs see.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping
 from typing import Callable, TypeVar
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
     StorageOpsError,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.changing import (
+    delete_exactly,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import (
     Cluster,
-    Conflict,
-    NotFound,
     Object,
     path,
 )
@@ -119,8 +119,7 @@ class Leases:
 
     def give_back(self, cluster: Cluster, lease: Lease, dry_run: bool = False) -> None:
         """Delete exactly that one."""
-        with contextlib.suppress(NotFound, Conflict):
-            cluster.delete(self._path(lease.name), lease.uid, dry_run=dry_run)
+        delete_exactly(cluster, self._path(lease.name), lease.uid, dry_run)
 
     def _path(self, name: str = "") -> str:
         return path(_VERSION, "leases", name, self._namespace)

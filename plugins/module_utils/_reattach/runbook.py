@@ -32,6 +32,9 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors 
     BadOption,
     StorageOpsError,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.changing import (
+    change_object,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import (
     Cluster,
     Conflict,
@@ -91,8 +94,6 @@ _POLL_SECONDS = 1.0
 # The eviction subresource answers 429 while the disruption controller allows no disruption
 # (pkg/registry/core/pod/storage/eviction.go).
 _BUDGET_SECONDS = 5.0
-# Nodes change all the time, so a patch that insists on what was read may have to be made again.
-_PATCH_TRIES = 10
 
 
 class Reattach:
@@ -449,21 +450,8 @@ class Reattach:
     def _patch(
         self, where: str, change: Callable[[dict[str, Any]], dict[str, Any] | None], dry_run: bool
     ) -> None:
-        """Change an object as ``change`` says, provided that it is still the one that was read."""
-        for left in reversed(range(_PATCH_TRIES)):
-            item = self._cluster.get(where)
-            body = change(item) if item else None
-            if body is None:
-                return
-            body["metadata"]["resourceVersion"] = (
-                item["metadata"]["resourceVersion"] if item else ""
-            )
-            try:
-                self._cluster.patch(where, body, dry_run=dry_run)
-                return
-            except Conflict:
-                if not left:
-                    raise
+        """Change an object as ``change`` says; nothing is to be changed of one that is gone."""
+        change_object(self._cluster, where, lambda item: change(item) if item else None, dry_run)
 
     def _evict_pod(self, _action: Action, subject: Subject, dry_run: bool) -> None:
         """Evict a pod.
