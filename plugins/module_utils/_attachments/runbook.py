@@ -39,7 +39,12 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.suspects import Wait
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import untrusted
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import ArgumentSpec
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import (
+    ArgumentSpec,
+    check_numbers,
+    given_names,
+    given_options,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
     Action,
     ActionFailed,
@@ -145,46 +150,31 @@ def make_options(params: dict[str, Any]) -> Options:
 
     A module that only reports lacks the risks, and gets their defaults.
     """
-    _check_minima(params)
+    check_numbers(
+        params,
+        {
+            "min_age_seconds": 0,
+            "observations": 1,
+            "observation_seconds": 0,
+            "pending_seconds": 0,
+            "max_repairs": 0,
+            "detach_timeout": 1,
+        },
+    )
     if "controls" in params and not params["controls"]:
         raise BadOption(
             "controls is empty, so nothing would be checked; leave the option out to run all of "
             "them"
         )
-    scope = {
-        name: tuple(text.strip() for text in params.get(name, ()))
-        for name in ("names", "drivers", "nodes", "namespaces")
-    }
-    empty = [name for name, texts in scope.items() if not all(texts)]
-    if empty:
-        raise BadOption(f"{empty[0]} has an empty name; leave the option out to look at everything")
+    scope = given_names(params, "names", "drivers", "nodes", "namespaces")
     # The user's word for a driver replaces what is built in, so that a list can also be emptied.
     required = {
         **observation.REQUIRED_METADATA,
         **keys_by_driver("required_metadata", params["required_metadata"]),
     }
-    # An audit has no max_repairs: it repairs nothing, and must not report a limit.
-    given = {
-        "max_repairs": 1_000_000,
-        **{name: params[name] for name in Options.__dataclass_fields__ if name in params},
-    }
+    given = given_options(Options, params)
     given["controls"] = frozenset(params.get("controls", Options.controls))
     return Options(**{**given, **scope, "required_metadata": required})
-
-
-def _check_minima(params: dict[str, Any]) -> None:
-    least = {
-        "min_age_seconds": 0,
-        "observations": 1,
-        "observation_seconds": 0,
-        "pending_seconds": 0,
-        "max_repairs": 0,
-        "detach_timeout": 1,
-    }
-    for name, minimum in least.items():
-        # "not >=" refuses NaN as well.
-        if not params.get(name, minimum) >= minimum:
-            raise BadOption(f"{name} is {params[name]:g}; give at least {minimum:g}")
 
 
 class VolumeAttachments:

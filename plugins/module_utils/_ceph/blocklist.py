@@ -25,6 +25,9 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.address
     parse_stored,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.cli import Ceph, Denied
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import (
+    check_numbers,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
     Action,
@@ -829,8 +832,7 @@ def make_options(params: dict[str, Any]) -> Options:
             f"expired writes again, and at most {LONGEST_EXPIRY_SECONDS} (10 years), since Ceph "
             "cannot count far"
         )
-    if not 0 <= params["renew_below"] <= 0.9:
-        raise BadOption(f"renew_below is {params['renew_below']:g}; give a share from 0 to 0.9")
+    check_numbers(params, {"renew_below": (0, 0.9)})
     entries, errors = [], []
     for text in params["entries"]:
         try:

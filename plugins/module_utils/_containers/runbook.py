@@ -37,6 +37,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._containers.p
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import (
     ArgumentSpec,
     check_numbers,
+    given_options,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import (
     Deadline,
@@ -560,14 +561,7 @@ def container_options(params: dict[str, Any], check_mode: bool = False) -> Optio
     ``planned_paths`` counts in check mode only. A module that only reports lacks most options. It
     repairs nothing, so max_repairs is no limit.
     """
-    given = {
-        "max_repairs": 1_000_000,
-        **{
-            name: params[name]
-            for name in Options.__dataclass_fields__
-            if params.get(name) is not None
-        },
-    }
+    given = given_options(Options, params)
     least = {
         "probe_timeout": 0.1,
         # 0 means not to wait for the kubelet at all.

@@ -15,6 +15,9 @@ import re
 from datetime import datetime
 from typing import Any
 
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import (
+    given_names,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
     MAX_RESULT_CHARACTERS,
     Finding,
@@ -182,13 +185,7 @@ _CLAIM = re.compile(r"[^/]+/[^/]+", re.DOTALL)
 
 def volume_options(params: dict[str, Any]) -> Options:
     """Options of CsiVolumes, checked."""
-    lists = {
-        name: tuple(dict.fromkeys(text.strip() for text in params[name]))
-        for name in ("provisioners", "nodes", "namespaces", "claims")
-    }
-    empty = [name for name, texts in lists.items() if not all(texts)]
-    if empty:
-        raise BadOption(f"{empty[0]} has an empty name; leave the option out to look at everything")
+    lists = given_names(params, "provisioners", "nodes", "namespaces", "claims")
     odd = [claim for claim in lists["claims"] if not _CLAIM.fullmatch(claim)]
     if odd:
         raise BadOption(f"claims are given as namespace/name, not as {odd[0]!r}")

@@ -21,6 +21,8 @@ from typing import Any, Callable
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import (
     check_numbers,
+    given_names,
+    given_options,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
     Action,
@@ -653,10 +655,8 @@ def failover_options(params: Mapping[str, Any], check_mode: bool) -> Options:
     check_numbers(
         params, {"detach_timeout": 1, "attach_timeout": 1, "ready_timeout": 0, "deadline": 60}
     )
-    chosen = {name: tuple(text.strip() for text in params[name]) for name in Filters._fields}
-    empty = [name for name, texts in chosen.items() if not all(texts)]
-    if empty:
-        raise BadOption(f"{empty[0]} has an empty name; leave the option out to choose everything")
+    otherwise = "leave the option out to choose everything"
+    chosen = given_names(params, *Filters._fields, otherwise=otherwise)
     wrong = [claim for claim in chosen["claims"] if claim.count("/") != 1]
     if wrong:
         raise BadOption(f"claims has {wrong[0]}; give each as namespace/name")
@@ -667,8 +667,7 @@ def failover_options(params: Mapping[str, Any], check_mode: bool) -> Options:
         "check": check_mode,
         "awaited": tuple(params["awaited"]),
     }
-    given = {name: params[name] for name in Options.__dataclass_fields__ if name not in made}
-    return Options(**given, **made)
+    return Options(**{**given_options(Options, params), **made})
 
 
 def _as_planned(node: NodeState, fence: Ledger) -> NodeState:

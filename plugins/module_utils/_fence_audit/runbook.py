@@ -16,6 +16,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import (
+    check_numbers,
+    given_names,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Plan
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
     BadOption,
@@ -384,16 +388,13 @@ def _fenced_away(
 
 def make_audit(cluster: Cluster, params: Mapping[str, Any]) -> FenceAudit:
     """The audit with its options, checked."""
-    if not 0 <= params["grace_seconds"] <= _MAX_GRACE:  # not a number is neither
-        raise BadOption(f"grace_seconds is {params['grace_seconds']:g}; give 0 to {_MAX_GRACE:g}")
+    check_numbers(params, {"grace_seconds": (0, _MAX_GRACE)})
     if not params["controls"]:
         raise BadOption(
             "controls is empty, so nothing would be looked at; leave "
             "the option out to run all of them"
         )
-    nodes = tuple(dict.fromkeys(name.strip() for name in params.get("nodes", ())))
-    if not all(nodes):
-        raise BadOption("nodes has an empty name; leave the option out to look at everything")
+    nodes = given_names(params, "nodes")["nodes"]
     ceph = parse_reading(params["ceph"]) if params["ceph"] else None
     return FenceAudit(
         cluster, Options(nodes, ceph, params["grace_seconds"]), params["ledger_namespace"]

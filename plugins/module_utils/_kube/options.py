@@ -26,7 +26,11 @@ from urllib.parse import urlsplit
 
 from ansible.module_utils.basic import missing_required_lib
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import ArgumentSpec
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import (
+    POSITIVE,
+    ArgumentSpec,
+    check_numbers,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
     BadOption,
@@ -110,10 +114,7 @@ def make_cluster(params: Mapping[str, Any]) -> Cluster:
     Raises StorageOpsError for options that contradict each other, a kubeconfig that cannot be used,
     and a missing library.
     """
-    for name in ("request_timeout", "deadline"):
-        # "not >" refuses NaN as well.
-        if not params[name] > 0:
-            raise BadOption(f"{name} must be more than 0 seconds")
+    check_numbers(params, {"request_timeout": POSITIVE, "deadline": POSITIVE})
     deadline = Deadline(params["deadline"])
     given = _Given(params)
     return Cluster(

@@ -15,6 +15,10 @@ from collections.abc import Mapping
 from ipaddress import ip_address, ip_network
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import (
+    check_numbers,
+    given_names,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
     Action,
@@ -135,11 +139,8 @@ def make_options(params: Mapping[str, Any]) -> Options:
     """The module's options, checked. Raises StorageOpsError."""
     # Settings of one kind only, so that it is never a guess which clusterID an object is for.
     _check_settings(params)
-    if not 1 <= params["fence_timeout"] <= 3600:  # not a number is neither
-        raise BadOption(f"fence_timeout is {params['fence_timeout']:g}; give 1 to 3600 seconds")
-    nodes = tuple(dict.fromkeys(text.strip() for text in params["nodes"]))
-    if not all(nodes):
-        raise BadOption("nodes has an empty name; leave the option out for all nodes")
+    check_numbers(params, {"fence_timeout": (1, 3600)})
+    nodes = given_names(params, "nodes", otherwise="leave the option out for all nodes")["nodes"]
     return Options(
         params["driver"],
         params["cluster_id"],

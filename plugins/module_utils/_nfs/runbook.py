@@ -25,6 +25,7 @@ from typing import Any
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import (
     ArgumentSpec,
     check_numbers,
+    given_options,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import (
     call_each,
@@ -110,7 +111,7 @@ _FOLDER = re.compile(r"storage_ops-nfs-(\d+)", re.ASCII)
 
 def nfs_options(params: dict[str, Any]) -> Options:
     """The options of NfsShares, checked. Raises BadOption."""
-    given = {name: params[name] for name in Options.__dataclass_fields__ if name in params}
+    given = given_options(Options, params)
     for name in ("shares", "versions", "mount_options"):
         given[name] = tuple(dict.fromkeys(item.strip() for item in given.get(name, ())))
     # A list, or one text with commas, as in a StorageClass.

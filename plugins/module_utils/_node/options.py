@@ -14,11 +14,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import ArgumentSpec
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
-    BadOption,
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import (
+    POSITIVE,
+    ArgumentSpec,
+    check_numbers,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import (
     UNDO_SECONDS,
     Host,
@@ -74,9 +75,6 @@ PEERS = ArgumentSpec(
 
 def make_host(params: dict[str, Any]) -> Host:
     """The node, with the user's bounds. Raises BadOption."""
-    if not params["deadline"] >= 2 * UNDO_SECONDS:
-        raise BadOption(f"deadline is {params['deadline']:g} s; give at least {2 * UNDO_SECONDS:g}")
-    if not params["command_timeout"] > 0:
-        raise BadOption("command_timeout must be more than 0 seconds")
+    check_numbers(params, {"deadline": 2 * UNDO_SECONDS, "command_timeout": POSITIVE})
     # What a failed action leaves is taken back in the time that is kept back here.
     return Host(Deadline(params["deadline"] - UNDO_SECONDS), params["command_timeout"])

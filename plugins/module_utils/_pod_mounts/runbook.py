@@ -17,6 +17,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import (
     ArgumentSpec,
     check_numbers,
+    given_names,
+    given_options,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
     Action,
@@ -85,16 +87,9 @@ def pod_mount_options(params: dict[str, Any]) -> Options:
     Modules that only report lack the scope and the accepted risks, and get their defaults.
     """
     check_numbers(params, {"probe_timeout": 0.1, "max_repairs": 0})
-    given = {
-        "max_repairs": 1_000_000,
-        **{name: params[name] for name in Options.__dataclass_fields__ if name in params},
-    }
-    for name in ("paths", "volumes"):
-        given[name] = tuple(
-            item.strip() if name == "volumes" else item for item in params.get(name, [])
-        )
-        if not all(given[name]):
-            raise BadOption(f"{name} has an empty name; leave the option out to look at everything")
+    given = given_options(Options, params)
+    given.update(given_names(params, "volumes"))
+    given.update(given_names(params, "paths", strip=False))
     _require_places(given.get("publish_from", {}))
     return Options(**given)
 

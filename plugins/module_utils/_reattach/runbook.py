@@ -18,6 +18,8 @@ from typing import Any, Callable, TypeVar
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import (
     check_numbers,
+    given_names,
+    given_options,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
@@ -574,14 +576,12 @@ def reattach_options(params: Mapping[str, Any]) -> Options:
     }
     check_numbers(params, least)
     names = ("claims", "nodes", "attachments", "required_metadata")
-    for name in names:
-        if any(not item.strip() for item in params[name]):
-            raise BadOption(f"{name} has an empty name")
+    lists = given_names(params, *names, otherwise="name each of them")
     if not params["claims"] or not params["namespace"].strip():
         raise BadOption("name the namespace and at least one claim")
-    given: dict[str, Any] = {name: params[name] for name in Options.__dataclass_fields__}
-    lists = {name: tuple(dict.fromkeys(item.strip() for item in params[name])) for name in names}
-    return Options(**{**given, **lists, "namespace": params["namespace"].strip()})
+    return Options(
+        **{**given_options(Options, params), **lists, "namespace": params["namespace"].strip()}
+    )
 
 
 def _annotations(item: dict[str, Any], prefix: str) -> list[str]:

@@ -17,6 +17,9 @@ import time
 from collections.abc import Mapping
 from typing import Any, Callable
 
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import (
+    check_numbers,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
     Action,
     ActionFailed,
@@ -25,7 +28,6 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine 
     Plan,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
-    BadOption,
     StorageOpsError,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences import network_fence
@@ -434,10 +436,7 @@ class Release:
 
 def make_release(cluster: Cluster, params: Mapping[str, Any], check_mode: bool) -> Release:
     """The runbook with its options, checked."""
-    # A number that is none (NaN) fails every comparison, so the test asks for what fits.
-    timeout = params["release_timeout"]
-    if not 1 <= timeout <= _MAX_TIMEOUT:  # not a number is neither
-        raise BadOption(f"release_timeout is {timeout:g}; give 1 to {_MAX_TIMEOUT:g} seconds")
+    check_numbers(params, {"release_timeout": (1, _MAX_TIMEOUT)})
     run = run_options(params, check_mode)
     options = Options(
         run.node,
@@ -453,7 +452,7 @@ def make_release(cluster: Cluster, params: Mapping[str, Any], check_mode: bool) 
             if entry.get("stand_in")
         ),
     )
-    return Release(cluster, run, options, timeout)
+    return Release(cluster, run, options, params["release_timeout"])
 
 
 def _refuse_unready(item: dict[str, Any] | None, node: str) -> dict[str, Any]:

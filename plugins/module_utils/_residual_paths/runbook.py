@@ -17,6 +17,8 @@ from typing import Any
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import (
     check_numbers,
+    given_names,
+    given_options,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import (
     Deadline,
@@ -32,7 +34,6 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine 
     Prevented,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
-    BadOption,
     StorageOpsError,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import (
@@ -94,19 +95,9 @@ def residual_options(params: dict[str, Any]) -> Options:
         params,
         {"observations": 1, "observation_seconds": 0, "probe_timeout": 0.1, "max_repairs": 0},
     )
-    # An empty name would match nothing, and the run would look successful.
-    empty = [name for name in ("maps", "wwids") if any(not item.strip() for item in params[name])]
-    if empty:
-        raise BadOption(f"{empty[0]} has an empty name; leave the option out to look at everything")
-    # An audit repairs nothing, so it has no limit to stay under.
-    given = {
-        "max_repairs": 1_000_000,
-        **{name: params[name] for name in Options.__dataclass_fields__ if name in params},
-    }
-    wwids = tuple(_spelled(wwid.strip()) for wwid in params["wwids"])
-    return Options(
-        **{**given, "maps": tuple(name.strip() for name in params["maps"]), "wwids": wwids}
-    )
+    names = given_names(params, "maps", "wwids")
+    names["wwids"] = tuple(_spelled(wwid) for wwid in names["wwids"])
+    return Options(**{**given_options(Options, params), **names})
 
 
 def _spelled(wwid: str) -> str:

@@ -16,6 +16,9 @@ from dataclasses import replace
 from typing import Any, Callable, TypeVar
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import untrusted
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import (
+    check_numbers,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Plan
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
     BadOption,
@@ -374,9 +377,7 @@ def triage_options(params: dict[str, Any]) -> Options:
         raise BadOption(
             f"pod {params['pod']} needs its namespace: set namespace (playbook: triage_namespace)"
         )
-    # "not >=" refuses NaN as well.
-    if not params["stuck_seconds"] >= 0:
-        raise BadOption(f"stuck_seconds is {params['stuck_seconds']:g}; give at least 0")
+    check_numbers(params, {"stuck_seconds": 0})
     given = keys_by_driver("required_metadata", params["required_metadata"])
     scope = {name: params[name].strip() for name in ("namespace", "pod", "node")}
     return Options(

@@ -513,7 +513,7 @@ def test_an_old_csi_addons_lists_no_capabilities() -> None:
         ({"driver": ""}, "give driver, cluster_id"),
         ({"secret_name": ""}, "give driver, cluster_id"),
         ({"network_fence_class": "ceph"}, "leave driver, cluster_id"),
-        ({"fence_timeout": 0.5}, "give 1 to 3600 seconds"),
+        ({"fence_timeout": 0.5}, "fence_timeout is 0.5; give 1 to 3600"),
         ({"fence_timeout": float("nan")}, "fence_timeout is nan"),
         ({"fence_timeout": float("inf")}, "fence_timeout is inf"),
         ({"nodes": [" "]}, "empty name"),
