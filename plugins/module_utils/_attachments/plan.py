@@ -49,6 +49,11 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine 
     Finding,
     Plan,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.guards import (
+    is_most,
+    limit_repairs,
+    majority,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.turns import (
     in_turns,
 )
@@ -77,7 +82,7 @@ def plan(state: State, options: Options) -> Plan:
     join_workloads(found, wanted.findings)
     _mark_named(wanted.findings, options)
     # Last, so that only repairs of this scope that nothing else refuses use up the limit.
-    _limit_repairs(wanted.findings, options.max_repairs)
+    limit_repairs([one for one in wanted.findings if one.repair], options.max_repairs)
     return wanted
 
 
@@ -100,16 +105,6 @@ def _mark_named(findings: Iterable[Finding], options: Options) -> None:
         if finding.named and finding.control == "STOR-11" and finding.verdict == "report":
             # Only of STOR-11: of the other controls this module repairs nothing, named or not.
             finding.refuse(Reason("cause_unproven", finding.reason))
-
-
-def _limit_repairs(findings: Iterable[Finding], limit: int) -> None:
-    for finding in [finding for finding in findings if finding.repair][limit:]:
-        finding.refuse(
-            Reason(
-                "too_many_repairs",
-                f"max_repairs is {limit}: run again for this one, or raise it",
-            )
-        )
 
 
 # The scope
@@ -184,15 +179,10 @@ def _refuse_outages(state: State, found: list[Finding]) -> None:
     broken = Counter(finding.node for finding in found if finding.control == "STOR-11")
     for finding in found:
         node = finding.node
-        if finding.repair and (total[node] < _FEW or 2 * broken[node] > total[node]):
-            finding.refuse(
-                Reason(
-                    "majority_broken",
-                    f"{broken[node]} of the {total[node]} attachments of {node} look orphaned at "
-                    "once: that may be an outage. If they are all left over, set "
-                    "accept_majority",
-                )
-            )
+        if finding.repair and (total[node] < _FEW or is_most(broken[node], total[node])):
+            counts = broken[node], total[node]
+            unless = "they are all left over"
+            finding.refuse(majority(*counts, "attachments", unless, whose=f"{node}'s"))
 
 
 # STOR-11 and STOR-13: what was observed more than once

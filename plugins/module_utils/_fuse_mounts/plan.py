@@ -21,6 +21,9 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine 
     Finding,
     Plan,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.guards import (
+    limit_repairs,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.untrusted import masked
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.identity import (
     entries_for,
@@ -127,8 +130,9 @@ def _limit_repairs(
     # A finding that only waits for an eviction counts: the eviction is for its repair.
     repairs = [finding for finding in findings if finding.repair or "evict" in finding.evidence]
     refused = _refuse_outages(repairs, state, options, found)
-    # After the outages, or repairs that are not made would use up the limit.
-    refused += _refuse_too_many([one for one in repairs if one not in refused], options)
+    # The order is by turns of the namespaces, so none is starved.
+    left = [one for one in repairs if one not in refused]
+    refused += limit_repairs(left, options.max_repairs)
     for finding in refused:
         # Pods are not evicted for a repair that is not made.
         finding.evidence.pop("evict", None)
@@ -147,19 +151,6 @@ def _refuse_outages(
             finding.refuse(*outage)
             refused.append(finding)
     return refused
-
-
-def _refuse_too_many(repairs: list[Finding], options: Options) -> list[Finding]:
-    """Refuse and return the repairs beyond max_repairs."""
-    # The order is by turns of the namespaces, so none is starved.
-    for finding in repairs[options.max_repairs :]:
-        finding.refuse(
-            Reason(
-                "too_many_repairs",
-                f"max_repairs is {options.max_repairs}: run again for this one, or raise it",
-            )
-        )
-    return repairs[options.max_repairs :]
 
 
 def _judge(

@@ -28,6 +28,9 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
     BadOption,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.guards import (
+    limit_repairs,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_reading import (
     Reading,
     parse_reading,
@@ -203,7 +206,6 @@ def plan(state: State, options: Options) -> Plan:
     for fence in state.fences:
         fences.add(fence.cidrs, fence)
     findings = []
-    left = options.max_repairs
     for host in state.hosts:
         if options.nodes and host.node.name not in options.nodes:
             continue
@@ -211,16 +213,8 @@ def plan(state: State, options: Options) -> Plan:
         exact = all(network.num_addresses == 1 for network in networks(cidrs))
         known = nodes if exact and _source(state, options, host) != "node" else claimed
         finding = _judge(state, options, host, cidrs, known, fences)
-        if finding and finding.repair:
-            if left <= 0:
-                finding.refuse(
-                    Reason(
-                        "too_many_repairs",
-                        f"max_repairs is {options.max_repairs}: run again for the other nodes",
-                    )
-                )
-            left -= 1
         findings += [finding] if finding else []
+    limit_repairs([one for one in findings if one.repair], options.max_repairs)
     return Plan(findings)
 
 

@@ -21,6 +21,11 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine 
     Finding,
     Plan,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.guards import (
+    limit_repairs,
+    majority,
+    most_of,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.turns import in_turns
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import kubelet
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kubelet import Place
@@ -65,10 +70,11 @@ def plan(state: State, options: Options) -> Plan:
                 _hold(finding, outage)
             else:
                 helped.append(finding)
-    said = f"max_repairs is {options.max_repairs}: run again for this one, or raise it"
     # A tenant with many broken mounts must not use up the limit of the others.
-    for finding in in_turns(helped, lambda one: _owner(state, one))[options.max_repairs :]:
-        _hold(finding, Reason("too_many_repairs", said))
+    for finding in limit_repairs(
+        in_turns(helped, lambda one: _owner(state, one)), options.max_repairs
+    ):
+        finding.workload = None
     return wanted
 
 
@@ -122,19 +128,14 @@ def _outages(broken: list[Group], all_of_them: list[Group], what: str) -> dict[G
     Each namespace counts once: with many mounts of its own none makes an outage of others' trouble.
     """
     bad, total = Counter(broken), Counter(all_of_them)
-    # More than half: of two mounts, one that is broken is no outage yet.
-    most = {group for group in bad if 2 * bad[group] > total[group]}
-    spaces = Counter(group.driver for group in total)
+    most = most_of(bad, total)
     failing = Counter(group.driver for group in most)
+    drivers = most_of(failing, Counter(group.driver for group in total))
+    unless = "they all have to be repaired"
     return {
-        group: Reason(
-            "majority_broken",
-            f"{bad[group]} of the node's {total[group]} {what} look broken at once"
-            f"{_shown_group(group)}: that may be an outage. If they all have to be repaired, set "
-            "accept_majority",
-        )
+        group: majority(bad[group], total[group], f"{what}{_shown_group(group)}", unless)
         for group in most
-        if 2 * failing[group.driver] > spaces[group.driver]
+        if group.driver in drivers
     }
 
 

@@ -530,7 +530,7 @@ def test_a_scope_does_not_change_what_counts_as_an_outage() -> None:
     name = make_attachment(make_volume("pv-0")).name
     finding = only(orphans(4), names=(name,), accept_majority=False)
     assert (finding.verdict, finding.named) == ("refuse", True)
-    assert "4 of the 4 attachments of n1" in finding.reason
+    assert "4 of n1's 4 attachments look broken" in finding.reason
 
 
 def test_max_repairs() -> None:
