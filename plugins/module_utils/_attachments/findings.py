@@ -148,6 +148,7 @@ def workload_of(seen: Observation, pods: Collection[Pod], attachment: Attachment
         "name": name,
         "claims": claims,
         "attachments": [attachment.uid],
+        "drivers": [attachment.driver],
     }
 
 
@@ -163,7 +164,7 @@ def join_workloads(found: Iterable[Finding], wanted: Iterable[Finding]) -> None:
             workload = joined.setdefault(
                 (finding.control, finding.evidence["workload_title"]), dict(finding.workload)
             )
-            for what in {"claims", "attachments", "missing"} & set(workload):
+            for what in {"claims", "attachments", "drivers", "missing"} & set(workload):
                 workload[what] = sorted({*workload[what], *finding.workload[what]})
     for finding in wanted:
         if finding.workload:
