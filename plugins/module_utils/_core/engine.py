@@ -316,7 +316,7 @@ def _failure(plan: Plan, fail_on_refusal: bool) -> dict[str, Any]:
     if failed:
         # With a refusal of what the user named there is more to it than what was undone.
         named = any(finding.named for finding in fatal)
-        said = f"{_told(failed, ' ')} {_message(plan, '', False)}"
+        said = f"{_told(failed, '. ')}. {_message(plan, '', False)}"
         return _failed_task(said, failed, "" if named else "undone")
     if fatal:
         said = f"refused {len(fatal)} of {len(plan.findings)} findings: {_told(fatal, '; ')}"
@@ -331,7 +331,10 @@ def _failed_task(said: str, findings: Sequence[Finding], key: str) -> dict[str, 
 
 
 def _told(findings: Sequence[Finding], between: str) -> str:
-    return between.join(f"{found.kind} {found.name}: {found.reason}" for found in findings[:5])
+    # A reason may end in a full stop, which is not followed by what is between them.
+    return between.join(
+        f"{found.kind} {found.name}: {found.reason}".rstrip(".") for found in findings[:5]
+    )
 
 
 def _close(module: Any, made: Sequence[Any], failed: bool) -> None:
@@ -770,11 +773,13 @@ def _message(plan: Plan, healthy: str, check_mode: bool) -> str:
         parts.append(
             f"{len(to_repair)} {'would be repaired' if check_mode else 'repaired and proven'}"
         )
-    if plan.refusals:
-        parts.append(
-            f"{len(plan.refusals)} refused ({plan.refusals[0].kind} {plan.refusals[0].name}: "
-            f"{plan.refusals[0].reason})"
-        )
+    # Why these have failed stands before this message.
+    failed = sum(finding.failed for finding in plan.findings)
+    if failed:
+        parts.append(f"{failed} failed")
+    refused = [finding for finding in plan.refusals if not finding.failed]
+    if refused:
+        parts.append(f"{len(refused)} refused ({_told(refused[:1], '; ')})")
     reported = len(plan.findings) - len(to_repair) - len(plan.refusals)
     if reported:
         parts.append(f"{reported} only reported")

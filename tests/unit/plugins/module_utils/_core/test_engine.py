@@ -295,9 +295,8 @@ def test_a_repair_that_was_taken_back_whole_does_not_keep_others_from_theirs() -
         ("delete_path", "skipped"),
         ("restore_queueing", "done"),
     ]
-    assert result["msg"].startswith(
-        f"multipath map a: {said} 2 findings, 1 repaired and proven, 1 refused"
-    )
+    # What is said of it is said once.
+    assert result["msg"] == (f"multipath map a: {said} 2 findings, 1 repaired and proven, 1 failed")
 
 
 def test_a_proof_that_fails_may_be_nobody_elses_concern() -> None:
@@ -305,12 +304,23 @@ def test_a_proof_that_fails_may_be_nobody_elses_concern() -> None:
     result = run(world, Module())
     assert (result["failed"], result["undone"]) == (True, ["a"])
     assert "delete_path b" in world.log
+    told = "multipath map a: it does not answer. 2 findings, 1 repaired and proven, 1 failed"
+    assert result["msg"] == told
     # What no runbook foresaw is everybody's.
     world = Alone(
         [finding("a"), finding("b")], {"verify a": StorageOpsError("/proc cannot be read")}
     )
     assert "undone" not in run(world, Module())
     assert "delete_path b" not in world.log
+
+
+def test_beside_a_failure_the_first_refusal_is_told() -> None:
+    refused = finding("c", "refuse")
+    world = Alone([finding("a"), finding("b"), refused], {"verify a": ActionFailed("no answer")})
+    assert run(world, Module())["msg"] == (
+        "multipath map a: no answer. 3 findings, 1 repaired and proven, 1 failed, "
+        "1 refused (multipath map c: because)"
+    )
 
 
 @pytest.mark.parametrize(
