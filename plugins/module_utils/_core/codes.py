@@ -114,6 +114,11 @@ CODES = {
             "Do what the other refusal says, and run again.",
         ),
         Code(
+            "result_too_long",
+            "What another module decides by is longer than a result may be.",
+            "Narrow the run down, for example to one node or namespace, and run again.",
+        ),
+        Code(
             "deadline_passed",
             "The time that the run may take is over, or too little of it is left.",
             "Run again, raise the timeout or the deadline that the message names, or narrow the"

@@ -841,6 +841,24 @@ def test_what_a_tenant_lengthens_leaves_room_for_the_others() -> None:
     assert report_parts(part("STOR-05", Crowded([])), wanted="STOR-05")["findings"] == [told]
 
 
+def test_the_names_of_what_was_refused_are_cut_with_a_count() -> None:
+    """A tenant with thousands of mounts made the result too long by them alone."""
+    many = [finding(f"n{number}" + "x" * 1000, "refuse") for number in range(600)]
+    result = run(World(many), Module(), fail_on_refusal=True)
+    assert len(result["refused"]) == 51 and result["refused"][-1] == "(+550 more)"
+    assert len(json.dumps(result)) < 600_000
+
+
+def test_several_parts_of_a_report_share_what_they_hand_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Telling, "facts", lambda self: {str(id(self)): "y" * 300_000})
+    result = report_parts(part("STOR-01", Telling([])), part("STOR-02", Telling([])))
+    assert list(result["not_assessed"]) == ["STOR-02"]
+    assert result["not_assessed_codes"] == {"STOR-02": "result_too_long"}
+    assert len(json.dumps(result)) < 600_000
+
+
 def test_facts_and_findings_have_one_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     many = [finding(f"n{number}" + "x" * 1000, "refuse") for number in range(400)]
     monkeypatch.setattr(Telling, "facts", lambda _self: {"ledger": "y" * 450_000})
