@@ -151,6 +151,7 @@ def workload_of(seen: Observation, pods: Collection[Pod], attachment: Attachment
         "claims": claims,
         # By uid: after the move another attachment has the same name.
         "attachments": [attachment.uid],
+        "drivers": [attachment.driver],
     }
 
 
@@ -168,7 +169,7 @@ def join_workloads(found: Iterable[Finding], wanted: Iterable[Finding]) -> None:
             workload = joined.setdefault(
                 (finding.control, finding.evidence["workload_title"]), dict(finding.workload)
             )
-            for what in {"claims", "attachments", "missing"} & set(workload):
+            for what in {"claims", "attachments", "drivers", "missing"} & set(workload):
                 workload[what] = sorted({*workload[what], *finding.workload[what]})
     for finding in wanted:
         if finding.workload:

@@ -497,7 +497,7 @@ class StaleContainers:
                 return proof
             if until.remaining() < _POLL_SECONDS:
                 raise ActionFailed(
-                    f"the restart of {old.title} is not proven within "
+                    "its restart is not proven within "
                     f"{self._options.restart_timeout:g} s (restart_timeout): {doubts}",
                     code="repair_unproven",
                 )

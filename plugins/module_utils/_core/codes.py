@@ -119,6 +119,11 @@ CODES = {
             "Follow the other refusal, and run again.",
         ),
         Code(
+            "result_too_long",
+            "What another module decides by is longer than a result may be.",
+            "Narrow the run down, for example to one node or namespace, and run again.",
+        ),
+        Code(
             "deadline_passed",
             "The time limit of the run has passed, or too little time is left.",
             "Run again, raise the timeout or the deadline that the message names, or narrow "

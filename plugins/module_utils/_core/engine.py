@@ -330,7 +330,7 @@ def _failure(plan: Plan, fail_on_refusal: bool) -> dict[str, Any]:
     if failed:
         # With a refusal of what the user named there is more to it than what was undone.
         named = any(finding.named for finding in fatal)
-        said = f"{_told(failed, ' ')} {_message(plan, '', False)}"
+        said = f"{_told(failed, '. ')}. {_message(plan, '', False)}"
         return _failed_task(said, failed, "" if named else "undone")
     if fatal:
         said = f"refused {len(fatal)} of {len(plan.findings)} findings: {_told(fatal, '; ')}"
@@ -339,13 +339,16 @@ def _failure(plan: Plan, fail_on_refusal: bool) -> dict[str, Any]:
 
 
 def _failed_task(said: str, findings: Sequence[Finding], key: str) -> dict[str, Any]:
-    names = {key: [untrusted.shown(finding.name) for finding in findings]} if key else {}
+    names = {key: _clip([untrusted.shown(finding.name) for finding in findings])} if key else {}
     msg = untrusted.shown(said[:MAX_MESSAGE_CHARACTERS])
     return {"msg": msg, "code": findings[0].code, **names}
 
 
 def _told(findings: Sequence[Finding], between: str) -> str:
-    return between.join(f"{found.kind} {found.name}: {found.reason}" for found in findings[:5])
+    # A reason may end in a full stop, which is not followed by what is between them.
+    return between.join(
+        f"{found.kind} {found.name}: {found.reason}".rstrip(".") for found in findings[:5]
+    )
 
 
 def _close(module: Any, made: Sequence[Any], failed: bool) -> None:
@@ -453,7 +456,8 @@ class _Looks:
         self.healthy.append(
             f"{left} findings of controls that were not asked for" if left else audit.healthy(state)
         )
-        facts, left_out = _facts(audit) if part.tells else ({}, [])
+        taken = len(json.dumps(self.facts)) if self.facts else 0
+        facts, left_out = _facts(audit, taken) if part.tells else ({}, [])
         self.facts.update(facts)
         self.findings += left_out
         _require_time(part, "while it was read, so part of it may be missing")
@@ -680,8 +684,12 @@ def _take_back(runbook: Runbook[State], finding: Finding, begun: list[Action]) -
     return said, clean
 
 
-def _facts(audit: Any) -> tuple[dict[str, Any], list[Finding]]:
-    """What an audit hands on, and a finding for each list that has whole entries left out."""
+def _facts(audit: Any, taken: int = 0) -> tuple[dict[str, Any], list[Finding]]:
+    """What an audit hands on, and a finding for each list that has whole entries left out.
+
+    ``taken``: characters that others hand on. Raises StorageOpsError for what is too long as a
+    whole, since another module decides by it.
+    """
     facts = audit.facts() if isinstance(audit, Telling) else {}
     owners = audit.owners() if isinstance(audit, Owned) else {}
     told, left_out = {}, []
@@ -698,6 +706,14 @@ def _facts(audit: Any) -> tuple[dict[str, Any], list[Finding]]:
                 MAX_LIST_CHARACTERS,
             )
             left_out += [_left_out(control, key, left)] if left else []
+    # Measured as it is returned: a character that is escaped becomes up to ten.
+    length = len(json.dumps(told)) if told else 0
+    if taken + length > MAX_RESULT_CHARACTERS:
+        raise StorageOpsError(
+            f"{', '.join(told)} would take {length} characters, and a result has at most "
+            f"{MAX_RESULT_CHARACTERS}: nothing of it may be missing, so narrow the run down",
+            code="result_too_long",
+        )
     return told, left_out
 
 
@@ -805,11 +821,13 @@ def _message(plan: Plan, healthy: str, check_mode: bool) -> str:
         parts.append(
             f"{len(to_repair)} {'would be repaired' if check_mode else 'repaired and proven'}"
         )
-    if plan.refusals:
-        parts.append(
-            f"{len(plan.refusals)} refused ({plan.refusals[0].kind} {plan.refusals[0].name}: "
-            f"{plan.refusals[0].reason})"
-        )
+    # Why these have failed stands before this message.
+    failed = sum(finding.failed for finding in plan.findings)
+    if failed:
+        parts.append(f"{failed} failed")
+    refused = [finding for finding in plan.refusals if not finding.failed]
+    if refused:
+        parts.append(f"{len(refused)} refused ({_told(refused[:1], '; ')})")
     reported = len(plan.findings) - len(to_repair) - len(plan.refusals)
     if reported:
         parts.append(f"{reported} only reported")

@@ -14,7 +14,7 @@ pods are read only where a node is lost or was named.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Callable, NamedTuple
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import (
     check_numbers,
@@ -315,6 +315,12 @@ class FenceAudit:
     def facts(self) -> dict[str, Any]:
         """The lost nodes."""
         return {"lost": pure.describe(self._state, self._options)} if self._state else {}
+
+    def owners(self) -> dict[str, tuple[str, Callable[[Any], str]]]:
+        """Any number of nodes may be lost; of one that was named nothing may be missing."""
+        if self._options.nodes:
+            return {}
+        return {"lost": ("STOR-16", lambda entry: str(entry["node"]))}
 
 
 def _is_ready(host: HostRecord | None) -> bool:

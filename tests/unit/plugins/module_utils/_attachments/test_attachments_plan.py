@@ -798,6 +798,7 @@ def test_a_lost_entry_of_the_node_status() -> None:
         "name": "web-5d4f",
         "claims": ["claim-pv-1"],
         "attachments": ["uid-pv-1-n1"],
+        "drivers": [DRIVER],
     }
     assert evidence["workload_title"] == "ReplicaSet shop/web-5d4f"
     assert evidence["pods"] == ["shop/web-0 Pending, 60 min old"]
@@ -960,6 +961,7 @@ def test_attachments_without_publish_information() -> None:
         "name": "web-5d4f",
         "claims": ["claim-pv-1", "claim-pv-2"],
         "attachments": ["uid-pv-1-n1", "uid-pv-2-n1"],
+        "drivers": [HUAWEI],
         "missing": ["publishInfo"],
     }
     assert [finding.workload for finding in findings] == [workload, None, None]

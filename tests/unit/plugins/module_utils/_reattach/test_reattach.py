@@ -1573,6 +1573,26 @@ def test_a_tenants_annotation_has_nothing_scaled(replicas: int, verdict: str) ->
         assert result["code"] == "consent_required" and "set scale_down" in result["msg"]
 
 
+@pytest.mark.parametrize(("noted", "scaled"), [(10_000, 10_000), (10_001, 0)])
+def test_with_consent_a_note_scales_its_own_workload_and_no_further(
+    noted: int, scaled: int
+) -> None:
+    """What its owner can do himself; nothing else in his namespace, and no absurd number."""
+    trap, other = workload("Deployment", "trap", 0), workload("Deployment", "other", 0)
+    held = ledger(by="x")
+    held = held._replace(key=held.key.replace("cordon", "scale"), replicas=noted)
+    trap["metadata"]["annotations"] = {held.key: held.value}
+    # It names claims that are not moved here.
+    strange = held._replace(claims=("elsewhere",))
+    other["metadata"]["annotations"] = {strange.key: strange.value}
+    world = World(*claim("data"), trap, other)
+    run(world, scale_down=True)
+    replicas = {
+        item["metadata"]["name"]: item["spec"]["replicas"] for item in world.of("Deployment")
+    }
+    assert replicas == {"trap": scaled, "other": 0}
+
+
 # what a kubelet has written on its own node
 
 
