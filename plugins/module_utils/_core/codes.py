@@ -120,8 +120,8 @@ CODES = {
         ),
         Code(
             "result_too_long",
-            "What another module decides by is longer than a result may be.",
-            "Narrow the run down, for example to one node or namespace, and run again.",
+            "The data that another module needs is longer than a result may be.",
+            "Narrow the run, for example to one node or namespace, and run again.",
         ),
         Code(
             "deadline_passed",
