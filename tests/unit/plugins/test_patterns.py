@@ -34,7 +34,7 @@ FEW = 100
 BOUNDED = {
     "action/check_scope.py": "the operator's own playbook, and each line begins it once",
     "module_utils/_ceph/cli.py": "one line of the Ceph host's ceph.conf",
-    "module_utils/_ceph/watchers.py": "fullmatch: it begins once",
+    "module_utils/_ceph/watchers.py": "match: it begins once",
     "module_utils/_ceph_clients/runbook.py": "what the kernel writes of its own client",
     "module_utils/_node/multipath.py": "fullmatch of one line: it begins once",
 }
