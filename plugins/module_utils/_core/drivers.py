@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import untrusted
+
 # Where the mount at a pod's mount point comes from. It decides whether that mount is right
 # (STOR-07): one that a driver always makes elsewhere would look wrong in every pod.
 STAGING = "staging"
@@ -21,7 +23,8 @@ ELSEWHERE = "elsewhere"
 class Options:
     """What a driver always says to a program, besides the source and the address of the server.
 
-    A word with ``{region}`` is said where there is a region.
+    A word with ``{region}`` is said where there is a region, which must be one word
+    (untrusted.word).
     """
 
     program: str
@@ -121,7 +124,10 @@ def publishes(driver: str, given: Mapping[str, str]) -> str:
 
 
 def options(driver: str, program: str, region: str) -> list[str]:
-    """The mount options that a driver gives to a program whatever the volume is."""
+    """The mount options that a driver gives to a program whatever the volume is.
+
+    A tenant's Secret may name the region. Where that is no region, nothing is made of it.
+    """
     known = _known(driver)
     words = [
         word
@@ -129,7 +135,12 @@ def options(driver: str, program: str, region: str) -> list[str]:
         if given.program == program
         for word in given.words
     ]
-    return [word.replace("{region}", region) for word in words if region or "{region}" not in word]
+    known_region = region if region and not untrusted.problem("region", region) else ""
+    return [
+        word.replace("{region}", known_region)
+        for word in words
+        if known_region or "{region}" not in word
+    ]
 
 
 def unfit(driver: str, program: str) -> str:

@@ -194,11 +194,14 @@ def masked(text: str) -> str:
     """A text without the password before the host in an address. A user's name alone is none."""
 
     def hide(match: re.Match[str]) -> str:
-        _user, colon, password = match[1].partition(":")
-        return "://********@" if colon and password else match[0]
+        scheme, _separator, rest = match[0].partition("://")
+        user, at, host = rest.rpartition("@")
+        _name, colon, password = user.partition(":")
+        return f"{scheme}://********@{host}" if at and colon and password else match[0]
 
-    # Greedy, up to the last @: a password may have one, too.
-    return re.sub(r"://(\S*)@", hide, text)
+    # Word by word, since a pattern that begins at each :// takes quadratic time. Up to the last @:
+    # a password may have one, too.
+    return re.sub(r"\S+", hide, text)
 
 
 def sample_of(text: str) -> str:

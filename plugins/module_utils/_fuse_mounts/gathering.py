@@ -13,10 +13,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import replace
-from typing import NamedTuple
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import (
     call_each,
@@ -25,7 +23,6 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
     StorageOpsError,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.turns import in_turns
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts import (
     limits as driver_limits,
 )
@@ -41,25 +38,15 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.
     Superblock,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import kubelet
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.copies import other_mounts
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import (
     Host,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
-    Mount,
-    each_mount,
-    each_namespace,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.processes import (
     Process,
     pod_uid_of,
     read_processes,
 )
-
-# How many mounts of one filesystem are kept that one pod has in all its mount namespaces, and how
-# many of all. A tenant may make any number of namespaces, each with 100,000 mounts (fs.mount-max,
-# Documentation/admin-guide/sysctl/fs.rst; fs/namespace.c sysctl_mount_max).
-MOST_COPIES = 1000
-MOST_OF_ALL = 10_000
 
 
 def details(
@@ -134,78 +121,6 @@ def _programs(options: Options, blocks: list[Superblock]) -> dict[str, str]:
     # PATH of an Ansible run may lack the folders of system programs; find_program knows them.
     paths = {name: find_program(name) for name in names}
     return {name: path for name, path in paths.items() if path}
-
-
-def other_mounts(host: Host, devices: Collection[str]) -> tuple[tuple[Mount, ...], dict[str, str]]:
-    """(mounts, crowded): the mounts of these filesystems in other mount namespaces than the node's.
-
-    The mounts that these are mounted on are included, since they tell about propagation.
-    ``crowded``: by device, a text about where there are too many to read them all.
-    """
-    # The node's own mounts are read apart, and completely.
-    own = host.link("/proc/1/ns/mnt")
-    found: list[_Copy] = []
-    crowded: dict[str, str] = {}
-    counts: Counter[tuple[str, str]] = Counter()
-    for pid, text in each_namespace(host):
-        # A search in the text is cheap, and most namespaces have none of these devices.
-        if (
-            not any(f" {device} " in text for device in devices)
-            or host.link(f"/proc/{pid}/ns/mnt") == own
-        ):
-            continue
-        owner = pod_uid_of(host.read(f"/proc/{pid}/cgroup") or "") or f"pid {pid}"
-        found += _copies(text, pid, owner, devices, counts)
-        # In turns, so that the many of one pod leave room for the few of another.
-        if len(found) > MOST_OF_ALL:
-            found = in_turns(found, lambda copy: copy.owner)
-            for copy in found[MOST_OF_ALL:]:
-                crowded[copy.mount.device] = f"more mounts than the {MOST_OF_ALL} looked at in all"
-            del found[MOST_OF_ALL:]
-    crowded.update(_too_many(counts))
-    mounts = [one for copy in found for one in (copy.parent, copy.mount) if one]
-    return tuple({(mount.pid, mount.id): mount for mount in mounts}.values()), crowded
-
-
-def _too_many(counts: Mapping[tuple[str, str], int]) -> dict[str, str]:
-    """By device, a text about an owner of more mounts than were looked at."""
-    crowded = {}
-    for (owner, device), count in counts.items():
-        if count > MOST_COPIES:
-            whose = owner if owner.startswith("pid ") else f"the processes of pod {owner}"
-            crowded[device] = (
-                f"{count} mounts in the mount namespace of {whose}, of which {MOST_COPIES} "
-                "were looked at"
-            )
-    return crowded
-
-
-class _Copy(NamedTuple):
-    """A mount in another namespace, with that on which it is mounted, if that is seen there.
-
-    ``owner``: uid of the pod, or ``pid NUMBER`` of what is in none.
-    """
-
-    owner: str
-    mount: Mount
-    parent: Mount | None
-
-
-def _copies(
-    text: str, pid: str, owner: str, devices: Collection[str], counts: Counter[tuple[str, str]]
-) -> list[_Copy]:
-    """The first of them, as long as their owner has not too many; adds to ``counts``."""
-    # Twice: a mount may be listed before the one that it is mounted on.
-    copies: list[Mount] = []
-    for mount in each_mount(text, pid, lambda _number, device: device in devices):
-        counts[owner, mount.device] += 1
-        if counts[owner, mount.device] <= MOST_COPIES:
-            copies.append(mount)
-    needed = {str(mount.parent) for mount in copies}
-    parents = {
-        mount.id: mount for mount in each_mount(text, pid, lambda number, _: number in needed)
-    }
-    return [_Copy(owner, mount, parents.get(mount.parent)) for mount in copies]
 
 
 def absent_points(host: Host, points: list[str]) -> list[str]:

@@ -11,7 +11,7 @@ A FUSE server that the driver starts runs in it, so a server that replaces it ge
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
@@ -19,6 +19,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts 
     Mount,
     each_mount,
     each_namespace,
+    read_table,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.processes import (
     container_id_of,
@@ -49,7 +50,7 @@ def read(host: Host, root: str, drivers: Collection[str]) -> dict[str, Limits]:
     ``root``: the kubelet's folder.
     """
     found: dict[str, set[str]] = {}
-    for driver, cgroup in _plugins(host, root, drivers):
+    for driver, cgroup in _plugins(host, root, _folders(host, root, drivers)):
         found.setdefault(driver, set()).add(cgroup)
     # Two, as while a DaemonSet is updated: which one served the mount is not known.
     return {
@@ -59,8 +60,26 @@ def read(host: Host, root: str, drivers: Collection[str]) -> dict[str, Limits]:
     }
 
 
-def _plugins(host: Host, root: str, drivers: Collection[str]) -> Iterator[tuple[str, str]]:
-    """(driver, /proc/PID/cgroup of its container) for each container that is a driver's."""
+def _folders(host: Host, root: str, drivers: Collection[str]) -> dict[str, tuple[str, str]]:
+    """By driver, the device and the path on it of the folder of its socket on the node."""
+    table = read_table(host, "1") if drivers else None
+    found = {}
+    for driver in drivers:
+        path = f"{root}/plugins/{driver}"
+        mount = table.holding(path) if table else None
+        if mount:
+            below = path[len(mount.point.rstrip("/")) :]
+            found[driver] = (mount.device, f"{mount.root.rstrip('/')}{below}")
+    return found
+
+
+def _plugins(
+    host: Host, root: str, drivers: Mapping[str, tuple[str, str]]
+) -> Iterator[tuple[str, str]]:
+    """(driver, /proc/PID/cgroup of its container) for each container that is a driver's.
+
+    ``drivers``: as ``_folders``.
+    """
     for pid, text in each_namespace(host):
         # The kubelet looks for a driver's socket in plugins/DRIVER (kubernetes-csi
         # node-driver-registrar, --kubelet-registration-path), so a container mounts that folder.
@@ -70,11 +89,11 @@ def _plugins(host: Host, root: str, drivers: Collection[str]) -> Iterator[tuple[
             continue
         mounts = list(each_mount(text, pid, None)) if here else []
         for driver in here:
-            if _is_node_plugin(mounts, root, driver):
+            if _is_node_plugin(mounts, root, drivers[driver]):
                 yield driver, cgroup
 
 
-def _is_node_plugin(mounts: Collection[Mount], root: str, driver: str) -> bool:
+def _is_node_plugin(mounts: Collection[Mount], root: str, folder: tuple[str, str]) -> bool:
     """Whether a container has the folder of the driver's socket, and mounts volumes for the node.
 
     Sidecars have the socket, too. Only the driver itself needs mountPropagation Bidirectional, of
@@ -82,7 +101,8 @@ def _is_node_plugin(mounts: Collection[Mount], root: str, driver: str) -> bool:
     """
     # Bidirectional is rshared, which mountinfo shows as "shared:N" (kubernetes
     # pkg/kubelet/kubelet_pods.go translateMountPropagation; proc_pid_mountinfo(5)).
-    socket = any(mount.root.endswith(f"/plugins/{driver}") for mount in mounts)
+    # The very folder of the node, since a volume of a tenant may have a folder of the same name.
+    socket = any((mount.device, mount.root) == folder for mount in mounts)
     return socket and any(
         mount.shared and (mount.point == root or mount.point.startswith(f"{root}/"))
         for mount in mounts

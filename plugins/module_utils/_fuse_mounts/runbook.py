@@ -36,7 +36,6 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts import plan as pure
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.gathering import (
     details,
-    other_mounts,
     pod_folders,
     running_processes,
 )
@@ -60,6 +59,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.
     write_private,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import kubelet
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.copies import other_mounts
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import (
     UNDO_SECONDS,
     Host,

@@ -117,7 +117,7 @@ def _entry(
     recipe = better.get("recipe") or _first(told, _PROGRAMS)
     endpoint = credentials.pop(_ENDPOINT, "") or _first(told, _ENDPOINTS)
     region = credentials.pop(_REGION, "") or _first(told, _REGIONS)
-    entry = {
+    entry: dict[str, Any] = {
         "volume": volume["volume"],
         "driver": volume["driver"],
         "handle": volume["handle"],
@@ -127,12 +127,7 @@ def _entry(
             source.replace("/", _SEPARATORS.get(recipe, "/"), 1)
             for source in volume["sources"]
         ],
-        "options": [
-            # The driver's options are for its own program, not for a user's command.
-            *([] if better.get("command") else habits.options(volume["driver"], recipe, region)),
-            *option_words(_first(told, _OPTIONS)),
-            *volume["mount_options"],
-        ],
+        "options": [*option_words(_first(told, _OPTIONS)), *volume["mount_options"]],
         "endpoint": endpoint,
         # Whoever may write the Secret chooses the server. So the majority is counted apart for each
         # namespace of Secrets (Remote in outages.py).
@@ -143,7 +138,13 @@ def _entry(
         "credentials": credentials,
         "pods": [_pod(pod, leaving) for pod in volume["pods"]],
     }
-    return {**entry, **better}
+    final = {**entry, **better}
+    # Of the final entry, since that alone is what the node checks. The driver's options are for its
+    # own program, not for a user's command, and a user's options replace all others.
+    if not final.get("command") and "options" not in better:
+        habitual = habits.options(final["driver"], final["recipe"], final["region"])
+        final["options"] = [*habitual, *final["options"]]
+    return final
 
 
 def _pod(pod: Mapping[str, Any], leaving: bool) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec
     check_numbers,
     given_options,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import call_each
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Finding, Plan
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
@@ -119,6 +120,8 @@ class LimitState:
     runtimes: tuple[Runtime, ...]
     csi: tuple[CsiProcess, ...]
     problem: str = ""
+    # IDs of the processes whose command line could not be read.
+    unread: tuple[str, ...] = ()
 
 
 def limit_options(params: dict[str, Any]) -> LimitOptions:
@@ -193,9 +196,8 @@ def read_limits(host: Host, options: LimitOptions) -> LimitState:
         if block.get("LoadState") == "loaded" and block.get("Id") in units
     ]
     runtimes = tuple(_runtime(host, units[block["Id"]], block) for block in loaded)
-    return LimitState(
-        host.name, nr_open, systemd, runtimes, _csi_processes(host) if runtimes else ()
-    )
+    csi, unread = _csi_processes(host) if runtimes else ((), ())
+    return LimitState(host.name, nr_open, systemd, runtimes, csi, unread=unread)
 
 
 def _blocks(text: str) -> list[dict[str, str]]:
@@ -263,24 +265,33 @@ def _live_restore(host: Host) -> bool:
     return isinstance(settings, dict) and settings.get("live-restore") is True
 
 
-def _csi_processes(host: Host) -> tuple[CsiProcess, ...]:
-    """The processes of pods with "csi" in their command line."""
-    # In a child: reading another process's command line may block (fs/proc/base.c get_mm_cmdline).
+def _csi_processes(host: Host) -> tuple[tuple[CsiProcess, ...], tuple[str, ...]]:
+    """The processes of pods with "csi" in their command line, and IDs of those that hang."""
+    # In children: reading another process's command line may block (fs/proc/base.c get_mm_cmdline),
+    # and one that a tenant has made hang must not hide the others.
+    pods = {
+        pid: uid
+        for pid in host.names("/proc")
+        if pid.isdigit()
+        for uid in [pod_uid_of(host.read(f"/proc/{pid}/cgroup") or "")]
+        if uid
+    }
 
-    def reading() -> list[dict[str, Any]]:
-        found = [_csi_process(host, int(pid)) for pid in host.names("/proc") if pid.isdigit()]
-        return [asdict(process) for process in found if process]
+    def reading(pid: str) -> dict[str, Any] | None:
+        found = _csi_process(host, int(pid), pods[pid])
+        return asdict(found) if found else None
 
-    reply = host.bounded(reading)
-    if reply.problem:
-        raise StorageOpsError(f"the processes of pods could not be read: {reply.problem}")
-    return tuple(CsiProcess(**process) for process in reply.value)
+    seconds = host.deadline.cap(host.command_timeout)
+    replies = dict(zip(pods, call_each(reading, list(pods), seconds, host.deadline.remaining())))
+    return (
+        tuple(CsiProcess(**reply.value) for reply in replies.values() if reply.value),
+        tuple(pid for pid, reply in replies.items() if reply.problem),
+    )
 
 
-def _csi_process(host: Host, pid: int) -> CsiProcess | None:
-    uid = pod_uid_of(host.read(f"/proc/{pid}/cgroup") or "")
+def _csi_process(host: Host, pid: int, uid: str) -> CsiProcess | None:
     # CSI drivers and sidecars have csi in their name, or in --csi-address and the like.
-    words = (host.read(f"/proc/{pid}/cmdline") or "").split("\0") if uid else []
+    words = (host.read(f"/proc/{pid}/cmdline") or "").split("\0")
     if not any("csi" in word for word in words):
         return None
     return CsiProcess(
@@ -421,8 +432,9 @@ def _compare(
 def _judge_csi(state: LimitState, options: LimitOptions) -> list[Finding]:
     # Started before the runtime's limit was lowered.
     old = [process for process in state.csi if process.limit > options.limit_nofile_max]
+    unread = _unread(state)
     if not old:
-        return []
+        return unread
     # One process of a pod is enough, since its containers are restarted together.
     pods = list(dict.fromkeys(process.pod for process in old))
     summary = (
@@ -440,6 +452,21 @@ def _judge_csi(state: LimitState, options: LimitOptions) -> list[Finding]:
             for process in old
         ]
     }
+    return [finding, *unread]
+
+
+def _unread(state: LimitState) -> list[Finding]:
+    if not state.unread:
+        return []
+    pids = ", ".join(state.unread[:10])
+    summary = f"the command line of {len(state.unread)} processes of pods cannot be read"
+    finding = _finding(state, "info", "process", pids, summary)
+    finding.refuse(
+        Reason(
+            "evidence_unreadable",
+            "whether they are a CSI driver's, and started with an older limit, is not known",
+        )
+    )
     return [finding]
 
 

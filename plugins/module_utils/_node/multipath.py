@@ -24,10 +24,13 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host im
 _MAJOR_VERSION = 0
 # Seconds: the default of max_polling_interval, four times polling_interval (multipath.conf(5)).
 DEFAULT_CHECKER_INTERVAL = 20.0
-# multipathd writes aliases into its JSON without escaping them. Mangled ones (my\x20disk) are no
-# JSON, and a quotation mark ends the text too early.
-_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
-_JSON_ESCAPES = '"\\/bfnrtu'
+# multipathd writes one text of its JSON a line, and escapes nothing in it (multipath-tools,
+# libmultipath/print.h PRINT_JSON_MAP). A mangled alias (my\x20disk) is no JSON, and a quotation
+# mark would end the text too early. Whoever runs a target chooses its name and its products, so
+# that one of his could hide all maps, or look like another map. None of them has a line break: the
+# kernel replaces those of an INQUIRY (drivers/scsi/scsi_scan.c scsi_sanitize_inquiry_string), and a
+# target's name is one line of its record (open-iscsi, usr/idbm.c).
+_TEXT_LINE = re.compile(r'(\s*"\w+"\s*:\s*)"(.*)"(,?\s*)')
 _TABLE_LINE = re.compile(r"^(?P<name>.*): \d+ \d+ multipath (?P<features>.*)$")
 
 
@@ -58,17 +61,14 @@ def ask_daemon(host: Host) -> Daemon:
 def parse_maps(text: str) -> dict[str, dict[str, str]]:
     """``Daemon.paths`` from the output of ``multipathd show maps json``. Raises StorageOpsError."""
     # A busy daemon prints "timeout" instead, and exits with status 0.
-    repaired = _ESCAPE.sub(
-        lambda found: found[0] if found[1] in _JSON_ESCAPES else f"\\{found[0]}", text
-    )
+    repaired = "\n".join(_with_escapes(line) for line in text.split("\n"))
     try:
         answer = json.loads(repaired, strict=False)
     except json.JSONDecodeError as error:
         if text.startswith("{"):
             near = " ".join(repaired[max(0, error.pos - 40) : error.pos + 40].split())
             raise StorageOpsError(
-                f"multipathd's JSON is broken near {near!r}: an alias in multipath.conf may have a "
-                "quotation mark. Change the alias",
+                f"multipathd's JSON is broken near {near!r}",
                 code="multipathd_unusable",
             ) from None
         raise StorageOpsError(
@@ -95,6 +95,12 @@ def parse_maps(text: str) -> dict[str, dict[str, str]]:
             code="multipathd_unusable",
         ) from None
     return found
+
+
+def _with_escapes(line: str) -> str:
+    """A line of multipathd's JSON with its text as JSON has it; others as they are."""
+    found = _TEXT_LINE.fullmatch(line)
+    return f"{found[1]}{json.dumps(found[2])}{found[3]}" if found else line
 
 
 def _paths(entry: dict[str, Any]) -> dict[str, str]:

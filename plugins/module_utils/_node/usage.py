@@ -16,6 +16,7 @@ import fcntl
 import os
 import stat
 import struct
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,8 +28,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
     Mount,
-    all_mounts,
     each_mount,
+    each_namespace,
     swap_devices,
 )
 
@@ -62,6 +63,9 @@ _SUBPATHS = "/volume-subpaths/"
 # file is on), lo_inode and lo_rdevice (the device that it is).
 _LOOP_GET_STATUS64 = 0x4C05
 _LOOP_INFO = struct.Struct("=QQQ208x")
+# How many mounts of one block device are read. One is enough to say that it is in use, and a tenant
+# may have 100,000 in each of any number of mount namespaces (fs.mount-max).
+_MOST_MOUNTS = 20
 # Seconds for all loop devices together.
 _LOOP_ASKING = 5.0
 
@@ -100,13 +104,15 @@ class UsesByDevice:
 
     def __init__(self, host: Host) -> None:
         self._by_dev: dict[str, list[Reason]] = {}
+        self._more: Counter[str] = Counter()
         self._by_name: dict[str, list[Reason]] = {}
         self._unknown: list[Reason] = []
         self._host = host
         self._kernel_names: dict[str, str] = {}
         with_nodes = _filesystems_with_nodes(host)
-        for mount in all_mounts(host):
-            self._add_mount(mount, with_nodes)
+        for pid, text in each_namespace(host):
+            for mount in each_mount(text, pid, self._is_needed):
+                self._add_mount(mount, with_nodes)
         for swap in swap_devices(host):
             self._by_name.setdefault(self._name_of(swap), []).append(
                 Reason("in_use_held", f"{swap} is swap")
@@ -120,6 +126,14 @@ class UsesByDevice:
                 said = f"whether {loop} is on it is unknown: {problem}"
                 self._unknown.append(Reason("evidence_unreadable", said))
 
+    def _is_needed(self, _number: str, device: str) -> bool:
+        # What has no device of its own is known by its source or its root, which all have to be
+        # read. Those of a block device all say the same.
+        if device.startswith("0:") or len(self._by_dev.get(device, ())) < _MOST_MOUNTS:
+            return True
+        self._more[device] += 1
+        return False
+
     def _name_of(self, source: str) -> str:
         """The kernel name of the device at a path; empty for a text that is no path in /dev."""
         if source.startswith("/dev/") and source not in self._kernel_names:
@@ -131,19 +145,21 @@ class UsesByDevice:
         where = f"{mount.point} in the mount namespace of pid {mount.pid}"
         # No block device has the major number 0, and a tenant may have any number of such mounts.
         if not mount.device.startswith("0:"):
-            self._by_dev.setdefault(mount.device, []).append(
-                Reason("in_use_mounted", f"mounted at {where}")
-            )
+            self._note(self._by_dev, mount.device, f"mounted at {where}")
         # btrfs has an anonymous device number (see btrfs.py), so the source counts, too.
         if mount.fstype.partition(".")[0] not in _ANYBODYS and self._name_of(mount.source):
-            self._by_name.setdefault(self._name_of(mount.source), []).append(
-                Reason("in_use_mounted", f"mounted at {where}")
-            )
+            self._note(self._by_name, self._name_of(mount.source), f"mounted at {where}")
         # A container gets a device as a bind mount of its node in the host's /dev.
         if mount.root != "/" and (mount.fstype == "devtmpfs" or mount.device in with_nodes):
-            self._by_name.setdefault(mount.root.rpartition("/")[2], []).append(
-                Reason("in_use_mounted", f"its device node is bound at {where}")
-            )
+            name = mount.root.rpartition("/")[2]
+            self._note(self._by_name, name, f"its device node is bound at {where}")
+
+    def _note(self, index: dict[str, list[Reason]], key: str, text: str) -> None:
+        found = index.setdefault(key, [])
+        if len(found) < _MOST_MOUNTS:
+            found.append(Reason("in_use_mounted", text))
+        else:
+            self._more[key] += 1
 
     def of(self, devices: dict[str, str]) -> list[Reason]:
         """Why devices (kernel name -> major:minor) are in use, each reason once."""
@@ -152,6 +168,9 @@ class UsesByDevice:
             for name, dev in devices.items()
             for use in (*self._by_dev.get(dev, ()), *self._by_name.get(name, ()))
         ]
+        more = sum(self._more[key] for key in (*devices, *devices.values()))
+        if more:
+            found.append(Reason("in_use_mounted", f"mounted at {more} more places"))
         return list(dict.fromkeys([*found, *self._unknown]))
 
 

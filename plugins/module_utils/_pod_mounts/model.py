@@ -60,7 +60,7 @@ class State:
 
     ``root``: the kubelet's folder, without links. ``notes``: the kubelet's notes of volumes, by
     path. ``answers``: of filesystems, by device. ``logs``: by device, the lines in which the kernel
-    gave a filesystem up. ``processes``, ``elsewhere`` (mounts of all other namespaces) and
+    gave a filesystem up. ``processes``, ``elsewhere`` (its mounts in other namespaces) and
     ``backings`` (by device, its block device) are read only if something looks wrong. ``loops``: by
     loop device, the filesystem that its file is on. ``publish_from``: as in Options.
     """
@@ -73,6 +73,8 @@ class State:
     logs: dict[str, tuple[str, ...]] = field(default_factory=dict)
     processes: tuple[Process, ...] = ()
     elsewhere: tuple[Mount, ...] = ()
+    # By device, how many more mounts elsewhere there are than were looked at.
+    crowded: Mapping[str, str] = field(default_factory=dict)
     backings: dict[str, Backing] = field(default_factory=dict)
     loops: dict[str, str] = field(default_factory=dict)
     publish_from: Mapping[str, str] = field(default_factory=dict)

@@ -10,6 +10,7 @@ carries out the plan.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
@@ -37,11 +38,11 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import 
     probes,
     processes,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.copies import other_mounts
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
     Mount,
     MountTable,
-    all_mounts,
     read_table,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.options import PUBLISH
@@ -129,12 +130,11 @@ class PodMounts:
         # Needed for the log, which names devices and not mount points.
         names = read_names(self._host, {each: stacks.point_of(state, each) for each in devices})
         state = replace(state, answers=self._ask(state), logs=read_logs(self._host, names))
-        # Reading all processes is the most expensive part, so a healthy node is spared it.
-        if stacks.suspicious_stacks(state):
-            state = self._users(state)
         turned = [filesystem.device for filesystem in stacks.suspicious_filesystems(state)]
+        # Reading all processes is the most expensive part, so a healthy node is spared it.
+        if turned or stacks.suspicious_stacks(state):
+            state = self._users(state, turned)
         if turned:
-            state = state if state.elsewhere else self._users(state)
             below = {device: names[device] for device in turned}
             backings = read_backings(self._host, below, self._options.probe_timeout)
             state = replace(state, backings=backings)
@@ -211,21 +211,18 @@ class PodMounts:
             )
         )
 
-    def _users(self, state: State) -> State:
-        """The state with all processes, and the mounts of other namespaces that they may use."""
-        ours = {mount.id for mount in state.table.mounts}
-        # Only copies of the kubelet's mounts matter; a tenant may have any number of others.
-        devices = {
-            mount.device for mount in state.table.mounts if mount.point.startswith(f"{state.root}/")
+    def _users(self, state: State, turned: Collection[str] = ()) -> State:
+        """The state with all processes, and the mounts of other namespaces that they may use.
+
+        ``turned``: devices of filesystems that look wrong, besides those of wrong stacks.
+        """
+        # Only copies of what looks wrong matter; a tenant may have any number of others.
+        wrong = {
+            layer.device for stack in stacks.suspicious_stacks(state) for layer in stack.layers
         }
-        # A mount of the node has the same ID in no other namespace.
-        elsewhere = tuple(
-            mount
-            for mount in all_mounts(self._host)
-            if mount.device in devices and mount.id not in ours
-        )
+        elsewhere, crowded = other_mounts(self._host, {*wrong, *turned})
         found = tuple(processes.read_processes(self._host))
-        return replace(state, elsewhere=elsewhere, processes=found)
+        return replace(state, elsewhere=elsewhere, crowded=crowded, processes=found)
 
     # apply
 

@@ -196,11 +196,9 @@ def _also_mounted(state: State, filesystem: Filesystem) -> list[str]:
         for mount in (*state.table.mounts, *state.elsewhere)
         if mount.device == filesystem.device and not _inside(state, mount)
     ]
-    return list(
-        dict.fromkeys(
-            f"{show(mount.point)} in the mount namespace of pid {mount.pid}" for mount in mounts
-        )
-    )
+    found = [f"{show(mount.point)} in the mount namespace of pid {mount.pid}" for mount in mounts]
+    more = state.crowded.get(filesystem.device)
+    return list(dict.fromkeys([*found, *([f"more: {more}"] if more else [])]))
 
 
 def _inside(state: State, mount: Mount) -> bool:

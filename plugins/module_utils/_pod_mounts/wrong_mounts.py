@@ -341,7 +341,11 @@ def _users(state: State, stack: Stack, doomed: tuple[Mount, ...]) -> list[Reason
     inside = {mount.id for mount in going} | _copies(state, stack, doomed)
     places = (kubelet.classify(mount.point, state.root) for mount in going)
     pods = {place.pod for place in places if place and place.pod}
-    users = []
+    users = [
+        Reason("evidence_unreadable", f"who uses it is not known: it has {state.crowded[device]}")
+        for device in dict.fromkeys(layer.device for layer in doomed)
+        if device in state.crowded
+    ]
     for process in state.processes:
         # Working directory, root, program, open or mapped file (_node/processes.py).
         how = ", ".join(how for number, how in process.uses if number in inside)

@@ -14,6 +14,9 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.block i
     DmDevice,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.usage import Opener
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths.arrays import (
+    find_arrays,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths.judging import (
     judge_in,
 )
@@ -62,24 +65,34 @@ def _still_listed(state: State, name: str) -> list[Reason]:
 
 
 def empty_map_obstacles(state: State, device: DmDevice, options: Options) -> list[Reason]:
-    """Why a map without paths may not be flushed: any disk of the node may be its path."""
+    """Why a map without paths may not be flushed: any disk of its array may be its path, and any of
+    the node if no disk tells that it is of that array.
+    """
     obstacles = []
     last = state.last
     # A rescan, or a change of the map, may remove its paths for a moment.
     if any(seen.dm[device.dm].slaves for seen in state.observations if device.dm in seen.dm):
         obstacles.append(Reason("device_changing", "it had paths a moment ago"))
+    arrays = find_arrays(state.observations)
+    asked = arrays.made_by(device.wwid) or set(arrays.makers)
     for disk in last.disks.values():
-        obstacles += _may_be_path(disk, judge_in(last, disk.name, device.wwid))
+        if arrays.by_target[disk.target] in asked:
+            obstacles += _may_be_path(disk, judge_in(last, disk.name, device.wwid))
     # A map made from a vendor's uid_attribute, or by hand, has a name that no designator matches.
     if device.wwid[:1] not in ("1", "2", "3"):
         obstacles.append(
             Reason("path_unproven", f"no inquiry can be compared with the name {device.wwid}")
         )
-    # Through any of these the LUN may come back in a moment.
+    # Through any of these the LUN may come back in a moment. One without disks may be anyone's.
+    others = {
+        disk.transport.name
+        for disk in last.disks.values()
+        if disk.transport and arrays.by_target[disk.target] not in asked
+    }
     obstacles += [
         Reason("transport_outage", f"transport outage: {transport.describe()}")
         for transport in last.transports.values()
-        if not transport.up
+        if not transport.up and transport.name not in others
     ]
     # Nothing can be asked about a map without a path, so the user has to say so.
     if not options.flush_empty_maps:

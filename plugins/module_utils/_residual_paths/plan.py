@@ -7,7 +7,7 @@
 """Residual multipath maps and SCSI disks (STOR-01, -02, -03): which of them may be removed.
 
 cases.py judges each map and disk. Here they are grouped, limited to the scope, and refused where
-so much is broken that it may be an outage. Pure: no I/O here.
+so much of an array is broken that it may be an outage. Pure: no I/O here.
 """
 
 from __future__ import annotations
@@ -22,11 +22,16 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.guards 
     limit_repairs,
     majority,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.turns import in_turns
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths.actions import (
     path_action,
     paths_action,
     removed_paths,
     scan_actions,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths.arrays import (
+    Arrays,
+    find_arrays,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths.cases import (
     judge_map,
@@ -54,18 +59,22 @@ def plan(state: State, options: Options) -> Plan:
     """
     maps = list(filter(None, (judge_map(state, one, options) for one in state.last.maps)))
     disks = list(filter(None, (judge_plain_disk(state, one) for one in state.last.plain_disks)))
-    # Both are about the whole node, so the scope does not matter.
-    against = [] if options.accept_majority else _outages(state, maps, disks)
-    against += _too_hasty(state)
+    # Both are about whole arrays, so the scope does not matter.
+    arrays = find_arrays(state.observations)
+    outages = {} if options.accept_majority else _outages(state, arrays, maps, disks)
+    hasty = _too_hasty(state)
     findings = _daemon_finding(state)
-    # By id() of a finding, how many repairs it counts as: each map, and each disk in no map.
-    sizes = {}
+    # By id() of a finding: as how many repairs it counts (each map, and each disk in no map), and
+    # which arrays it is about.
+    sizes, owners = {}, {}
     for group in group_cases([*maps, *disks]):
         # A group is repaired as a whole or not at all.
         left_out = [case.finding.name for case in group if not _in_scope(case, state, options)]
         if len(left_out) == len(group):
             continue
         finding = settle(state, group)
+        whose = sorted(set().union(*(_arrays_of(arrays, case) for case in group)))
+        against = [reason for array in whose for reason in outages.get(array, [])] + hasty
         if finding.repair and against:
             finding.refuse(*against)
         elif finding.repair and left_out:
@@ -77,11 +86,13 @@ def plan(state: State, options: Options) -> Plan:
                 )
             )
         findings.append(finding)
-        sizes[id(finding)] = len(group)
+        sizes[id(finding)], owners[id(finding)] = len(group), tuple(whose)
     # Limited after the scope, so that findings out of scope use up nothing.
     wanted = Plan(findings)
     repairs = [finding for finding in wanted.findings if finding.repair]
-    limit_repairs(repairs, options.max_repairs, lambda one: sizes[id(one)])
+    # Arrays have their turns, or a tenant's own one would use up the limit.
+    turns = in_turns(repairs, lambda one: owners[id(one)])
+    limit_repairs(turns, options.max_repairs, lambda one: sizes[id(one)])
     if options.rescan_targets:
         _add_scans(state, wanted)
     return wanted
@@ -202,23 +213,42 @@ def _swap_finding(state: State, group: list[Case]) -> Finding:
 
 
 def _add_scans(state: State, wanted: Plan) -> None:
-    """Scan the targets of all removed paths at the very end; refuse all repairs if such a scan
-    could mix a map.
+    """Scan the targets of all removed paths at the very end; refuse the repairs whose scan could
+    mix a map.
     """
-    repaired = [finding for finding in wanted.findings if finding.repair]
-    paths = PathsSubject(tuple(path for one in repaired for path in removed_paths(one).paths))
-    # A scan of a whole target may find any LUN.
-    risks = mixtures(state, None, paths.leaving)
-    for finding in repaired if risks else []:
-        finding.refuse(Reason("scan_unsafe", "rescan_targets is set"), *risks)
-    if repaired and not risks:
-        repaired[-1].repair += scan_actions(state, [path.disk for path in paths.paths])
+    risky = True
+    while risky:
+        repaired = [finding for finding in wanted.findings if finding.repair]
+        paths = [path for one in repaired for path in removed_paths(one).paths]
+        leaving = PathsSubject(tuple(paths)).leaving
+        risky = False
+        for finding in repaired:
+            # A scan of a whole target may find any LUN.
+            targets = {path.disk.target for path in removed_paths(finding).paths}
+            risks = mixtures(state, None, leaving, targets)
+            if risks:
+                finding.refuse(Reason("scan_unsafe", "rescan_targets is set"), *risks)
+                # The paths of this one stay, with which another scan may mix a map.
+                risky = True
+    if repaired:
+        repaired[-1].repair += scan_actions(state, [path.disk for path in paths])
 
 
-def _outages(state: State, maps: list[Case], disks: list[Case]) -> list[Reason]:
-    """Why nothing is repaired: more than half of the maps, or of a target's LUNs, are broken.
+def _arrays_of(arrays: Arrays, case: Case) -> set[str]:
+    """The arrays that a case is about; the whole node (an empty name) if nothing tells them."""
+    paths = case.finding.evidence["paths"]
+    targets = {path["hctl"].rpartition(":")[0] for path in paths}
+    return (arrays.of(targets) if paths else arrays.made_by(case.wwid)) or {""}
 
-    It holds for small numbers, too: one of one is a majority.
+
+def _outages(
+    state: State, arrays: Arrays, maps: list[Case], disks: list[Case]
+) -> dict[str, list[Reason]]:
+    """By array, why nothing of it is repaired: more than half of its maps, or of a target's LUNs,
+    are broken.
+
+    It holds for small numbers, too: one of one is a majority. By an empty name, the same of the
+    whole node, for maps without paths of which nothing tells the array.
     """
     # Most disks in no map are what is left of a removed map, so among themselves they would nearly
     # always be a majority. They are counted among all LUNs of their target: if that serves most of
@@ -228,27 +258,56 @@ def _outages(state: State, maps: list[Case], disks: list[Case]) -> list[Reason]:
         for case in maps
         if {path["is"] for path in case.finding.evidence["paths"]} <= {GONE, OTHER, TWIN, UNKNOWN}
     }
-    counts = [(len(dead), len(state.last.maps), "maps")]
-    counts += _counts_by_target(state, disks, dead)
-    return [
-        majority(number, total, what, "they were all detached")
-        for number, total, what in counts
-        if is_most(number, total)
+    counts = [
+        *_counts_by_array(state, arrays, dead),
+        *_counts_by_target(state, arrays, disks, dead),
     ]
+    found: dict[str, list[Reason]] = {}
+    for array, number, total, what in counts:
+        if is_most(number, total):
+            reason = majority(number, total, what, "they were all detached")
+            found.setdefault(array, []).append(reason)
+    return found
+
+
+def _counts_by_array(
+    state: State, arrays: Arrays, dead: set[str]
+) -> list[tuple[str, int, int, str]]:
+    """(array, dead maps, all maps, what they are) of each array, and of the whole node."""
+    owners = [(device, arrays.of_map(state.last, device)) for device in state.last.maps]
+    counts = [("", len(dead), len(owners), "maps")]
+    several = len(set().union(*(whose for _device, whose in owners))) > 1
+    for array in arrays.makers:
+        ours = {
+            device.wwid
+            for device, whose in owners
+            # Maps of NVMe and the like are of no tenant's server, and count with each array.
+            if array in whose or (device.slaves and not whose)
+        }
+        targets = arrays.targets(array)
+        more = f" and {len(targets) - 3} more" if len(targets) > 3 else ""
+        what = f"maps of {', '.join(targets[:3])}{more}" if several else "maps"
+        counts.append((array, len(dead & ours), len(ours), what))
+    return counts
 
 
 def _counts_by_target(
-    state: State, disks: list[Case], dead: set[str]
-) -> list[tuple[int, int, str]]:
-    """(broken LUNs, all LUNs, what they are) of each target that has a broken disk in no map."""
+    state: State, arrays: Arrays, disks: list[Case], dead: set[str]
+) -> list[tuple[str, int, int, str]]:
+    """(array, broken LUNs, all LUNs, what they are) of each target that has a broken disk in no
+    map.
+    """
     broken = {case.wwid or case.finding.name for case in disks} | dead
-    counts = []
+    counts: list[tuple[str, int, int, str]] = []
     # Only targets with a broken disk can be in an outage.
     for target in sorted({path.disk.target for case in disks for path in case.paths}):
         luns = {
             disk.wwid or disk.name for disk in state.last.disks.values() if disk.target == target
         }
-        counts.append((len(broken & luns), len(luns), f"LUNs of target {target}"))
+        what = f"LUNs of target {target}"
+        counts += [
+            (array, len(broken & luns), len(luns), what) for array in (*arrays.of([target]), "")
+        ]
     return counts
 
 

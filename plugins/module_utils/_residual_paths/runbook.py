@@ -562,7 +562,7 @@ class ResidualPaths:
         """Have the kernel scan a target. It adds disks it does not know and changes no others
         (drivers/scsi/scsi_scan.c scsi_scan_target).
         """
-        risks = scans.mixtures(self._node_now(), None, set())
+        risks = scans.mixtures(self._node_now(), None, set(), [action.subject.target])
         if risks:
             raise Prevented("; ".join(risks), risks[0].code)
         _write_word, file, text = action.command
@@ -595,7 +595,7 @@ class ResidualPaths:
         self._proven += 1
         return [
             *self._proof_of_removal(finding),
-            "every path of the node's maps was asked once more, and none joined a map of another "
+            "every path of its array's maps was asked once more, and none joined a map of another "
             "volume",
             *(self._appeared(subject) for subject in _scanned(finding)),
         ]
@@ -658,11 +658,17 @@ class ResidualPaths:
 
     def _mixed(self, finding: Finding) -> list[str]:
         """Whether a map of the node has become mixed, or still may by the disks that were added."""
-        now, brought = self._node_now(), removed_paths(finding).brings
+        now, paths = self._node_now(), removed_paths(finding)
+        brought = paths.brings
+        targets = {path.disk.target for path in paths.paths}
+        targets |= {subject.target for subject in _scanned(finding)}
         # A scan of a whole target may find the removed LUNs again, under other numbers.
         if _scanned(finding):
             brought |= {wwid for _name, wwid in _subjects(finding)}
-        return [*scans.mixed(self._planned_from, now), *scans.mixtures(now, brought, set())]
+        return [
+            *scans.mixed(self._planned_from, now, targets),
+            *scans.mixtures(now, brought, set()),
+        ]
 
     def _dangles(
         self, link: str, wwid: str, gone: set[str], disks: dict[str, Disk], dm: dict[str, DmDevice]

@@ -11,8 +11,13 @@ A map is mixed if its paths lead to different volumes: then writes go to either 
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.block import Disk, DmDevice
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths.arrays import (
+    find_arrays,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths.judging import (
     history_of,
     is_broken,
@@ -27,16 +32,19 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_pat
 )
 
 
-def mixtures(state: State, wwids: set[str] | None, leaving: set[str]) -> list[Reason]:
-    """Why disks of these WWIDs (None: of any) must not be scanned for: one would join a path that
-    is not proven to serve its LUN.
+def mixtures(
+    state: State, wwids: set[str] | None, leaving: set[str], targets: Collection[str] = ()
+) -> list[Reason]:
+    """Why disks of these WWIDs (None: of any that ``targets`` may have) must not be scanned for:
+    one would join a path that is not proven to serve its LUN.
 
     ``leaving``: names of the disks that are gone by then. Every disk that counts must have been
     asked in some observation.
     """
     last = state.last
     found = []
-    for name, wwid, owner in _joinable(last, wwids, leaving):
+    far = set() if wwids is not None else _far(state.observations, targets)
+    for name, wwid, owner in _joinable(last, wwids, {*leaving, *far}):
         judgement = history_of(state, name, wwid)[-1]
         # A scan for any LUN concerns a disk in no map only if the array may have taken it away.
         disk = last.disks.get(name)
@@ -54,6 +62,18 @@ def mixtures(state: State, wwids: set[str] | None, leaving: set[str]) -> list[Re
     return found
 
 
+def _far(observations: Collection[Observation], targets: Collection[str]) -> set[str]:
+    """Names of the disks of other arrays, none of which has a volume that these targets have."""
+    arrays = find_arrays(observations)
+    near = arrays.near(targets)
+    return {
+        disk.name
+        for seen in observations
+        for disk in seen.disks.values()
+        if arrays.by_target[disk.target] not in near
+    }
+
+
 def _joinable(
     last: Observation, wwids: set[str] | None, leaving: set[str]
 ) -> list[tuple[str, str, str]]:
@@ -69,15 +89,20 @@ def _joinable(
     ]
 
 
-def mixed(before: State, now: State) -> list[str]:
+def mixed(before: State, now: State, targets: Collection[str]) -> list[str]:
     """The maps that a repair may have mixed, as sentences.
 
     Such a map reads another volume, or has gained a path beside one that does not serve its LUN.
-    What was so ``before`` does not count.
+    What was so ``before`` does not count. ``targets``: those that were scanned, or of which a path
+    was removed.
     """
     known = _known_kinds(before)
     found = []
+    far = _far((*before.observations, *now.observations), targets)
     for device in now.last.maps:
+        # A map of another array may become anything meanwhile, as its owner likes.
+        if device.slaves and far.issuperset(device.slaves):
+            continue
         paths = [now.last.disks[name] for name in device.slaves if name in now.last.disks]
         # A path that was never asked counts as odd, too: it is not proven.
         odd = _odd_paths(now, device, paths)

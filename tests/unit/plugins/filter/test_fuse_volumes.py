@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import re
 from base64 import b64encode
 from pathlib import Path
 from typing import Any
@@ -18,13 +19,28 @@ from ansible_collections.storage_ops.runbooks.plugins.filter.fuse_volumes import
 from ansible_collections.storage_ops.runbooks.plugins.filter.fuse_volumes import (
     fuse_volumes as told,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.model import (
+    Recovery,
+    State,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.options import (
     OPTIONS_SPEC,
     fuse_options,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.recipes import (
+    RECIPES,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.service import (
+    mount_command,
+    service_for,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.volumes import (
     credentials_of,
     option_words,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
+    MountTable,
+    parse_mountinfo,
 )
 
 ROLE = Path(__file__).resolve().parents[4] / "roles/fuse_recovery/vars/main.yml"
@@ -301,3 +317,78 @@ def test_the_keys_that_the_role_knows(data: dict[str, str]) -> None:
     keys = yaml.safe_load(ROLE.read_text())["__fuse_recovery_credential_keys_known"]
     encoded = secret(**data)["data"]
     assert credentials_of(encoded, keys) == {"access_key": "AK", "secret_key": "SK"}
+
+
+OVERRIDES: list[dict[str, Any]] = [
+    {},
+    {"region": "eu-1"},
+    {"region": ""},
+    {"endpoint": "https://s3.example.com"},
+    {"options": ["allow_other"]},
+    {"sources": ["b:/pv-1"]},
+    {"region": "eu-1", "endpoint": "https://s3.example.com", "memory_max": 100},
+    {"command": ["s3fs", "-o", "url={endpoint},endpoint={region}", "{options}", "{target}"]},
+    {"command": ["s3fs", "{options}", "{target}"], "region": "eu-1", "endpoint": "https://s3"},
+]
+
+
+def words_of_root(planted: dict[str, str], driver: str, recipe: str, by_driver: bool) -> list[str]:
+    """All words of the command lines that are accepted, with each override in turn."""
+    theirs = secret(**{"accessKeyID": "AK", "secretAccessKey": "SK", "region": "eu", **planted})
+    theirs["data"].setdefault("endpoint", b64encode(b"https://s3.example.com").decode())
+    mine = volume(
+        driver=driver, attributes={"mounter": recipe}, parameters={}, sources=["shared/pv-1"]
+    )
+    state = State(
+        "node-1",
+        "/var/lib/kubelet",
+        MountTable(parse_mountinfo("20 1 8:1 / / rw - ext4 /dev/sda rw", "1")),
+        programs={one.program: f"/usr/bin/{one.program}" for one in RECIPES.values()},
+    )
+    recovery = Recovery(
+        "abcdefabcdef", "/var/lib/kubelet/x", ("0:50",), (), fstype="fuse.s3fs", kept=()
+    )
+    words = []
+    for override in OVERRIDES:
+        given = (
+            {"drivers": {driver: override}}
+            if by_driver
+            else {"given": [{"volume": "pv-1", **override}]}
+        )
+        found = told([mine], secrets=[theirs], credential_keys=KEYS, **given)
+        (entry,) = fuse_options({**found, "probe_timeout": 5.0, "remount_timeout": 30.0}).volumes
+        service, problems = service_for(state, entry, recovery)
+        words += mount_command(recovery, service) if service and not problems else []
+    return words
+
+
+@pytest.mark.parametrize("by_driver", [True, False], ids=["driver", "volume"])
+@pytest.mark.parametrize("recipe", sorted(RECIPES))
+@pytest.mark.parametrize("driver", ["ru.yandex.s3.csi", "ch.ctrox.csi.s3-driver", "csi.example"])
+def test_no_value_of_a_secret_adds_an_option(driver: str, recipe: str, by_driver: bool) -> None:
+    """s3fs loads a library that an option names, as root. The region of a Secret gave it one, where
+    the user gave another region: what was checked was not what was used.
+    """
+    for key in ("region", "endpoint", "accessKeyID", "secretAccessKey"):
+        for text in ("x,planted=/e", "x planted=/e", "x\nplanted=/e", "-oplanted=/e"):
+            words = words_of_root({key: text}, driver, recipe, by_driver)
+            options = [part for word in words for part in re.split(r"[,\s]", word)]
+            assert not [part for part in options if part.lstrip("-o").startswith("planted")]
+    # The recipes are accepted at all.
+    habit = driver == "ru.yandex.s3.csi" and recipe == "geesefs"
+    assert habit or words_of_root({}, driver, recipe, by_driver)
+
+
+def test_the_region_that_is_used_is_the_one_that_is_checked() -> None:
+    planted = secret(accessKeyID="AK", secretAccessKey="SK", region="x,planted=/e")
+    mine = volume(attributes={"mounter": "s3fs"}, parameters={}, mount_options=[])
+    for given, region in (({}, "x,planted=/e"), ({"region": "eu-1"}, "eu-1")):
+        (entry,) = fuse_volumes(
+            [mine],
+            secrets=[planted],
+            credential_keys=KEYS,
+            drivers={"ru.yandex.s3.csi": given},
+        )
+        said = [option for option in entry["options"] if option.startswith("endpoint=")]
+        # Refused on the node, by its region.
+        assert (entry["region"], said) == (region, ["endpoint=eu-1"] if given else [])

@@ -64,6 +64,8 @@ def test_what_a_driver_alone_can_mount(driver: str, program: str, fit: bool) -> 
         ),
         ("ru.yandex.s3.csi", "geesefs", "eu", []),
         ("csi.example.com", "s3fs", "eu", []),
+        # A comma would begin another option. The volume is refused where the region is checked.
+        ("ru.yandex.s3.csi", "s3fs", "x,credlib=/e", ["use_path_request_style", "mp_umask=000"]),
     ],
 )
 def test_options_that_a_driver_always_gives(

@@ -32,6 +32,9 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._csi_volumes.
     CsiVolumes,
     volume_options,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._csi_volumes.secrets import (
+    masked,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Forbidden
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kubelet import (
     VolumeNote,
@@ -720,6 +723,25 @@ def test_credentials_in_attributes_are_hidden() -> None:
     found = only(mounted, claim(), storage_class(**told))
     assert found["mount_options"] == ["allow_other", "secret_key=(hidden)"]
     assert "planted" not in json.dumps(found)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("foo=passwd=planted,b=secret", "foo=passwd=(hidden),b=secret"),
+        ("-o token='planted x',a -secret  planted", "-o token=(hidden),a -secret  (hidden)"),
+        ("--secret -o a x-token y", "--secret -o a x-token y"),
+        ("passwd=,a passwd= b", "passwd=,a passwd= b"),
+        ("token='planted", "token=(hidden)"),
+        ("password=token=planted secret", "password=(hidden) secret"),
+        ("a://b c://d:planted@e,f://planted@g", "a://b c://(hidden)@g"),
+        ("akid" * 2000, "(hidden, 8000 characters)"),
+        ("akid" * 1000, "akid" * 1000),
+        (f"{'akid' * 1000}=planted", f"{'akid' * 1000}=(hidden)"),
+    ],
+)
+def test_credentials_in_a_text(text: str, shown: str) -> None:
+    assert masked(text) == shown
 
 
 @pytest.mark.parametrize(

@@ -350,51 +350,6 @@ def test_no_secret_of_a_tenant_hides_a_finding(
     )
 
 
-def namespaces(tmp_path: Path, **texts: str) -> Host:
-    """Mount namespaces by a process of each; that of the node is p1's."""
-    for name, text in texts.items():
-        folder = tmp_path / "proc" / name[1:]
-        (folder / "ns").mkdir(parents=True)
-        (folder / "mountinfo").write_text(text)
-        os.symlink(f"mnt:[{name}]", folder / "ns/mnt")
-        os.symlink("/", folder / "root")
-    return host(tmp_path)
-
-
-def line(number: int, device: str, parent: int = 1, fstype: str = "tmpfs") -> str:
-    return f"{number} {parent} {device} / /mnt/{number} rw - {fstype} x rw\n"
-
-
-def test_only_what_is_needed_is_kept_of_other_namespaces(tmp_path: Path) -> None:
-    """A tenant may have 100,000 mounts in a user namespace of his own: they were all kept, for 158
-    MB.
-    """
-    crowd = "".join(line(number, f"0:{number}") for number in range(100, 3000))
-    node = namespaces(
-        tmp_path,
-        p1=line(1, "8:1") + line(50, "0:50", fstype="fuse.s3fs"),
-        p7=crowd
-        + line(5000, "0:60", parent=100)
-        + line(5001, "0:50", parent=5000, fstype="fuse.s3fs"),
-        p8=crowd,
-    )
-    found, crowded = gathering.other_mounts(node, ["0:50"])
-    assert sorted((mount.pid, mount.id) for mount in found) == [("7", 5000), ("7", 5001)]
-    assert crowded == {}
-
-
-def test_of_a_crowd_the_first_are_looked_at_and_that_is_told(tmp_path: Path) -> None:
-    mine = "".join(
-        line(number, "0:50", fstype="fuse.s3fs") for number in range(2, gathering.MOST_COPIES + 500)
-    )
-    node = namespaces(tmp_path, p1=line(1, "8:1"), p7=line(1, "0:9") + mine)
-    found, crowded = gathering.other_mounts(node, ["0:50"])
-    assert len(found) == gathering.MOST_COPIES + 1
-    assert crowded == {
-        "0:50": "1498 mounts in the mount namespace of pid 7, of which 1000 were looked at"
-    }
-
-
 def test_folders_of_pods(tmp_path: Path) -> None:
     """Only names are read; links and names that Kubernetes does not give count for nothing."""
     uid = "0a1b2c3d-1111-2222-3333-444455556666"
@@ -420,25 +375,3 @@ def test_folders_of_pods(tmp_path: Path) -> None:
     assert gathering.pod_folders(host(tmp_path), "/var/lib/kubelet") == found
     # A node whose kubelet has had no pod has no folder of them.
     assert gathering.pod_folders(host(tmp_path), "/var/lib/other") == ()
-
-
-def test_one_pods_copies_leave_room_for_another_pods(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A tenant may make any number of namespaces, each with as many mounts as it likes."""
-    monkeypatch.setattr(gathering, "MOST_COPIES", 30)
-    monkeypatch.setattr(gathering, "MOST_OF_ALL", 50)
-    many = "".join(
-        line(number, device, fstype="fuse.s3fs")
-        for number, device in enumerate(["0:50", "0:51"] * 20, 2)
-    )
-    one = line(1, "0:9") + line(2, "0:52", fstype="fuse.s3fs")
-    node = namespaces(tmp_path, p1=line(1, "8:1"), p7=many, p8=many, p9=one)
-    uid = "0a1b2c3d-1111-2222-3333-444455556666"
-    for pid in "78":
-        (tmp_path / "proc" / pid / "cgroup").write_text(f"0::/kubepods/pod{uid}/{pid * 64}\n")
-    found, crowded = gathering.other_mounts(node, ["0:50", "0:51", "0:52"])
-    assert [mount.pid for mount in found if mount.device == "0:52"] == ["9"]
-    assert len([mount for mount in found if mount.device != "0:9"]) == 50
-    assert set(crowded) == {"0:50", "0:51"}
-    assert f"40 mounts in the mount namespace of the processes of pod {uid}" in crowded["0:50"]

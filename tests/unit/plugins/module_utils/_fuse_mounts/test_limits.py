@@ -94,11 +94,24 @@ def test_the_older_control_groups(node: Node) -> None:
         SOCKET + PODS.replace("shared:7 ", ""),
         SOCKET.replace(f"{DRIVER} ", f"{DRIVER}.other ") + PODS,
         SOCKET + PODS.replace(f"{ROOT}/pods rw", "/elsewhere rw"),
+        # A folder of that name in a tenant's volume, on the same disk or on another one.
+        SOCKET.replace(ROOT, f"{ROOT}/pods/x/volumes/kubernetes.io~empty-dir/e") + PODS,
+        SOCKET.replace("8:1", "8:2") + PODS,
     ],
 )
 def test_sidecars_and_others_are_not_it(node: Node, mounts: str) -> None:
     node.process(7, f"0::{CONTAINER}\n", mounts)
     assert node.read() == {}
+
+
+def test_the_folder_may_be_on_a_disk_of_its_own(node: Node) -> None:
+    own = f"21 1 8:9 /data {ROOT} rw shared:3 - ext4 /dev/vdb rw\n"
+    (node.folder / "proc/1/mountinfo").write_text(f"1 0 8:1 / / rw - ext4 /dev/vda rw\n{own}")
+    node.process(7, f"0::{CONTAINER}\n", SOCKET + PODS)
+    assert node.read() == {}
+    theirs = SOCKET.replace(f"8:1 {ROOT}", "8:9 /data")
+    node.process(8, f"0::{CONTAINER}\n", theirs + PODS)
+    assert node.read() == {DRIVER: Limits()}
 
 
 def test_a_process_of_the_nodes_own_is_no_container(node: Node) -> None:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -183,6 +184,29 @@ def test_processes_of_csi_pods(tmp_path: Path, cgroup: str, pod: str) -> None:
     node.put("proc/78/cmdline", "/pause\0")
     expected = (CsiProcess(77, "nfsplugin", pod, HUGE),) if pod else ()
     assert runtime_limit.read_limits(node, LimitOptions()).csi == expected
+
+
+def test_one_command_line_that_cannot_be_read_hides_no_other(tmp_path: Path) -> None:
+    class Hanging(Node):
+        def read(self, path: str, errors: str = "replace") -> str | None:
+            # In a child, a read that hangs ends as a problem, too.
+            if path == "/proc/78/cmdline":
+                raise StorageOpsError("no answer")
+            return super().read(path, errors)
+
+    node = Hanging(tmp_path, {"systemctl": SHOWN})
+    for pid in (77, 78):
+        node.put(f"proc/{pid}/cgroup", f"0::/kubepods/besteffort/pod{POD}/abc\n")
+        node.put(f"proc/{pid}/limits", "Max open files  1048576  1073741816  files\n")
+    node.put("proc/77/cmdline", "/nfsplugin\0--endpoint=unix:///csi/csi.sock\0")
+    state = runtime_limit.read_limits(node, LimitOptions())
+    assert [process.pid for process in state.csi] == [77]
+    assert state.unread == ("78",)
+    found = runtime_limit.plan_limits(replace(state, runtimes=()), LimitOptions()).findings
+    assert [(one.kind, one.verdict) for one in found] == [
+        ("CSI driver", "report"),
+        ("process", "refuse"),
+    ]
 
 
 def test_systemd_that_does_not_answer(tmp_path: Path) -> None:

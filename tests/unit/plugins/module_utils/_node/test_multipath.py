@@ -93,12 +93,11 @@ def test_answers_that_are_none(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "alias", [r"my\x20disk", r"d\xc3\xa4ta", "my disk", "a\tb", r"a\\x20b", r"a\"b", "\u00e4"]
+    "alias",
+    [r"my\x20disk", r"d\xc3\xa4ta", "my disk", "a\tb", r"a\\x20b", r"a\"b", 'my"disk', "\u00e4"],
 )
 def test_aliases_that_multipathd_does_not_escape(alias: str) -> None:
-    """Those that libdevmapper has mangled are no JSON; what multipathd did escape stays
-    as it is.
-    """
+    """Those that libdevmapper has mangled are no JSON, nor is a quotation mark within a text."""
     known = json.loads(capture("residual-queueing-before-io"))["maps"][0]["name"]
     text = capture("residual-queueing-before-io").replace(f'"{known}"', f'"{alias}"')
     assert multipath.parse_maps(text) == multipath.parse_maps(
@@ -116,14 +115,31 @@ def test_a_map_that_multipathd_has_twice() -> None:
         )
 
 
-def test_an_alias_that_breaks_the_json() -> None:
-    known = json.loads(capture("residual-queueing-before-io"))["maps"][0]["name"]
-    text = capture("residual-queueing-before-io").replace(f'"{known}"', '"my"disk"')
-    with pytest.raises(
-        StorageOpsError,
-        match="JSON is broken near .*disk.*: an alias in multipath.conf may have a quotation mark",
-    ):
-        multipath.parse_maps(text)
+@pytest.mark.parametrize(
+    "text",
+    [
+        'l"un',
+        "lun\\",
+        r"\uzzzz",
+        '", "uuid" : "36001405919eb0a2fd484e85817272b66", "x": "',
+        '"}]}]}],"maps":[{"uuid":"x","y":"',
+    ],
+)
+@pytest.mark.parametrize(
+    "known", ['"prod" : "lun2"', '"target_wwnn" : "iqn.2026-01.test.lab:array1"']
+)
+def test_no_text_of_a_target_hides_or_changes_other_maps(known: str, text: str) -> None:
+    """A tenant's server had all maps of the node refused by one quotation mark."""
+    whole = capture("residual-queueing-before-io")
+    key = known.partition(" : ")[0]
+    planted = whole.replace(known, f'{key} : "{text}"')
+    assert planted != whole
+    assert multipath.parse_maps(planted) == multipath.parse_maps(whole)
+
+
+def test_json_that_is_none() -> None:
+    with pytest.raises(StorageOpsError, match="JSON is broken near"):
+        multipath.parse_maps('{"maps": [')
 
 
 @given(

@@ -441,6 +441,14 @@ def test_process_inside_of_a_copy(point: str, device: str, root: str, verdict: s
     assert only(state).verdict == verdict
 
 
+def test_who_uses_a_layer_with_too_many_copies_is_not_known() -> None:
+    """A pod may have any number of them, and a process may be inside of one that was left out."""
+    for device, verdict in ((B, "refuse"), ("8:99", "repair")):
+        finding = only(stacked((A, "/"), (B, "/")).state(crowded={device: "1498 mounts of pod x"}))
+        assert finding.verdict == verdict
+        assert ("it has 1498 mounts of pod x" in finding.reason) is (device == B)
+
+
 def test_mounts_on_top_and_made_from_it() -> None:
     lines = stacked((A, "/"), (B, "/"))
     lines.add(f"{publish()}/sub dir".replace(" ", "\\040"), "0:50", fstype="tmpfs")

@@ -584,7 +584,7 @@ def test_reused_lun_number_in_use_or_on_some_paths() -> None:
 
 def test_a_path_that_does_not_name_itself_must_not_be_joined_by_whatever_is_found() -> None:
     unnamed = make_state({"sda": serving(), "sdb": Answer("good", "good", "missing", 0)})
-    (risk,) = scans.mixtures(unnamed, None, set())
+    (risk,) = scans.mixtures(unnamed, None, set(), ["6:0:0"])
     assert "to sdb in mpathb, which is not proven to serve it" in risk
 
 

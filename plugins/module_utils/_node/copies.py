@@ -1,0 +1,102 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# This module util is private to the collection, and may change at any time.
+
+"""The mounts that other mount namespaces have of the node's filesystems, as many as can be kept."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.turns import in_turns
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
+    Mount,
+    each_mount,
+    each_namespace,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.processes import (
+    pod_uid_of,
+)
+
+# How many mounts of one filesystem are kept that one pod has in all its mount namespaces, and how
+# many of all. A tenant may make any number of namespaces, each with 100,000 mounts
+# (fs.mount-max, Documentation/admin-guide/sysctl/fs.rst).
+MOST_COPIES = 1000
+MOST_OF_ALL = 10_000
+
+
+def other_mounts(host: Host, devices: Collection[str]) -> tuple[tuple[Mount, ...], dict[str, str]]:
+    """(mounts, crowded): the mounts of these filesystems in other mount namespaces than the node's.
+
+    The mounts that these are mounted on are included, since they tell about propagation.
+    ``crowded``: by device, a text about where there are too many to read them all.
+    """
+    # The node's own mounts are read apart, and completely.
+    own = host.link("/proc/1/ns/mnt")
+    found: list[_Copy] = []
+    crowded: dict[str, str] = {}
+    counts: Counter[tuple[str, str]] = Counter()
+    for pid, text in each_namespace(host):
+        # A search in the text is cheap, and most namespaces have none of these devices.
+        if (
+            not any(f" {device} " in text for device in devices)
+            or host.link(f"/proc/{pid}/ns/mnt") == own
+        ):
+            continue
+        owner = pod_uid_of(host.read(f"/proc/{pid}/cgroup") or "") or f"pid {pid}"
+        found += _copies(text, pid, owner, devices, counts)
+        # In turns, so that the many of one pod leave room for the few of another.
+        if len(found) > MOST_OF_ALL:
+            found = in_turns(found, lambda copy: copy.owner)
+            for copy in found[MOST_OF_ALL:]:
+                crowded[copy.mount.device] = f"more mounts than the {MOST_OF_ALL} looked at in all"
+            del found[MOST_OF_ALL:]
+    crowded.update(_too_many(counts))
+    mounts = [one for copy in found for one in (copy.parent, copy.mount) if one]
+    return tuple({(mount.pid, mount.id): mount for mount in mounts}.values()), crowded
+
+
+def _too_many(counts: Mapping[tuple[str, str], int]) -> dict[str, str]:
+    """By device, a text about an owner of more mounts than were looked at."""
+    crowded = {}
+    for (owner, device), count in counts.items():
+        if count > MOST_COPIES:
+            whose = owner if owner.startswith("pid ") else f"the processes of pod {owner}"
+            crowded[device] = (
+                f"{count} mounts in the mount namespace of {whose}, of which {MOST_COPIES} "
+                "were looked at"
+            )
+    return crowded
+
+
+class _Copy(NamedTuple):
+    """A mount in another namespace, with that on which it is mounted, if that is seen there.
+
+    ``owner``: uid of the pod, or ``pid NUMBER`` of what is in none.
+    """
+
+    owner: str
+    mount: Mount
+    parent: Mount | None
+
+
+def _copies(
+    text: str, pid: str, owner: str, devices: Collection[str], counts: Counter[tuple[str, str]]
+) -> list[_Copy]:
+    """The first of them, as long as their owner has not too many; adds to ``counts``."""
+    # Twice: a mount may be listed before the one that it is mounted on.
+    copies: list[Mount] = []
+    for mount in each_mount(text, pid, lambda _number, device: device in devices):
+        counts[owner, mount.device] += 1
+        if counts[owner, mount.device] <= MOST_COPIES:
+            copies.append(mount)
+    needed = {str(mount.parent) for mount in copies}
+    parents = {
+        mount.id: mount for mount in each_mount(text, pid, lambda number, _: number in needed)
+    }
+    return [_Copy(owner, mount, parents.get(mount.parent)) for mount in copies]

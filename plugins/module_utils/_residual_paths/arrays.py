@@ -1,0 +1,107 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# This module util is private to the collection, and may change at any time.
+
+"""Which targets are one array. Pure: no I/O here.
+
+A pod may have a volume on an iSCSI server of its tenant, which then answers what the tenant likes.
+So one array's answers must not decide about another array's maps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.block import Disk, DmDevice
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths.model import (
+    Observation,
+)
+
+
+@dataclass(frozen=True)
+class Arrays:
+    """The arrays of a node, each named by its first target.
+
+    ``by_target``: target (``6:0:0``) -> array. ``makers``: array -> who made it, as the names of
+    its disks say, which whoever runs it can choose.
+    """
+
+    by_target: dict[str, str]
+    makers: dict[str, set[str]]
+
+    def of(self, targets: Iterable[str]) -> set[str]:
+        """The arrays of these targets."""
+        return {self.by_target[target] for target in targets if target in self.by_target}
+
+    def of_map(self, last: Observation, device: DmDevice) -> set[str]:
+        """The arrays of a map. Without paths it has none, and its name tells the maker."""
+        targets = [last.disks[name].target for name in device.slaves if name in last.disks]
+        return self.of(targets) if device.slaves else self.made_by(device.wwid)
+
+    def made_by(self, wwid: str) -> set[str]:
+        """The arrays with a disk of the same maker."""
+        maker = maker_of(wwid)
+        return {array for array, makers in self.makers.items() if maker and maker in makers}
+
+    def near(self, targets: Iterable[str]) -> set[str]:
+        """The arrays of these targets, and those of the same makers.
+
+        Only these may have a volume of the same name, as the other half of a mirror has.
+        """
+        own = self.of(targets)
+        makers = {maker for array in own for maker in self.makers[array]}
+        return own | {array for array, made in self.makers.items() if made & makers}
+
+    def targets(self, array: str) -> list[str]:
+        """All targets of an array."""
+        return [target for target, whose in self.by_target.items() if whose == array]
+
+
+def find_arrays(observations: Collection[Observation]) -> Arrays:
+    """The arrays of a node. Targets are of one array if they have the same portal, or a map in
+    common.
+
+    Neither is what the target says of itself. What is not reached by iSCSI counts as one array,
+    since no pod can add to that.
+    """
+    portals: dict[str, set[str]] = {}
+    maps: set[frozenset[str]] = set()
+    names: dict[str, set[str]] = {}
+    for seen in observations:
+        for disk in seen.disks.values():
+            portals.setdefault(_portal(disk), set()).add(disk.target)
+            names.setdefault(disk.target, set()).update({disk.wwid, *disk.names})
+        for device in seen.maps:
+            maps.add(
+                frozenset(seen.disks[name].target for name in device.slaves if name in seen.disks)
+            )
+    groups: list[set[str]] = []
+    for tie in (*portals.values(), *maps):
+        linked = [group for group in groups if not group.isdisjoint(tie)]
+        groups = [group for group in groups if group.isdisjoint(tie)]
+        groups += [set(tie).union(*linked)] if tie else []
+    by_target = {target: min(group) for group in groups for target in sorted(group)}
+    makers: dict[str, set[str]] = {array: set() for array in by_target.values()}
+    for target, said in names.items():
+        makers[by_target[target]] |= {maker_of(name) for name in said} - {""}
+    return Arrays(by_target, makers)
+
+
+def _portal(disk: Disk) -> str:
+    transport = disk.transport
+    return transport.peer if transport is not None and transport.kind == "iSCSI" else ""
+
+
+def maker_of(wwid: str) -> str:
+    """Who made the volume with this name (spelled as multipath does); empty if it does not say."""
+    # NAA 5 and 6 begin with the IEEE company ID, NAA 2 has it after 12 bits; EUI-64 begins with it;
+    # a T10 name begins with the vendor in eight characters (SPC-4, Device Identification VPD page).
+    kind, rest = wwid[:1], wwid[1:]
+    if kind == "3":
+        return rest[4:10] if rest[:1] == "2" else rest[1:7] if rest[:1] in ("5", "6") else ""
+    if kind == "1":
+        return rest[:8].partition("_")[0]
+    return rest[:6] if kind == "2" else ""

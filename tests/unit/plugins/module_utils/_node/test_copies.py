@@ -1,0 +1,106 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The mounts of other mount namespaces, of which a tenant may make any number."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import copies, usage
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
+
+
+def namespaces(tmp_path: Path, **texts: str) -> Host:
+    """Mount namespaces by a process of each; that of the node is p1's."""
+    for name, text in texts.items():
+        folder = tmp_path / "proc" / name[1:]
+        (folder / "ns").mkdir(parents=True)
+        (folder / "mountinfo").write_text(text)
+        os.symlink(f"mnt:[{name}]", folder / "ns/mnt")
+        os.symlink("/", folder / "root")
+    return Host(Deadline(60), 5, str(tmp_path))
+
+
+def line(number: int, device: str, parent: int = 1, fstype: str = "tmpfs") -> str:
+    return f"{number} {parent} {device} / /mnt/{number} rw - {fstype} x rw\n"
+
+
+def test_only_what_is_needed_is_kept_of_other_namespaces(tmp_path: Path) -> None:
+    """A tenant may have 100,000 mounts in a user namespace of his own: they were all kept, for 158
+    MB.
+    """
+    crowd = "".join(line(number, f"0:{number}") for number in range(100, 3000))
+    node = namespaces(
+        tmp_path,
+        p1=line(1, "8:1") + line(50, "0:50", fstype="fuse.s3fs"),
+        p7=crowd
+        + line(5000, "0:60", parent=100)
+        + line(5001, "0:50", parent=5000, fstype="fuse.s3fs"),
+        p8=crowd,
+    )
+    found, crowded = copies.other_mounts(node, ["0:50"])
+    assert sorted((mount.pid, mount.id) for mount in found) == [("7", 5000), ("7", 5001)]
+    assert crowded == {}
+
+
+def test_of_a_crowd_the_first_are_looked_at_and_that_is_told(tmp_path: Path) -> None:
+    mine = "".join(
+        line(number, "0:50", fstype="fuse.s3fs") for number in range(2, copies.MOST_COPIES + 500)
+    )
+    node = namespaces(tmp_path, p1=line(1, "8:1"), p7=line(1, "0:9") + mine)
+    found, crowded = copies.other_mounts(node, ["0:50"])
+    assert len(found) == copies.MOST_COPIES + 1
+    assert crowded == {
+        "0:50": "1498 mounts in the mount namespace of pid 7, of which 1000 were looked at"
+    }
+
+
+def test_one_pods_copies_leave_room_for_another_pods(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tenant may make any number of namespaces, each with as many mounts as it likes."""
+    monkeypatch.setattr(copies, "MOST_COPIES", 30)
+    monkeypatch.setattr(copies, "MOST_OF_ALL", 50)
+    many = "".join(
+        line(number, device, fstype="fuse.s3fs")
+        for number, device in enumerate(["0:50", "0:51"] * 20, 2)
+    )
+    one = line(1, "0:9") + line(2, "0:52", fstype="fuse.s3fs")
+    node = namespaces(tmp_path, p1=line(1, "8:1"), p7=many, p8=many, p9=one)
+    uid = "0a1b2c3d-1111-2222-3333-444455556666"
+    for pid in "78":
+        (tmp_path / "proc" / pid / "cgroup").write_text(f"0::/kubepods/pod{uid}/{pid * 64}\n")
+    found, crowded = copies.other_mounts(node, ["0:50", "0:51", "0:52"])
+    assert [mount.pid for mount in found if mount.device == "0:52"] == ["9"]
+    assert len([mount for mount in found if mount.device != "0:9"]) == 50
+    assert set(crowded) == {"0:50", "0:51"}
+    assert f"40 mounts in the mount namespace of the processes of pod {uid}" in crowded["0:50"]
+
+
+def test_of_a_block_device_a_few_mounts_are_kept(tmp_path: Path) -> None:
+    """Of 99,000 in each of four namespaces all were kept, for 421 MiB."""
+    many = "".join(line(number, "8:16", fstype="ext4") for number in range(2, 2000))
+    bound = "".join(
+        f"{number} 1 0:5 /null /mnt/{number} rw - devtmpfs x rw\n" for number in range(3000, 4000)
+    )
+    one = line(2, "8:32", fstype="ext4") + "3 1 0:5 /sdd /mnt/d rw - devtmpfs x rw\n"
+    first = line(1, "8:1")
+    node = namespaces(tmp_path, p1=first, p7=first + many + bound, p8=first + many + one)
+    known = usage.UsesByDevice(node)
+    found = known.of({"sdb": "8:16"})
+    assert len(found) == 21
+    assert str(found[-1]) == "mounted at 3976 more places"
+    assert [str(use) for use in known.of({"sdc": "8:32"})] == [
+        "mounted at /mnt/2 in the mount namespace of pid 8"
+    ]
+    # What comes after the many of another device is read all the same.
+    assert [str(use) for use in known.of({"sdd": "8:48"})] == [
+        "its device node is bound at /mnt/d in the mount namespace of pid 8"
+    ]
+    assert len(known.of({"null": "c1:3"})) == 21

@@ -1,0 +1,275 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A tenant's own iSCSI server, to which the kubelet logs in for one of his pods, beside an array.
+
+He chooses LUNs, names and sense codes. None of it decides about the array's maps.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Finding
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.block import (
+    Disk,
+    DmDevice,
+    Transport,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.multipath import Daemon
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.scsi import Answer
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths import (
+    plan as pure,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths import (
+    scans,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths.arrays import (
+    find_arrays,
+    maker_of,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths.model import (
+    Observation,
+    Options,
+    State,
+)
+
+GONE = Answer("05/25/00", "05/25/00")
+BUSY = Answer("status 0x08", "status 0x08")
+NAMELESS = Answer("good", "good", "05/24/00", 0)
+# The array has two portals, each of which is a target of its own.
+HOSTS = {
+    6: Transport("iSCSI", "session1", "10.0.0.1", "LOGGED_IN"),
+    7: Transport("iSCSI", "session2", "10.0.0.2", "LOGGED_IN"),
+    9: Transport("iSCSI", "session3", "192.0.2.66", "LOGGED_IN"),
+    # Of Fibre Channel are two arrays.
+    20: Transport("FC", "rport-20:0-0", "0x5006", "Online"),
+    21: Transport("FC", "rport-21:0-0", "0x5007", "Online"),
+}
+ARRAY, EVIL = "360000aa", "36000666"
+
+
+@dataclass
+class Node:
+    """Disks and maps, added one by one."""
+
+    disks: dict[str, Disk]
+    maps: dict[str, DmDevice]
+    answers: dict[str, Answer]
+    transports: dict[int, Transport]
+
+    def disk(self, wwid: str, host: int, answer: Answer, holders: tuple[str, ...] = ()) -> str:
+        number = len(self.disks)
+        name = f"sd{number}"
+        self.disks[name] = Disk(
+            name,
+            f"8:{number}",
+            f"{host}:0:0:{number}",
+            "running",
+            wwid,
+            "LIO-ORG",
+            "lun1",
+            holders,
+            self.transports[host],
+        )
+        self.answers[name] = answer
+        return name
+
+    def map(self, wwid: str, hosts: tuple[int, ...], answer: Answer | None = None) -> None:
+        dm = f"dm-{len(self.maps)}"
+        said = answer or Answer("good", "good", "good", 0, (wwid,))
+        paths = tuple(self.disk(wwid, host, said, (dm,)) for host in hosts)
+        self.maps[dm] = DmDevice(
+            dm, f"253:{dm[3:]}", f"map-{wwid}", f"mpath-{wwid}", False, paths, ()
+        )
+
+    def maps_of(self, maker: str, hosts: tuple[int, ...], dead: int, well: int) -> None:
+        for number in range(dead + well):
+            wwid = f"{maker}{hosts[0]}{number:04d}"
+            self.map(wwid, hosts, GONE if number < dead else None)
+
+    def state(self) -> State:
+        paths = {
+            device.wwid: {
+                name: "failed faulty" if self.answers[name] == GONE else "active ready"
+                for name in device.slaves
+            }
+            for device in self.maps.values()
+        }
+        seen = Observation(
+            0.0,
+            dict(self.disks),
+            dict(self.maps),
+            {transport.name: transport for transport in self.transports.values()},
+            Daemon(paths),
+            dict(self.answers),
+            {disk.target: () for disk in self.disks.values()},
+        )
+        return State(
+            "node-1",
+            (seen, replace(seen, at=15.0), replace(seen, at=30.0)),
+            20.0,
+            {},
+            {device.dev: 0 for device in self.maps.values()},
+        )
+
+
+def node(dead: int = 0, well: int = 0) -> Node:
+    """A node with maps of the array."""
+    made = Node({}, {}, {}, dict(HOSTS))
+    made.maps_of(ARRAY, (6, 7), dead, well)
+    return made
+
+
+def of_array(made: Node, **options: Any) -> list[Finding]:
+    """The findings about the array's maps."""
+    findings = pure.plan(made.state(), Options(**options)).findings
+    return [finding for finding in findings if ARRAY in finding.evidence["wwid"]]
+
+
+def verdicts(findings: list[Finding]) -> dict[str, int]:
+    return dict(Counter(finding.verdict for finding in findings))
+
+
+@pytest.mark.parametrize(("dead", "well"), [(0, 0), (0, 20), (4, 0), (20, 0), (1, 3)])
+@pytest.mark.parametrize(
+    "plain", [None, BUSY, NAMELESS, GONE], ids=["-", "busy", "nameless", "gone"]
+)
+def test_a_tenants_luns_neither_lift_nor_set_up_the_guard(
+    dead: int, well: int, plain: Answer | None
+) -> None:
+    for broken, total, verdict in ((3, 6, "repair"), (4, 6, "refuse"), (6, 6, "refuse")):
+        for options in ({}, {"rescan_targets": True}):
+            made = node(broken, total - broken)
+            made.maps_of(EVIL, (9,), dead, well)
+            if plain:
+                made.disk(f"{EVIL}x", 9, plain)
+            found = of_array(made, max_repairs=6, **options)
+            assert verdicts(found) == {verdict: broken}, found[0].reason
+
+
+def test_a_tenant_has_his_own_majority() -> None:
+    made = node(3, 3)
+    made.maps_of(EVIL, (9,), 3, 1)
+    findings = pure.plan(made.state(), Options()).findings
+    theirs = [finding for finding in findings if EVIL in finding.evidence["wwid"]]
+    assert verdicts(theirs) == {"refuse": 3}
+    assert "3 of the node's 4 maps of 9:0:0 look broken at once" in theirs[0].reason
+
+
+def test_an_outage_of_all_arrays_is_refused() -> None:
+    made = node(6, 0)
+    made.maps_of(EVIL, (9,), 2, 0)
+    made.maps_of("360000bb", (20,), 2, 0)
+    assert verdicts(pure.plan(made.state(), Options()).findings) == {"refuse": 10}
+
+
+def test_portals_of_one_array_are_counted_together() -> None:
+    """Half of its maps are left on one portal each; one that has both ties them."""
+    for tied in (True, False):
+        made = Node({}, {}, {}, dict(HOSTS))
+        made.maps_of(ARRAY, (6,), 2, 3)
+        made.maps_of("360000ab", (7,), 4, 0)
+        if tied:
+            made.map("360000aabothportals", (6, 7), GONE)
+        count = len(find_arrays(made.state().observations).makers)
+        assert count == (1 if tied else 2)
+        first = of_array(made)
+        assert verdicts(first) == ({"refuse": 3} if tied else {"repair": 2})
+
+
+def test_sessions_to_one_portal_are_one_array() -> None:
+    """As where each volume is a target of its own."""
+    made = Node({}, {}, {}, {host: replace(HOSTS[6], name=f"s{host}") for host in range(6)})
+    for host in range(6):
+        made.map(f"{ARRAY}{host}", (host,), GONE if host < 3 else None)
+    assert verdicts(of_array(made)) == {"repair": 3}
+    made.map(f"{ARRAY}6", (0,), GONE)
+    assert verdicts(of_array(made)) == {"refuse": 4}
+
+
+def test_what_is_not_reached_by_iscsi_is_counted_together() -> None:
+    """No pod can add to that, and arrays of one fabric have one outage."""
+    made = Node({}, {}, {}, dict(HOSTS))
+    made.maps_of(ARRAY, (20,), 3, 0)
+    made.maps_of("360000bb", (21,), 0, 4)
+    assert verdicts(of_array(made)) == {"repair": 3}
+
+
+def test_an_empty_map_is_asked_of_its_array_alone() -> None:
+    made = node(0, 6)
+    made.map(f"{ARRAY}lost", ())
+    made.disk(f"{EVIL}x", 9, NAMELESS)
+    made.disk("", 9, Answer(problem="no answer"))
+    made.transports[9] = replace(HOSTS[9], state="FAILED")
+    made.disks = {
+        name: replace(disk, transport=made.transports[9]) if disk.target == "9:0:0" else disk
+        for name, disk in made.disks.items()
+    }
+    (finding,) = of_array(made, flush_empty_maps=True)
+    assert finding.verdict == "repair", finding.reason
+    # A disk of its own array that does not tell its name still forbids it.
+    made.disk("", 7, NAMELESS)
+    found = [one for one in of_array(made, flush_empty_maps=True) if "lost" in one.name]
+    assert "might be its path" in found[0].reason
+
+
+def test_an_empty_map_of_an_array_that_is_not_there_is_asked_of_all() -> None:
+    made = node(0, 6)
+    made.map("360000bblost", ())
+    made.disk(f"{EVIL}x", 9, NAMELESS)
+    findings = pure.plan(made.state(), Options(flush_empty_maps=True)).findings
+    (finding,) = [one for one in findings if "lost" in one.name]
+    assert "might be its path" in finding.reason
+
+
+def test_arrays_take_turns() -> None:
+    made = Node({}, {}, {}, dict(HOSTS))
+    made.maps_of(EVIL, (9,), 6, 6)
+    made.maps_of(ARRAY, (6, 7), 2, 2)
+    assert verdicts(of_array(made, max_repairs=4)) == {"repair": 2}
+
+
+def test_a_scan_of_a_mirrored_array_counts_the_other_half() -> None:
+    """Both halves have a volume by the same name, and so by the same maker."""
+    made = node(2, 4)
+    made.disk(f"{ARRAY}mirror", 9, BUSY)
+    for finding in of_array(made, rescan_targets=True, accept_majority=True):
+        if finding.kind == "multipath map":
+            assert "a scan could add a disk of" in finding.reason
+
+
+def test_a_tenants_map_that_turns_is_not_the_result_of_a_repair() -> None:
+    before, after = node(0, 2), node(0, 2)
+    before.maps_of(EVIL, (9,), 0, 1)
+    after.maps_of(EVIL, (9,), 0, 1)
+    name = list(after.answers)[-1]
+    after.answers[name] = Answer("good", "good", "good", 0, ("36000777other",))
+    assert scans.mixed(before.state(), after.state(), ["6:0:0"]) == []
+    assert scans.mixed(before.state(), after.state(), ["9:0:0"]) != []
+    first = next(iter(after.answers))
+    after.answers[first] = Answer("good", "good", "good", 0, (f"{ARRAY}other",))
+    assert scans.mixed(before.state(), after.state(), ["7:0:0"]) != []
+
+
+@pytest.mark.parametrize(
+    ("wwid", "maker"),
+    [
+        ("36001405e4563a9b6215b4e49ba37cfd9", "001405"),
+        ("350014380123456789", "001438"),
+        ("32abc001405123456", "001405"),
+        ("30123456789abcdef", ""),
+        ("20014050123456789", "001405"),
+        ("1LIO-ORG_lun1_4563a9b6", "LIO-ORG"),
+        ("1ATA_QEMU", "ATA"),
+        ("0QEMU", ""),
+        ("", ""),
+    ],
+)
+def test_who_made_a_volume(wwid: str, maker: str) -> None:
+    assert maker_of(wwid) == maker
