@@ -54,8 +54,8 @@ options:
   accept_majority:
     description:
       - Accept repairs although more than half of the node's maps of an array look broken, for
-        example after all pods of a node have moved away. For disks in no map, accept that more than half of
-        the LUNs of one of their targets are broken.
+        example after all pods of a node have moved away. For disks in no map, accept that more
+        than half of the LUNs of one of their targets are broken.
       - Without it this counts as an outage, and everything of that array is refused. The rule also
         applies to a single one.
     type: bool

@@ -27,9 +27,6 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import call_each
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Finding, Plan
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
-    StorageOpsError,
-)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.options import NOFILE
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.processes import pod_uid_of
