@@ -96,7 +96,7 @@ def read_result(
         row.findings = []
         row.reason = Reason(
             "unexpected_error",
-            f"what it returned is not what an audit returns: {type(error).__name__} "
+            f"its result is not the result of an audit: {type(error).__name__} "
             f"{clean.line(error, 100)}",
         )
         return row

@@ -463,7 +463,7 @@ def obstacles(
             Reason(
                 "serves_others",
                 "it mounts for others (a volume with Bidirectional "
-                "propagation), who would lose what it serves",
+                "propagation), and a restart would end their mounts",
             )
         )
     if container.elsewhere:

@@ -350,7 +350,7 @@ def _explain(
             "major",
             f"mounting it as NFS {attempt.version} was not done within "
             f"{min(attempt.seconds, options.mount_timeout):.0f} s",
-            "the server accepts connections but does not answer the requests that follow: look at "
+            "the server accepts connections but does not answer requests: look at "
             f"its NFS threads and mountd; {other}",
         )
     if attempt.state == NOT_OFFERED and not shut:

@@ -362,7 +362,8 @@ def _needed_elsewhere(state: State, ledger: Ledger) -> list[Reason]:
             doubts.append(
                 Reason(
                     "fence_shared",
-                    f"{', '.join(shared)} fences node {other.node} too, says its ledger (phase "
+                    f"{', '.join(shared)} fences node {other.node} too, according to its ledger "
+                    "(phase "
                     f"{other.phase}), and would go with this release: release {other.node} first, "
                     "or, if it is gone for good, delete its ledger",
                 )

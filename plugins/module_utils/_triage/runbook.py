@@ -129,8 +129,8 @@ class Triage:
         # time.
         if not self._cluster.deadline.remaining():
             raise StorageOpsError(
-                "the deadline passed while stuck pods were judged: raise deadline, or ask for "
-                "fewer (namespace, node)",
+                "the deadline passed before all stuck pods were assessed: raise deadline, or "
+                "narrow the scope (namespace, node)",
                 code="deadline_passed",
             )
 

@@ -1318,5 +1318,5 @@ def test_the_deadline_holds_while_pods_are_judged() -> None:
     runbook = Triage(cluster, Options())
     state = runbook.gather()
     cluster.deadline = Deadline(0)
-    with pytest.raises(StorageOpsError, match="the deadline passed while stuck pods were judged"):
+    with pytest.raises(StorageOpsError, match="the deadline passed before all stuck pods were assessed"):
         runbook.plan(state)
