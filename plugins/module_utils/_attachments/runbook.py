@@ -265,8 +265,7 @@ class VolumeAttachments:
         unknown = pure.unmatched(state, self._options, known_elsewhere=True) if self._strict else []
         if unknown:
             raise StorageOpsError(
-                f"{'; '.join(unknown)}, nor does anything else there know it: is it a typing "
-                "error?",
+                f"{'; '.join(unknown)}, nor does anything else there know it: is it misspelt?",
                 code="not_found",
             )
         return pure.plan(state, self._options)

@@ -646,7 +646,7 @@ def _take_back(runbook: Runbook[State], finding: Finding, begun: list[Action]) -
             _timed(runbook, undo)
             said += f"{undo.verb} {undo.target} was done. "
         except Exception as error:
-            said += f"{action.verb} {action.target} could not be taken back: {_error(error)}. "
+            said += f"{action.verb} {action.target} could not be undone: {_error(error)}. "
             clean = False
     return said, clean
 

@@ -454,7 +454,7 @@ def _other_storage(held: list[AttachedVolume], rbd: list[AttachedVolume]) -> str
         {volume.attachment.driver for volume in held} - {volume.attachment.driver for volume in rbd}
     )
     return (
-        f" Volumes of {', '.join(others)} are no Ceph RBD: before you move them, prove by their "
+        f" Volumes of {', '.join(others)} are not Ceph RBD: before you move them, prove by their "
         "own storage that the host writes no more"
         if others
         else ""

@@ -314,8 +314,8 @@ def _check_names(unknown: Iterable[str]) -> None:
     names = ", ".join(unknown)
     if names:
         raise StorageOpsError(
-            f"there is no node {names}, nor an attachment or a ledger that names it: is it a "
-            "typing error?",
+            f"there is no node {names}, nor an attachment or a ledger that names it: is it "
+            f"misspelt?",
             code="not_found",
         )
 

@@ -183,7 +183,7 @@ def split_share(share: str) -> tuple[str, str]:
     # NUL would cut the argument short.
     if match is None or "\0" in share:
         raise BadOption(
-            f"{share!r} is no NFS share: write it as server:/export, with an IPv6 address in "
+            f"{share!r} is not an NFS share: write it as server:/export, with an IPv6 address in "
             "square brackets"
         )
     return match.group(1).strip("[]"), match.group(2)

@@ -429,8 +429,8 @@ def judge_clients(
         return [
             Reason(
                 "old_clients_left",
-                f"{node} reports no bootID, so it cannot be told which "
-                "boot it is in. Is its kubelet well?",
+                f"{node} reports no bootID, so its current boot is unknown. Is its kubelet "
+                f"healthy?",
             )
         ], ""
     stranger = machine_doubt(host, ledger)

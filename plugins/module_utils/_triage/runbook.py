@@ -155,7 +155,7 @@ class Triage:
         ):
             if name and not self._cluster.get(path("v1", resource, name)):
                 raise StorageOpsError(
-                    f"no {resource[:-1]} {name}: is it a typing error?", code="not_found"
+                    f"no {resource[:-1]} {name}: is it misspelt?", code="not_found"
                 )
 
     def _pods(self) -> list[Seen]:

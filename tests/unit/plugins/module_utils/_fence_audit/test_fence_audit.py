@@ -477,13 +477,13 @@ def test_volumes_of_other_storage_are_told_apart() -> None:
         "STOR-16",
         "critical",
         "fail_over_volumes -e node=a",
-        f"Volumes of {OTHER} are no Ceph RBD",
+        f"Volumes of {OTHER} are not Ceph RBD",
     )
     alone = only(
         audit(world(LOST, volume("pv-x", OTHER), attachment("pv-x", driver=OTHER))),
         "STOR-16",
         "critical",
-        "are no Ceph RBD",
+        "are not Ceph RBD",
     )
     assert "fail_over_volumes -e node=a" not in alone["reason"]
 

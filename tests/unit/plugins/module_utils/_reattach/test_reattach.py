@@ -1128,7 +1128,7 @@ def test_an_api_server_that_stays_away() -> None:
     result = run(world, sleep=sleep)
     assert (
         result["failed"]
-        and "cordon_node n1 could not be taken back: cannot patch /api/v1/nodes/n1: no answer"
+        and "cordon_node n1 could not be undone: cannot patch /api/v1/nodes/n1: no answer"
         in result["msg"]
     )
 
