@@ -12,7 +12,7 @@ STAGES := $(RUN) --lab --report python -P tests/tools/stages.py
 # Tests on nodes keep a processor busy and the others mostly wait, so they come first and run beside the others.
 SUITES := tests/faults tests/vm tests/adhoc tests/ceph tests/cluster tests/cluster_faults tests/eda tests/failover tests/failover_faults \
 	tests/report tests/runner
-# Of the tests that vary another one: the share that the commit chooses, share K, or (ALL=1) all.
+# Of the tests that CI takes in turn: the shares that the commit chooses, those of number K, or (ALL=1) all.
 VARIATIONS := $(if $(ALL),all,$(if $(SHARE),$(SHARE),commit))
 REAL = $(RUN) --lab --report pytest -v --durations=10 -n "$$(tests/tools/workers.sh)" --dist worksteal \
 	--junitxml=build/stages/$@.xml $(SUITES)
@@ -33,7 +33,7 @@ docs: ## the documentation as a site, with pictures of the report, in build/docs
 test: ## everything, with one scenario of each class on real parts
 	@$(STAGES) test
 
-test-faults: ## every other test on real parts, and a share of the variations; ALL=1: all of them, SHARE=K: those of share K
+test-faults: ## every other test on real parts, and a share of those taken in turn; ALL=1: all of them, SHARE=K: those of number K
 	@$(STAGES) test-faults
 
 test-matrix: ## the residual scenarios on Debian 11, 12 and 13
@@ -45,7 +45,7 @@ prepare: ## build what the tests on real parts need: Kubernetes, CSI-Addons, the
 smoke: ## one scenario of each class, on real parts
 	@$(REAL) -m smoke
 
-faults: ## all other tests on real parts, and a share of the variations
+faults: ## all other tests on real parts, and a share of those taken in turn
 	@$(REAL) -m 'not smoke' --variations=$(VARIATIONS)
 
 lint: ## ruff, mypy, yamllint, shellcheck, licences, changelog, documentation, ansible-lint
@@ -62,8 +62,8 @@ units: ## unit tests: here, then by ansible-test with the oldest Python, and wit
 sanity: ## ansible-test sanity with both ansible-cores
 	@tests/tools/ansible_test.sh sanity
 
-mutants: ## drop each refusal of the collection: a unit test must turn red; SHARE=K: those of share K
-	@$(RUN) python -P tests/tools/mutants.py --share=$(if $(SHARE),$(SHARE),all)
+mutants: ## drop refusals of the collection, one at a time: a unit test must turn red; ALL=1, SHARE=K as for test-faults
+	@$(RUN) python -P tests/tools/mutants.py --share=$(VARIATIONS)
 
 importer: ## build the collection and import it as Galaxy would
 	@$(RUN) tests/tools/galaxy_import.sh

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Of all tests: how property tests run, and which of the variations run.
+"""Of all tests: how property tests run, and which of those run that CI takes in turn.
 
 The oldest Python that a node may have loads this too, without the lab.
 """
@@ -22,8 +22,10 @@ from hypothesis import settings
 # Property tests are about what comes out, not about how busy the machine is.
 settings.register_profile("unhurried", deadline=None)
 settings.load_profile("unhurried")
-# A variation belongs to one share for good; the commit's hash chooses the share.
-SHARES = 20
+# A test with one of these marks belongs to one share for good; the commit's hash chooses a number
+# from 0 to 19, and so one share of each mark.
+SHARES = {"variation": 20, "alternate": 4}
+NUMBERS = 20
 
 
 @pytest.fixture
@@ -48,26 +50,26 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--variations",
         default="all",
         metavar="all|commit|K",
-        help="of the tests marked as variations: all, the share that the commit chooses, or share "
-        f"K of 0 to {SHARES - 1}",
+        help="of the tests marked variation or alternate: all, the shares that the commit chooses, "
+        f"or those of the number K from 0 to {NUMBERS - 1}",
     )
 
 
-def share_of(nodeid: str) -> int:
-    """The share that a test belongs to; it depends on nothing but its name."""
-    return zlib.crc32(nodeid.encode()) % SHARES
+def taken(nodeid: str, mark: str, number: int) -> bool:
+    """Whether a number chooses the share of a test, which depends on nothing but its name."""
+    return zlib.crc32(nodeid.encode()) % SHARES[mark] == number % SHARES[mark]
 
 
 def chosen(option: str, commit: str) -> int | None:
-    """The share to run; None is all of them. Raises pytest.UsageError."""
+    """The number whose shares run; None is all of them. Raises pytest.UsageError."""
     if option == "all":
         return None
     if option == "commit":
-        return int(commit, 16) % SHARES
-    if option.isdigit() and int(option) < SHARES:
+        return int(commit, 16) % NUMBERS
+    if option.isdigit() and int(option) < NUMBERS:
         return int(option)
     raise pytest.UsageError(
-        f"--variations={option}: it is all, commit, or a number from 0 to {SHARES - 1}"
+        f"--variations={option}: it is all, commit, or a number from 0 to {NUMBERS - 1}"
     )
 
 
@@ -83,31 +85,32 @@ def _commit() -> str:
 def pytest_configure(config: pytest.Config) -> None:
     """Decide once, and tell it to the workers of pytest-xdist by the same option."""
     option = config.getoption("--variations")
-    config.stash[SHARE] = chosen(option, _commit() if option == "commit" else "0")
+    config.stash[NUMBER] = chosen(option, _commit() if option == "commit" else "0")
 
 
 def pytest_report_header(config: pytest.Config) -> str:
-    """Say which share runs, and how to repeat it."""
-    share = config.stash[SHARE]
-    return (
-        "variations: all"
-        if share is None
-        else f"variations: share {share} of {SHARES}; again: make faults SHARE={share}"
-    )
+    """Say which shares run, and how to repeat it."""
+    number = config.stash[NUMBER]
+    if number is None:
+        return "variations and alternates: all"
+    shares = ", ".join(f"{mark}s: share {number % n} of {n}" for mark, n in SHARES.items())
+    return f"{shares}; again: make faults SHARE={number}"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[Any]) -> None:
-    """Leave out the variations of other shares."""
-    share = config.stash[SHARE]
-    if share is None:
+    """Leave out the tests of other shares."""
+    number = config.stash[NUMBER]
+    if number is None:
         return
-    left = [
-        item
-        for item in items
-        if item.get_closest_marker("variation") and share_of(item.nodeid) != share
-    ]
+    left = [item for item in items if not _runs(item, number)]
     config.hook.pytest_deselected(items=left)
     items[:] = [item for item in items if item not in left]
 
 
-SHARE: pytest.StashKey[int | None] = pytest.StashKey()
+def _runs(item: Any, number: int) -> bool:
+    # A variation of an alternate is a variation: it has one share, not a share of a share.
+    mark = next((mark for mark in SHARES if item.get_closest_marker(mark)), None)
+    return mark is None or taken(item.nodeid, mark, number)
+
+
+NUMBER: pytest.StashKey[int | None] = pytest.StashKey()

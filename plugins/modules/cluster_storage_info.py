@@ -162,7 +162,8 @@ findings:
         - What has to be moved, on the first finding of each workload and control, and there for all
           of them; never cut.
         - It has C(kind), C(namespace) and C(name) of the pods' controller, the C(claims) to move it
-          off, the uids of the C(attachments) that must go, and for STOR-14 the C(missing) keys.
+          off, the uids of the C(attachments) that must go and their C(drivers), and for STOR-14
+          the keys that are C(missing).
       type: dict
       returned: for STOR-13 and STOR-14 that a move repairs
     verdict:

@@ -126,7 +126,10 @@ lost:
       type: str
       returned: always
     addresses:
-      description: Its internal and external addresses.
+      description:
+        - Its internal and external addresses.
+        - Empty, as C(boot_id), where RV(lost[].volumes_left_out) is not 0, or where its kubelet
+          says too much of itself. Name the node to see them.
       type: list
       elements: str
       returned: always

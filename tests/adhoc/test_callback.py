@@ -20,6 +20,8 @@ import pytest
 from lab.common import patient
 
 MODULE = "storage_ops.runbooks.iscsi_module_check"
+# What the role attachment_repair notes of moves.
+NOTED = ("failed", "failures", "untried", "redone")
 EVIL = "mnt\x1b[31m\x9b2J\u202e"
 SHOWN = "mnt\\x1b[31m\\x9b2J\\u202e"
 PLAYBOOK = """
@@ -172,7 +174,7 @@ def test_no_result_is_a_template(programs: Path, tmp_path: Path) -> None:
     finding = result["findings"][0]
     assert finding["evidence"]["source"] == evil
     names = dict.fromkeys(("kind", "namespace", "name"), evil)
-    finding["workload"] = {**names, "claims": [evil], "attachments": [evil]}
+    finding["workload"] = {**names, "claims": [evil], "attachments": [evil], "drivers": [evil]}
     # The words of a play are templates, so the text comes from a file. Behind a blank
     # ansible-core 2.16 takes it for a text and not for a dictionary.
     told = tmp_path / "told.json"
@@ -197,16 +199,33 @@ def test_no_result_is_a_template(programs: Path, tmp_path: Path) -> None:
             "ignore_errors": True,
         },
         {
-            "name": "Move it, which fails without a cluster",
+            "name": "Begin to move",
+            "ansible.builtin.set_fact": {
+                "__attachment_repair_moved": 0,
+                "__attachment_repair_refused": ["{{ seen.msg }}"],
+                "__attachment_repair_left": [],
+                **{f"__attachment_repair_{name}": [] for name in NOTED},
+            },
+        },
+        {
+            "name": "Move it twice, which fails without a cluster",
             "ansible.builtin.include_role": {
                 "name": "storage_ops.runbooks.attachment_repair",
                 "tasks_from": "move.yml",
+                "public": True,
             },
+            "loop": [1, 2],
             "vars": {
                 "__attachment_repair": {"options": {"max_repairs": 1}},
                 "__attachment_repair_workload": "{{ seen.findings[0].workload }}",
-                "__attachment_repair_moved": 0,
-                "__attachment_repair_refused": ["{{ seen.msg }}"],
+            },
+        },
+        {
+            "name": "Say who was not moved",
+            "ansible.builtin.debug": {"msg": "{{ __attachment_repair_unmoved }}"},
+            "vars": {
+                "__attachment_repair": {"options": {"max_repairs": 1}},
+                "__attachment_repair_workloads": [],
             },
         },
     ]
@@ -216,8 +235,11 @@ def test_no_result_is_a_template(programs: Path, tmp_path: Path) -> None:
     # This callback leaves the showing to the role.
     text = run(programs / "ansible-playbook", playbook, callback="ansible.builtin.default")
     shown, _head, rest = text.partition("TASK [Tell it")
-    told_left, _head, moved = rest.partition("TASK [Move it")
+    told_left, _head, rest = rest.partition("TASK [Move it")
+    moved = rest.partition("TASK [Say who")[2]
     assert "  {{ 7 * 7 }} {{ lookup(" in shown and "  source: {{ 7 * 7 }} {{ lookup(" in shown, text
     assert "1 left: localhost: FUSE mount {{ 7 * 7 }} {{ lookup(" in told_left, text
-    assert "}} could not be moved" in moved and "(refused before it: {{ 7 * 7 }}" in moved, text
+    assert "1 workloads could not be moved: {{ 7 * 7 }}" in moved, text
+    assert "the moves of 1 workloads failed: {{ 7 * 7 }}" in moved, text
+    assert "failed with the driver {{ 7 * 7 }}" in moved, text
     assert "49 " not in text and not done.exists(), text

@@ -185,27 +185,81 @@ def test_a_workload_that_is_refused_does_not_keep_the_others_out(
     no_trace(cluster)
 
 
-def test_the_first_workload_that_fails_ends_the_run(control_plane_current: Cluster) -> None:
-    cluster = control_plane_current
-    cluster.kubelets("n1", "n2", drivers=(HUAWEI,))
-    workloads = [Workload(cluster, name, driver=HUAWEI) for name in ("a", "b")]
+def without_metadata(cluster: Cluster, *places: tuple[str, str, str]) -> list[Workload]:
+    """Workloads whose attachments lack publishInfo, by namespace, name and driver."""
+    for namespace in dict.fromkeys(namespace for namespace, _name, _driver in places):
+        cluster.api.create(k8s.namespace(namespace))
+    workloads = [
+        Workload(cluster, name, driver=driver, namespace=namespace)
+        for namespace, name, driver in places
+    ]
     for workload in workloads:
         workload.lose_metadata()
-    given = {
-        "attachment_repair_reattach_missing_metadata": "true",
-        "workload_reattach_ready_timeout": "3",
-    }
-    # The attacher publishes nothing: what did not help the first one is not tried on the second.
+    return workloads
+
+
+def move(cluster: Cluster, workloads: list[Workload]) -> tuple[set[str], Played]:
+    """The names of the workloads that the playbook has moved, and its run."""
     pods = [workload.pods() for workload in workloads]
-    run = play(cluster, **given)
-    assert run.rc != 0
-    assert "the driver does not publish it" in run.text
-    assert (
-        sum(
-            bool(workload.pods() & before) for workload, before in zip(workloads, pods, strict=True)
-        )
-        == 1
+    run = play(
+        cluster,
+        attachment_repair_reattach_missing_metadata="true",
+        attachment_repair_required_metadata=dict.fromkeys((HUAWEI, RACK), ["publishInfo"]),
+        workload_reattach_ready_timeout="15",
     )
+    moved = {
+        workload.name
+        for workload, before in zip(workloads, pods, strict=True)
+        if not workload.pods() & before
+    }
+    return moved, run
+
+
+def test_a_tenant_whose_move_fails_keeps_no_other_out(control_plane_current: Cluster) -> None:
+    """His second workload is not tried; the next run finishes what is to be done."""
+    cluster = control_plane_current
+    cluster.kubelets("n1", "n2", drivers=(HUAWEI,))
+    cluster.attacher.behave(HUAWEI, Behaviour(metadata={"publishInfo": "{}"}))
+    for name in ("a", "b"):
+        cluster.attacher.behave(f"pv-{name}", Behaviour())
+    workloads = without_metadata(
+        cluster, ("evil", "a", HUAWEI), ("evil", "b", HUAWEI), ("shop", "c", HUAWEI)
+    )
+    moved, run = move(cluster, workloads)
+    assert run.rc != 0 and len(moved) == 2 and "c" in moved, run.text
+    text = " ".join(run.text.split())
+    assert "the moves of 1 workloads failed: ReplicaSet evil/" in text, text
+    assert "the driver does not publish it" in text, text
+    assert f"a move in its namespace failed with the driver {HUAWEI}" in text, text
+    workloads[2].wait_ready()
+    assert workloads[2].attachment()["status"]["attachmentMetadata"] == {"publishInfo": "{}"}
+    no_trace(cluster)
+
+    for name in ("a", "b"):
+        cluster.attacher.behave(f"pv-{name}", Behaviour(metadata={"publishInfo": "{}"}))
+    moved, run = move(cluster, workloads)
+    assert run.rc == 0 and moved == {"a", "b"}, run.text
+    no_trace(cluster)
+
+
+def test_a_driver_that_publishes_nothing_breaks_two_workloads(
+    control_plane_current: Cluster,
+) -> None:
+    """What did not help in two namespaces is not tried in the third; another driver's is moved."""
+    cluster = control_plane_current
+    cluster.kubelets("n1", "n2", drivers=(HUAWEI, RACK))
+    cluster.attacher.behave(RACK, Behaviour(metadata={"publishInfo": "{}"}))
+    workloads = without_metadata(
+        cluster,
+        *((f"in-{name}", name, HUAWEI) for name in "abc"),
+        ("in-d", "d", RACK),
+    )
+    moved, run = move(cluster, workloads)
+    assert run.rc != 0 and len(moved) == 3 and "d" in moved, run.text
+    text = " ".join(run.text.split())
+    assert "the moves of 2 workloads failed: ReplicaSet in-" in text, text
+    assert "1 workloads were not tried: ReplicaSet in-" in text, text
+    assert f" failed with the driver {HUAWEI}" in text, text
     no_trace(cluster)
 
 
@@ -342,6 +396,7 @@ def inventory(tmp_path: Path) -> str:
     return str(book)
 
 
+@pytest.mark.alternate
 def test_a_lost_status_is_repaired_by_a_restart_of_the_leader(led: Cluster, inventory: str) -> None:
     """SIGTERM to exactly that process; a hollow kubelet proceeds."""
     kubelet = led.hollow_kubelet("hollow")
@@ -406,6 +461,7 @@ def provisioner(args: list[str] | None) -> dict[str, Any]:
 HANDLE = "{}-0123456789-iSCSI-fnm00153800463-sv_99"
 
 
+@pytest.mark.alternate
 @pytest.mark.parametrize(
     ("fixture", "prefix", "args", "wanted"),
     [

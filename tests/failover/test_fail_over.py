@@ -84,6 +84,7 @@ def test_nothing_without_one_node(playbook: str, name: str) -> None:
     )
 
 
+@pytest.mark.alternate
 def test_volumes_one_by_one(failover_1_20: Failover) -> None:
     fencing = Fencing(failover_1_20)
     moved(failover_1_20, fencing, f"{ADDRESS}:0/0")
@@ -150,6 +151,7 @@ def test_nothing_is_changed_that_could_not_be_brought_to_its_end(
     assert fencing.state() == before and not scene.writer.error
 
 
+@pytest.mark.alternate
 def test_network_fence(failover_current: Failover, addons: Addons) -> None:
     """What was prepared is taken, by the real controller; Ceph proves it.
 

@@ -186,6 +186,7 @@ def test_evidence_that_does_not_do(lost: Failover) -> None:
     assert short.failed and "give at least 604800" in short.msg
 
 
+@pytest.mark.alternate
 def test_no_network_fence(lost: Failover) -> None:
     refused(lost, "CSI-Addons is not installed", read(lost), method="network_fence")
     lost.api.create(network_fence_resource())

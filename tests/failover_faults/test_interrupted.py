@@ -160,6 +160,7 @@ def each_write(fencing: Fencing, playbook: str, check: Callable[[], None]) -> li
     raise AssertionError(f"no run came to its end: {writes}")
 
 
+@pytest.mark.alternate
 def test_killed_after_each_step(fencing: Fencing) -> None:
     names = each_step(fencing, FAIL_OVER, lambda: safe(fencing))
     assert len(names) == 6, names
@@ -177,6 +178,7 @@ def test_killed_at_each_write(fencing: Fencing) -> None:
     moved(fencing)
 
 
+@pytest.mark.alternate
 def test_two_operators_at_once(fencing: Fencing) -> None:
     """The second one waits for the first, and finds nothing left to do."""
     # However long the first one takes.

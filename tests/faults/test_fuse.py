@@ -170,6 +170,7 @@ def test_containers_that_keep_the_dead_mount_are_told(node: Node) -> None:
     )
 
 
+@pytest.mark.alternate
 def test_a_hung_mount_is_only_cut_when_that_is_allowed(node: Node) -> None:
     """A stuck backend, and a server that is stopped.
 

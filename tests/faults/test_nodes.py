@@ -87,9 +87,9 @@ def test_without_root(node: Node) -> None:
 def test_bad_options(node: Node) -> None:
     for options, text in (
         ({"observations": 0}, "observations is 0; give at least 1"),
-        ({"deadline": 5}, "deadline is 5 s; give at least 20"),
+        ({"deadline": 5}, "deadline is 5; give at least 20"),
         ({"maps": [""]}, "maps has an empty name"),
-        ({"command_timeout": 0}, "command_timeout must be more than 0"),
+        ({"command_timeout": 0}, "command_timeout is 0; give more than 0"),
     ):
         outcome = node.residual(**options)
         assert outcome.failed

@@ -68,6 +68,7 @@ def repaired(node: Node, *luns: int) -> None:
     assert volumes(node) == wanted
 
 
+@pytest.mark.alternate
 def test_unused_maps_are_taken_apart_together(node: Node) -> None:
     swap(node, 1, 2)
     first, second = node.map_of(1)[0], node.map_of(2)[0]

@@ -39,12 +39,14 @@ class Workload:
         kind: str = "Deployment",
         replicas: int = 1,
         driver: str = DRIVER,
+        namespace: str = "default",
         **spec: Any,
     ) -> None:
         self.cluster, self.name, self.kind, self.replicas = cluster, name, kind, replicas
+        self.namespace = namespace
         modes = ("ReadWriteMany",) if replicas > 1 or kind == "DaemonSet" else ("ReadWriteOnce",)
-        cluster.api.add_volume(name, driver, f"vol-{name}", modes=modes)
-        cluster.api.create(k8s.workload(kind, name, [name], replicas, **spec))
+        cluster.api.add_volume(name, driver, f"vol-{name}", namespace, modes=modes)
+        cluster.api.create(k8s.workload(kind, name, [name], replicas, namespace, **spec))
         self.wait_ready()
 
     def wait_ready(self) -> None:
@@ -64,7 +66,7 @@ class Workload:
 
     def living(self) -> list[dict[str, Any]]:
         """Its pods that are not being deleted."""
-        pods = self.cluster.api.all("Pod", "default")
+        pods = self.cluster.api.all("Pod", self.namespace)
         mine = [
             found for found in pods if found["metadata"].get("labels", {}).get("app") == self.name
         ]

@@ -63,6 +63,7 @@ PLANS: dict[str, tuple[tuple[Stage, ...], ...]] = {
             Stage("sanity", 6),
             Stage("importer", 1),
             Stage("docs", 2),
+            Stage("mutants", 3),
         ),
         (Stage("molecule", 12, after=("prepare",)),),
     ),

@@ -84,6 +84,7 @@ def _collision(state: State, volume: Volume, affected: str) -> Finding:
     ]
     return Finding(
         control="STOR-12",
+        # The volume stays attached to the old node, and its next pod waits for it without end.
         severity="critical" if surely else "major",
         kind="PersistentVolume",
         name=volume.name,
@@ -119,6 +120,7 @@ def _detaches(state: State, attached: Iterable[Attachment], surely: bool) -> str
         (idle if is_idle else used).add(attachment.node)
     will = "will leave" if surely else "may leave"
     texts = []
+    # A node may be in both by two attachments; then what is known to be idle counts.
     if used - idle:
         nodes = ", ".join(sorted(used - idle))
         texts.append(f"it is attached to {nodes} now: deleting its pod {will} that behind")
@@ -143,6 +145,7 @@ def growing(state: State) -> list[Finding]:
     return [
         Finding(
             control="STOR-12",
+            # Nothing is wrong yet; there is time to give new volumes other names.
             severity="info",
             kind="CSIDriver",
             name=driver,

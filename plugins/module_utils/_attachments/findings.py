@@ -96,6 +96,7 @@ def pod_evidence(pods: Iterable[Pod], now: datetime) -> list[str]:
 
 
 def title(state: State, attachment: Attachment) -> str:
+    # Deleted between two looks, it still had a name.
     volume = state.last.volumes.get(attachment.volume) or state.first.volumes.get(attachment.volume)
     return (
         f"{attachment.volume} ({'/'.join(volume.claim)})"
@@ -107,6 +108,7 @@ def title(state: State, attachment: Attachment) -> str:
 def duration(seconds: float) -> str:
     """Seconds in the largest unit of which there are at least two."""
     for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        # "1 d" could be anything up to two days.
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}"
     return f"{seconds:.0f} s"
@@ -147,7 +149,9 @@ def workload_of(seen: Observation, pods: Collection[Pod], attachment: Attachment
         "namespace": namespace,
         "name": name,
         "claims": claims,
+        # By uid: after the move another attachment has the same name.
         "attachments": [attachment.uid],
+        "drivers": [attachment.driver],
     }
 
 
@@ -160,10 +164,12 @@ def join_workloads(found: Iterable[Finding], wanted: Iterable[Finding]) -> None:
     joined: dict[tuple[str, str], dict[str, Any]] = {}
     for finding in found:
         if finding.workload:
+            # By control as well, since STOR-13 and STOR-14 are moved only with consents of their
+            # own.
             workload = joined.setdefault(
                 (finding.control, finding.evidence["workload_title"]), dict(finding.workload)
             )
-            for what in {"claims", "attachments", "missing"} & set(workload):
+            for what in {"claims", "attachments", "drivers", "missing"} & set(workload):
                 workload[what] = sorted({*workload[what], *finding.workload[what]})
     for finding in wanted:
         if finding.workload:

@@ -63,6 +63,7 @@ class Orphan:
 def held(state: State, attachment: Attachment, options: Options) -> Finding | None:
     """An attachment that was deleted long ago, and whose attacher does not detach the volume."""
     since = age(state.now, attachment.deleted)
+    # Without a finalizer nothing holds it: it goes by itself.
     if since < options.min_age_seconds or not attachment.finalizers:
         return None
     finding = attachment_finding(state, attachment, "STOR-11", "major")
@@ -114,6 +115,7 @@ def orphan(state: State, seen: list[Attachment], options: Options) -> Finding | 
             "has tried to detach it"
         ]
     finding.evidence["because"] = because
+    # Nothing but time speaks for it, so it is told and not urgent.
     if not because:
         finding.severity = "minor"
     # Obstacles first: with them it is not deleted, whatever proves that it is left over.

@@ -43,7 +43,9 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.observa
 )
 
 # Bugs that lose the entry. Kubernetes issue -> (the minor release 1.x that had the fix from its
-# start, and the patch releases that brought it to older ones), by the changelogs of Kubernetes.
+# start, and the patch releases that brought it to older ones): 111000 by pull request 111205 and
+# its cherry picks 112302 to 112305, 120571 by 120595. Which one ended 108869 is not known; it was
+# seen up to 1.24.17.
 _LOST_STATUS_BUGS = {
     "111000": (26, {25: 1, 24: 5, 23: 11, 22: 14}),
     "120571": (29, {28: 3, 27: 7, 26: 10}),
@@ -77,6 +79,9 @@ def lost_status(state: State, seen: list[Attachment], options: Options) -> Findi
         bugs=_bugs(state.version),
         **state.leader,
     )
+    # The entry goes before the detach (RemoveVolumeFromReportAsAttached in
+    # pkg/controller/volume/attachdetach/reconciler/reconciler.go), so one that fails explains why
+    # it is missing.
     if attachment.detach_error:
         finding.refuse(
             Reason(

@@ -51,6 +51,7 @@ def without_metadata(state: State, options: Options) -> list[Finding]:
 def _without_metadata(
     state: State, attachment: Attachment, missing: list[str], options: Options
 ) -> Finding:
+    # One observation is enough: what was published is never changed afterwards.
     keys, pods = ", ".join(missing), state.first.users(attachment)
     finding = attachment_finding(state, attachment, "STOR-14", "major")
     finding.evidence.update(

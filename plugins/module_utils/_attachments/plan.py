@@ -49,6 +49,11 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine 
     Finding,
     Plan,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.guards import (
+    is_most,
+    limit_repairs,
+    majority,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.turns import (
     in_turns,
 )
@@ -69,13 +74,15 @@ def plan(state: State, options: Options) -> Plan:
     # Before the scope is applied: a narrow scope must not hide that most of a node looks broken.
     if not options.accept_majority:
         _refuse_outages(state, found)
+    # After the outages: what is left of a move says nothing about the node's storage.
     found += unfinished_moves(state)
     mine = [finding for finding in found if _is_wanted(state, finding, options)]
     # In turns, so that one namespace with many findings does not use up max_repairs.
     wanted = Plan(in_turns(mine, _namespace))
     join_workloads(found, wanted.findings)
     _mark_named(wanted.findings, options)
-    _limit_repairs(wanted.findings, options.max_repairs)
+    # Last, so that only repairs of this scope that nothing else refuses use up the limit.
+    limit_repairs([one for one in wanted.findings if one.repair], options.max_repairs)
     return wanted
 
 
@@ -96,17 +103,8 @@ def _mark_named(findings: Iterable[Finding], options: Options) -> None:
     for finding in findings:
         finding.named = finding.kind == "VolumeAttachment" and finding.name in options.names
         if finding.named and finding.control == "STOR-11" and finding.verdict == "report":
+            # Only of STOR-11: of the other controls this module repairs nothing, named or not.
             finding.refuse(Reason("cause_unproven", finding.reason))
-
-
-def _limit_repairs(findings: Iterable[Finding], limit: int) -> None:
-    for finding in [finding for finding in findings if finding.repair][limit:]:
-        finding.refuse(
-            Reason(
-                "too_many_repairs",
-                f"max_repairs is {limit}: run again for this one, or raise it",
-            )
-        )
 
 
 # The scope
@@ -125,6 +123,7 @@ def _is_wanted(state: State, finding: Finding, options: Options) -> bool:
     return (
         not options.names
         and any_of(options.drivers, {evidence.get("driver", "")})
+        # A volume that collides has no node of its own, but those that it is attached to.
         and any_of(options.nodes, {finding.node, *evidence.get("attached_to", ())})
         and any_of(options.namespaces, {_namespace(finding)})
     )
@@ -180,15 +179,10 @@ def _refuse_outages(state: State, found: list[Finding]) -> None:
     broken = Counter(finding.node for finding in found if finding.control == "STOR-11")
     for finding in found:
         node = finding.node
-        if finding.repair and (total[node] < _FEW or 2 * broken[node] > total[node]):
-            finding.refuse(
-                Reason(
-                    "majority_broken",
-                    f"{broken[node]} of the {total[node]} attachments of {node} look orphaned at "
-                    "once: that may be an outage. If they are all left over, set "
-                    "accept_majority",
-                )
-            )
+        if finding.repair and (total[node] < _FEW or is_most(broken[node], total[node])):
+            counts = broken[node], total[node]
+            unless = "they are all left over"
+            finding.refuse(majority(*counts, "attachments", unless, whose=f"{node}'s"))
 
 
 # STOR-11 and STOR-13: what was observed more than once
@@ -205,6 +199,7 @@ def judge_attachments(state: State, options: Options) -> list[Finding]:
             for attachment in state.first.attachments.values()
             if attachment.deleted
         ]
+    # Sorted, so that runs and their reports can be compared.
     for name in sorted(state.unproven):
         seen = _history(state, name)
         if seen and "STOR-11" in options.controls:

@@ -39,7 +39,12 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.suspects import Wait
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import untrusted
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import ArgumentSpec
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import (
+    ArgumentSpec,
+    check_numbers,
+    given_names,
+    given_options,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
     Action,
     ActionFailed,
@@ -53,6 +58,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors 
     StorageOpsError,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import in_tree, observation
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.changing import not_done
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import (
     Cluster,
     Conflict,
@@ -68,10 +74,10 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.followe
     Key,
     key_of,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.lease import read_leader
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
     Attachment,
     Claim,
-    Lease,
     Pod,
     Volume,
     age,
@@ -80,7 +86,6 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
     pick_attachment,
     pick_claim,
     pick_driver,
-    pick_lease,
     pick_node,
     pick_node_drivers,
     pick_user,
@@ -119,8 +124,12 @@ K = TypeVar("K", bound=Key)
 # How attachments are judged, and which of them.
 JUDGING = ArgumentSpec(
     {
+        # A pod that starts or ends needs its attachment for minutes in which nothing else shows
+        # that.
         "min_age_seconds": {"type": "float", "default": 300.0},
         "observations": {"type": "int", "default": 2},
+        # Long enough for a controller manager that works to attach or detach meanwhile: it looks
+        # every 100 ms.
         "observation_seconds": {"type": "float", "default": 30.0},
         "pending_seconds": {"type": "float", "default": 120.0},
         "required_metadata": {"type": "dict", "default": {}},
@@ -141,45 +150,31 @@ def make_options(params: dict[str, Any]) -> Options:
 
     A module that only reports lacks the risks, and gets their defaults.
     """
-    _check_minima(params)
+    check_numbers(
+        params,
+        {
+            "min_age_seconds": 0,
+            "observations": 1,
+            "observation_seconds": 0,
+            "pending_seconds": 0,
+            "max_repairs": 0,
+            "detach_timeout": 1,
+        },
+    )
     if "controls" in params and not params["controls"]:
         raise BadOption(
             "controls is empty, so nothing would be checked; leave the option out to run all of "
             "them"
         )
-    scope = {
-        name: tuple(text.strip() for text in params.get(name, ()))
-        for name in ("names", "drivers", "nodes", "namespaces")
-    }
-    empty = [name for name, texts in scope.items() if not all(texts)]
-    if empty:
-        raise BadOption(f"{empty[0]} has an empty name; leave the option out to look at everything")
+    scope = given_names(params, "names", "drivers", "nodes", "namespaces")
+    # The user's word for a driver replaces what is built in, so that a list can also be emptied.
     required = {
         **observation.REQUIRED_METADATA,
         **keys_by_driver("required_metadata", params["required_metadata"]),
     }
-    # An audit has no max_repairs: it repairs nothing, and must not report a limit.
-    given = {
-        "max_repairs": 1_000_000,
-        **{name: params[name] for name in Options.__dataclass_fields__ if name in params},
-    }
+    given = given_options(Options, params)
     given["controls"] = frozenset(params.get("controls", Options.controls))
     return Options(**{**given, **scope, "required_metadata": required})
-
-
-def _check_minima(params: dict[str, Any]) -> None:
-    least = {
-        "min_age_seconds": 0,
-        "observations": 1,
-        "observation_seconds": 0,
-        "pending_seconds": 0,
-        "max_repairs": 0,
-        "detach_timeout": 1,
-    }
-    for name, minimum in least.items():
-        # "not >=" refuses NaN as well.
-        if not params.get(name, minimum) >= minimum:
-            raise BadOption(f"{name} is {params[name]:g}; give at least {minimum:g}")
 
 
 class VolumeAttachments:
@@ -217,6 +212,7 @@ class VolumeAttachments:
         version = cluster.version() if wanted & {"STOR-11", "STOR-12", "STOR-13"} else None
         numbers = (version.major, version.minor, version.patch) if version else (1, 0, 0)
         first = self._everything()
+        # The API server's clock, by which creationTimestamp and the times of errors were made.
         now = cluster.now()
         first, unproven = self._suspects(first, now)
         waits = []
@@ -231,6 +227,7 @@ class VolumeAttachments:
             wait for wait in waits if suspected.could_attach(wait, detached, known["drivers_on"])
         ]
         observations = [first, *self._more_observations(first, unproven, waits)]
+        # Events are many, so they are read only for a pod that waits.
         if waits:
             known["last_attach"] = self._last_attach()
         return State(
@@ -245,6 +242,7 @@ class VolumeAttachments:
     def _suspects(self, first: Observation, now: datetime) -> tuple[Observation, set[str]]:
         """The observation with the suspects' pods, and the suspects that need another one."""
         found = suspected.suspects(first, self._options, now)
+        # STOR-14 alone reads no volumes; whose pods its suspects are, only they tell.
         if found and not first.volumes:
             first = replace(first, volumes=self._volumes())
         first = self._with_users(first, found, cached=True)
@@ -254,6 +252,7 @@ class VolumeAttachments:
         self, first: Observation, unproven: Collection[str], waits: Collection[Wait]
     ) -> Iterator[Observation]:
         """The suspects again, evenly spread over observation_seconds; nothing without suspects."""
+        # The first one is made already.
         times = self._options.observations - 1
         for _number in range(times if unproven or waits else 0):
             self._wait(self._options.observation_seconds / times)
@@ -370,6 +369,7 @@ class VolumeAttachments:
             self._now(_ATTACHMENTS, names, pick_attachment),
             self._now(_VOLUMES, volumes, pick_volume),
             self._now(_NODES, nodes, pick_node),
+            # What came and went between two looks needed the volume as well.
             passed_pods=tuple(passed[_PODS]),
             passed_nodes=tuple(passed[_NODES]),
         )
@@ -505,20 +505,14 @@ class VolumeAttachments:
                 driver.name for driver in drivers if not driver.attach_required
             )
         if unproven or waits:
-            known["lease"] = self._lease()
+            known["lease"] = read_leader(self._cluster)
         if waits:
+            # A driver that does not run on the node is another cause than a controller that
+            # attaches nothing.
             names = {wait.pod.node for wait in waits}
             found = self._fetch((_STORAGE, "csinodes"), names, pick_node_drivers)
             known["drivers_on"] = {node.name: node.drivers for node in found.values()}
         return known
-
-    def _lease(self) -> Lease | None:
-        # The leader's Lease has the name of its component (LeaderElection.ResourceName of
-        # cmd/kube-controller-manager/app/options/options.go).
-        lease = self._cluster.get(
-            path("coordination.k8s.io/v1", "leases", "kube-controller-manager", "kube-system")
-        )
-        return pick_lease(lease) if lease else None
 
     def _names_unknown_drivers(self, first: Observation) -> bool:
         """The user named drivers, and no attachment is of one of them."""
@@ -603,6 +597,7 @@ class VolumeAttachments:
         except KubeError as error:
             raise Prevented(str(error), error.code) from error
         self._delete(action, orphan)
+        # Asked only now, since a pod may come in the moment between the recheck and the deletion.
         self._refuse_newcomers(orphan)
         self._wait_until_gone(orphan)
 
@@ -648,6 +643,7 @@ class VolumeAttachments:
         proofs = observation.proofs(
             seen, attachment, (version.major, version.minor, version.patch), version.text
         )
+        # A user who names an attachment has reasons that no object shows.
         if not proofs and not orphan.named:
             raise NotStarted("nothing proves any more that it is left over", code="cause_unproven")
 
@@ -668,6 +664,7 @@ class VolumeAttachments:
             # here.
             raise NotStarted("it is already being deleted")
         node = seen.nodes.get(planned.node)
+        # Another host by the same name: whether the old one still writes is a question for a fence.
         if node and node.uid != orphan.node_uid:
             raise NotStarted(
                 f"{planned.node} is another node with that name now (uid {node.uid})",
@@ -699,6 +696,8 @@ class VolumeAttachments:
         try:
             self._cluster.delete(_url(action), orphan.attachment.uid)
         except Conflict as error:
+            # The uid was a precondition (metav1.DeleteOptions, preconditions), so only that object
+            # can have gone.
             if error.repeated:
                 # The first request, whose answer was lost, deleted it; the repeated one met the
                 # next attachment of that name.
@@ -709,14 +708,12 @@ class VolumeAttachments:
         except NotFound as error:
             raise NotStarted("it is gone already") from error
         except KubeError as error:
-            # A 4xx says that nothing was done; without an answer that is unknown.
-            kind = Prevented if 400 <= error.status < 500 else ActionFailed
-            raise kind(str(error), error.code) from error
+            raise not_done(error) from error
 
     def _refuse_newcomers(self, orphan: Orphan) -> None:
         """Fail where a pod that appeared right before the deletion may still use the attachment."""
         # The controller manager finds out only when it syncs that an attachment it counts on is
-        # gone (syncStates of pkg/controller/volume/attachdetach/reconciler).
+        # gone (syncStates of pkg/controller/volume/attachdetach/reconciler/reconciler.go).
         users = self._users(orphan)
         if users:
             pod = users[0]

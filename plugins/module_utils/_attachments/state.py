@@ -50,6 +50,7 @@ class Options:
     required_metadata: dict[str, tuple[str, ...]] = field(
         default_factory=lambda: dict(REQUIRED_METADATA)
     )
+    # A wrong judgement detaches ten volumes at most, before a person looks at the result.
     max_repairs: int = 10
     accept_majority: bool = False
 

@@ -74,8 +74,9 @@ def may_be_orphan(
 ) -> bool:
     """Old enough, not being deleted, and not in use by a kubelet that reports."""
     # The kubelet adds a volume to volumesInUse before it mounts it, and removes it only after the
-    # volume is unmounted on the node (setNodeStatus of pkg/kubelet/nodestatus, VolumesInUse;
-    # pkg/kubelet/volumemanager, GetVolumesInUse). The list of a silent kubelet is frozen.
+    # volume is unmounted on the node (VolumesInUse of pkg/kubelet/nodestatus/setters.go;
+    # GetVolumesInUse of pkg/kubelet/volumemanager/volume_manager.go). The list of a silent kubelet
+    # is frozen.
     in_use = attachment.name in seen.in_use and seen.ready(attachment.node)
     return not attachment.deleted and not in_use and age(now, attachment.created) >= min_age_seconds
 
@@ -87,6 +88,8 @@ def unproven(
     # STOR-14 is a fact of the object itself, so one observation is enough for it.
     found = set()
     for attachment in suspected:
+        # Pods decide which of the two it can be: without any it may be left over, with some its
+        # entry may be lost.
         needed = bool(seen.users(attachment))
         orphan = (
             "STOR-11" in options.controls
@@ -121,6 +124,8 @@ def waits(seen: Observation, seconds: float, now: datetime) -> list[Wait]:
 def _has_waited(seen: Observation, pod: Pod, seconds: float, now: datetime) -> bool:
     """The controller manager has had this long to attach the pod's volumes."""
     node = seen.nodes.get(pod.node)
+    # Without the annotation the kubelet attaches by itself, and no VolumeAttachment is to be
+    # expected.
     managed = node is not None and node.managed
     return managed and not pod.deleted and age(now, pod.scheduled) >= seconds
 

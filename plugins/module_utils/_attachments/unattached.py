@@ -43,6 +43,7 @@ def never_attached(state: State, options: Options) -> list[Finding]:
     by_pod: dict[str, list[Wait]] = defaultdict(list)
     for wait in steady:
         by_pod[wait.pod.uid].append(wait)
+    # Events are kept for an hour by default (--event-ttl of kube-apiserver), so none may be left.
     oldest = max((age(state.now, wait.pod.scheduled) for wait in steady), default=0.0)
     return [_never_attached_pod(state, waiting, len(by_pod), oldest) for waiting in by_pod.values()]
 
@@ -59,6 +60,7 @@ def _steady_waits(state: State, options: Options) -> list[Wait]:
     return [
         wait
         for key, wait in found[-1].items()
+        # One that was attached meanwhile waited only for its turn.
         if all(key in once for once in found)
         and could_attach(wait, state.detached_drivers, state.drivers_on)
     ]

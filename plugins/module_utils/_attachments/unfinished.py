@@ -39,6 +39,8 @@ def unfinished_moves(state: State) -> list[Finding]:
     # Several moves may hold one node, each with its own annotation.
     for node in state.first.nodes.values():
         for text in node.cordons:
+            # Any text may be there, so what cannot be read is left out, and not an error of the
+            # audit.
             move = _read(text)
             if move:
                 found.append(_unfinished_move(node, move, state))
@@ -75,6 +77,7 @@ def _unfinished_move(node: Node, move: Move, state: State) -> Finding:
     namespace, claims = move.namespace, move.claims
     who = f"{untrusted.shown(move.by, 100)} {duration(age(state.now, move.since))} ago"
     return Finding(
+        # It is no fault of storage, but explains why pods of these claims stay Pending.
         control="",
         severity="major",
         kind="node",
@@ -89,6 +92,7 @@ def _unfinished_move(node: Node, move: Move, state: State) -> Finding:
         runbook="",
         evidence={
             "claims": [f"{namespace}/{claim}" for claim in claims],
+            # By it the scope and the turns know whose finding this is.
             "claim": f"{namespace}/{claims[0]}" if claims else "",
         },
     )

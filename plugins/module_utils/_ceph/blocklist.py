@@ -25,6 +25,9 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.address
     parse_stored,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.cli import Ceph, Denied
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import (
+    check_numbers,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
     Action,
@@ -358,6 +361,8 @@ class Runbook:
         }
         daemons: list[tuple[Entry, str]] = []
         problem = ""
+        # Only a new or renewed entry can hit a daemon; nothing is asked for a list that is as
+        # wanted.
         if options.present and any(operation == ADD for operation, _kind in needed):
             daemons = [
                 (parse_entry(address), _THIS_HOST)
@@ -367,6 +372,8 @@ class Runbook:
                 try:
                     daemons += read_daemons(self._ceph)
                 except Denied as error:
+                    # Told only if something is added: the right to read the daemons is needed for
+                    # nothing else.
                     problem = str(error)
         return State(
             self._now(), self._ceph.connection.name, blocklist, denied, tuple(daemons), problem
@@ -433,6 +440,7 @@ class Runbook:
         did not do.
         """
         step: Step = action.subject
+        # Between planning and this step another client may have removed what protects the data.
         if step.needs and not self._has(step.needs):
             raise ActionFailed(
                 f"{step.needs}, which blocks the same, is no longer in the blocklist: "
@@ -444,6 +452,7 @@ class Runbook:
             error = self._ceph.error(result)
             kind = Prevented if isinstance(error, Denied) else ActionFailed
             raise kind(str(error), error.code)
+        # "rm" of an entry that is spelled in another way succeeds, and removes nothing.
         if self._has(step.text) != (step.operation == ADD):
             raise ActionFailed(
                 "Ceph said that it did, but the list says otherwise: another client changes "
@@ -489,15 +498,16 @@ class Runbook:
         """What Ceph says if we may not do this; empty if we may, or if this cluster has no such
         thing.
         """
-        # The monitor checks the capabilities before it parses the address (OSDMonitor and
-        # Monitor::handle_command of src/mon/Monitor.cc), so a command that cannot succeed tells
-        # whether it would be allowed. "profile rbd", which ceph-csi has, includes the right to
-        # blocklist other clients (doc/rados/operations/user-management.rst).
+        # The monitor checks the capabilities before it parses the address (Monitor::handle_command
+        # of src/mon/Monitor.cc; only then OSDMonitor gets it), so a command that cannot succeed
+        # tells whether it would be allowed. "profile rbd", which ceph-csi has, includes the right
+        # to blocklist other clients (doc/rados/operations/user-management.rst).
         if kind == RANGE and not blocklist.ranges:
             return ""
         result = self._ceph.run(
             "ceph", *Step(operation, kind, _PROBES[kind], 1).arguments(blocklist.word)
         )
+        # The capabilities let it pass, and only the address was refused.
         if result.rc == _EINVAL:
             return ""
         if result.ok:
@@ -551,6 +561,7 @@ def _change(blocklist: Blocklist, entry: Entry, options: Options, now: datetime)
     stand_in = _find_stand_in(blocklist, entry, options, now)
     left = stand_in.left(now) if stand_in else None
     own = [there for there in found if there is not left]
+    # needs: the stand-in goes only while the entry itself protects.
     clean_up = [Step(REMOVE, left.entry.kind, left.text, needs=entry.text)] if left else []
     if own and own[0].until - now >= options.shortest_left:
         return Change(entry, found, clean_up if left and _outlasts(own[0], entry, left) else [])
@@ -629,6 +640,7 @@ def _give_up(entry: Entry, found: list[Blocked], options: Options, now: datetime
     if len(found) == 1 and abs(found[0].until - end) <= _GIVEN_LATE:
         return Change(entry, found, [])
     seconds = math.ceil((end - now).total_seconds())
+    # In this order, since Ceph keeps the end of an entry that is there.
     return Change(entry, found, [*remove, Step(ADD, entry.kind, entry.text, seconds)])
 
 
@@ -643,6 +655,7 @@ def _stand_in(entry: Entry, ranges: bool, now: datetime) -> Step | None:
     least = now + timedelta(seconds=SHORTEST_EXPIRY_SECONDS)
     end = _midnight(least) + _STAND_IN_ENDS
     seconds = math.ceil(((end if end >= least else end + _DAY) - now).total_seconds())
+    # A range of one address and that address block the same clients, under two keys.
     if entry.kind == RANGE and single:
         return Step(ADD, ADDRESS, Entry(ADDRESS, network).text, seconds)
     if entry.kind == RANGE:
@@ -797,8 +810,9 @@ def _hits(entry: Entry, daemon: Entry) -> bool:
 
 
 def _grant(client: str, word: str, operation: str, kind: str, said: str) -> Reason:
-    # The command string matches whole: with "osd blocklist" the user may run every verb of it, with
-    # arguments (grammar of src/mon/MonCap.h).
+    # A command in a capability is compared whole (MonCapGrant::get_allowed of src/mon/MonCap.cc).
+    # "osd blocklist" has add, rm and range as its arguments; "ls" and "clear" are commands of their
+    # own (src/mon/MonCommands.h), of which "allow r" gives the first.
     what = {ADDRESS: "a whole address", CLIENT: "a single client", RANGE: "a range"}[kind]
     right = f'allow r, allow command "osd {word}"'
     return Reason(
@@ -818,8 +832,7 @@ def make_options(params: dict[str, Any]) -> Options:
             f"expired writes again, and at most {LONGEST_EXPIRY_SECONDS} (10 years), since Ceph "
             "cannot count far"
         )
-    if not 0 <= params["renew_below"] <= 0.9:
-        raise BadOption(f"renew_below is {params['renew_below']:g}; give a share from 0 to 0.9")
+    check_numbers(params, {"renew_below": (0, 0.9)})
     entries, errors = [], []
     for text in params["entries"]:
         try:

@@ -79,7 +79,7 @@ class Ceph:
         """The whole command."""
         # --connect-timeout is of the tool "ceph" alone (src/ceph.in); rbd and rados take any
         # configuration option, and client_mount_timeout bounds how long librados waits for the
-        # monitors (src/common/options/global.yaml.in).
+        # monitors (src/common/options/mds-client.yaml.in).
         connection = self.connection
         seconds = f"{connection.connect_timeout:g}"
         return [

@@ -25,7 +25,8 @@ __all__ = ["CONNECTION", "ArgumentSpec", "make_ceph"]
 CONNECTION = ArgumentSpec(
     {
         # The environment is how a credential of AWX tells it. The first two are Ceph's own
-        # variables (doc/man/8/ceph.rst, src/common/config.cc), for a user Ceph has none.
+        # variables (doc/rados/api/libcephsqlite.rst; src/common/config.cc, get_conffile_paths and
+        # parse_env), for a user Ceph has none.
         "conf": {"type": "path", "default": "", "fallback": (env_fallback, ["CEPH_CONF"])},
         "keyring": {"type": "path", "default": "", "fallback": (env_fallback, ["CEPH_KEYRING"])},
         "user": {"type": "str", "default": "admin", "fallback": (env_fallback, ["CEPH_USER"])},

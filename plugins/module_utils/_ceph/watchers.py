@@ -51,10 +51,9 @@ RUNBOOK = "storage_ops.runbooks.fail_over_volumes"
 # Enough to hide the start of a process, few enough for a toolbox pod.
 _PARALLEL = 8
 _POLL_SECONDS = 1.0
-# ceph-csi writes it in both ways; behind it stand the volume's id and the node.
-# Metadata of an image is in its header's omap, with the prefix "metadata_"
-# (src/cls/rbd/cls_rbd.cc). The key after it is of ceph-csi's design proposal "Non graceful node
-# shutdown".
+# ceph-csi writes it in both ways; behind it stand the volume's id and the node. Metadata of an
+# image is in its header's omap, with the prefix "metadata_" (src/cls/rbd/cls_rbd.cc). The key after
+# it is of ceph-csi's docs/design/proposals/non-graceful-node-shutdown.md.
 _NOTE = re.compile(
     r"metadata_\.rbd\.csi\.ceph\.com/clientaddress/(?:.*/)?(?P<node>[^/]+)", re.IGNORECASE
 )

@@ -117,6 +117,7 @@ class CephClients:
                 "node was rebooted"
             )
         reply = host.bounded(lambda: read(host))
+        # Not raised: node_release has to know that it is unknown, and refuses.
         if reply.problem:
             self._found = NodeClients(boot_id, problem=reply.problem)
         else:
@@ -227,7 +228,9 @@ def _in_use(host: Host, mounts: list[Mount], name: str) -> tuple[str, ...]:
     base = f"/sys/class/block/{name}"
     parts = [part for part in host.names(base) if host.exists(f"{base}/{part}/partition")]
     folders = [base, *(f"{base}/{part}" for part in parts)]
+    # By number, since mountinfo shows the device and a mount's source may be any text.
     numbers = {host.read(f"{folder}/dev") for folder in folders}
+    # LVM, device-mapper or md on the image keep it open without any mount.
     holders = [
         f"held by {holder}" for folder in folders for holder in host.names(f"{folder}/holders")
     ]

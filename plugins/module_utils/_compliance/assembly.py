@@ -63,17 +63,21 @@ def build(
     previous: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The report; ``previous``: the run to compare with, as history keeps it."""
+    # Of the run, not of this moment: a report that is made again later says the same.
     today = occasion.finished.strftime("%Y-%m-%d")
     # A host of which no control is in scope is not a host of this report.
     rows = [row for row in rows if set(KINDS[row.kind]).intersection(scope.controls)]
     found = _sorted_findings(rows, scope)
+    # Before the selection: an exception must not look unused because its findings are hidden.
     rules = _accept(found, exceptions)
     shown, select_error = _select(found, scope)
     for index, finding in enumerate(found):
         finding.update(_judgement(rules.get(index, []), today))
+    # From all findings, since a hidden one must not let its control pass.
     hosts = _hosts(rows, scope, found, shown)
     findings = [finding for index, finding in enumerate(found) if index in shown]
     _identify(findings)
+    # Of those that are shown: runs with another selection are not compared at all.
     new, resolved = history.compare(previous, hosts, findings)
     for finding in findings:
         finding["new"] = finding["fingerprint"] in new
@@ -128,6 +132,8 @@ def _identify(findings: Sequence[dict[str, Any]]) -> None:
     """Give each finding its fingerprint, and the command that repairs or checks it."""
     for finding, fingerprint in zip(findings, _fingerprints(findings)):
         finding["fingerprint"] = fingerprint
+        # Only for a finding that a playbook can do something about: a command in a report is copied
+        # and run.
         finding["command"] = (
             check_command(finding["control"], finding["host"], finding["object"])
             if finding["runbook"]
@@ -172,6 +178,7 @@ def _select(found: Sequence[Mapping[str, Any]], scope: Scope) -> tuple[set[int],
     try:
         expression = Expression(scope.select, "select")
     except StorageOpsError as error:
+        # A selection that cannot be read hides nothing: rather too much is shown than too little.
         return always.union(severe), str(error)
     chosen, defeated, why = expression.apart([found[index] for index in severe])
     return always.union(severe[place] for place in (*chosen, *defeated)), why
@@ -185,6 +192,7 @@ def _judgement(rules: Sequence[ExceptionRule], today: str) -> dict[str, Any]:
     return {
         "status": "accepted" if valid else "open",
         "exception": valid.note() if valid else None,
+        # With a valid one beside it the expired one is of no more interest.
         "expired_exception": expired.note() if expired and not valid else None,
     }
 
@@ -196,6 +204,7 @@ def _hosts(
     rows: Sequence[Row], scope: Scope, found: Sequence[Mapping[str, Any]], shown: Collection[int]
 ) -> list[dict[str, Any]]:
     """All hosts; findings that are not shown count there as well."""
+    # Collected once: to look through all findings for each host would take hosts times findings.
     by_host: dict[str, list[tuple[Mapping[str, Any], bool]]] = {row.name: [] for row in rows}
     for index, finding in enumerate(found):
         by_host[finding["host"]].append((finding, index in shown))
@@ -240,7 +249,8 @@ def _results(row: Row, scope: Scope, seen: Mapping[str, set[str]]) -> dict[str, 
         for control in KINDS[row.kind]
         if control in scope.controls
     }
-    # Ceph is read for the controls of the cluster, so nothing passes there by itself.
+    # Ceph is read for the controls of the cluster, so nothing passes there by itself; what fails
+    # there has failed.
     if row.kind == "ceph":
         return {control: result for control, result in results.items() if result != "pass"}
     return results
@@ -287,6 +297,7 @@ def _fingerprints(findings: Iterable[Mapping[str, Any]]) -> Iterator[str]:
             *(finding["object"][key] for key in ("kind", "namespace", "name", "node")),
         )
         times[about] += 1
+        # 64 bits: among a million findings two are alike with a chance of one in 37 million.
         yield hashlib.sha256("\n".join((*about, str(times[about]))).encode()).hexdigest()[:16]
 
 
@@ -315,6 +326,7 @@ def describe_run(occasion: Occasion, scope: Scope) -> dict[str, Any]:
 
 
 def _count_hosts(hosts: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    # Zeros are counted as well, so that every report has the same keys.
     statuses = ("assessed", "partly_assessed", "not_assessed")
     return {"total": len(hosts), **count((host["status"] for host in hosts), statuses)}
 

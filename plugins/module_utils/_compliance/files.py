@@ -32,10 +32,13 @@ def write(path: str, text: str, mode: int = 0o640) -> None:
     try:
         with open(handle, "w", encoding="utf-8") as file:
             file.write(text)
+            # mkstemp gives 0600, whatever the umask is (mkstemp(3)), and node_exporter is another
+            # user.
             os.fchmod(file.fileno(), mode)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
+    # An interrupted job leaves no half file behind, either.
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
@@ -48,6 +51,7 @@ def check(path: str) -> None:
     try:
         if os.path.isdir(path):
             raise IsADirectoryError("it is a folder")
+        # Tried, not asked: access(2) knows nothing of a full disk, a quota or a read-only mount.
         handle, temporary = tempfile.mkstemp(dir=folder, prefix=".storage_ops.", suffix=".tmp")
         os.close(handle)
         os.unlink(temporary)
@@ -92,6 +96,7 @@ def read_runs(folder: str) -> tuple[list[dict[str, Any]], list[str]]:
         if history.is_kept(data):
             runs = history.lighten([*runs, data])
         else:
+            # A damaged run costs its comparison, not the report.
             unread.append(name)
     return runs, unread
 
@@ -105,6 +110,7 @@ def keep_run(folder: str, name: str, kept: dict[str, Any], most: int) -> None:
         number += 1
         path = os.path.join(folder, "runs", f"{name}_{number}.json")
     write(path, json.dumps(kept, separators=(",", ":")) + "\n")
+    # At least this run stays, or the next one could not be compared with it.
     for old in _names(folder)[: -max(most, 1)]:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(os.path.join(folder, "runs", old))

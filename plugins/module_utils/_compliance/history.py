@@ -91,6 +91,7 @@ def comparable(
 ) -> list[Mapping[str, Any]]:
     """Earlier runs that asked what this one asks, oldest first."""
     return sorted(
+        # Other controls or a narrower selection would make everything look new or resolved.
         (one for one in kept if asked(one["run"]) == asked(run)),
         key=lambda one: str(one["run"]["id"]),
     )
@@ -128,6 +129,7 @@ def trend(
     first.
     """
     points = []
+    # As many as the drawing has room for.
     for run in [*earlier, report][-most:]:
         try:
             # A run that assessed nothing has no findings, and is no success.

@@ -31,6 +31,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine 
 
 # Each colour has a shape as well: colour alone must not carry meaning (WCAG 2.1, 1.4.1).
 MARKS = {"critical": "\u25c6", "major": "\u25b2", "minor": "\u25cf", "info": "\u25cb"}
+# An outage leaves thousands of hosts unassessed. The table of hosts has them all.
 MAX_LISTED = 200
 
 
@@ -60,6 +61,7 @@ def render(
     The summary is there without JavaScript, the list of findings is made by it.
     """
     run, summary = report["run"], report["summary"]
+    # Notes (the last severity) do not turn the page red; what was not assessed turns it yellow.
     state = (
         "bad"
         if any(summary["findings"]["open"][severity] for severity in SEVERITIES[:-1])
@@ -67,6 +69,7 @@ def render(
         if overview.failing(report)
         else "good"
     )
+    # substitute, not safe_substitute: a placeholder without a value is a mistake of ours.
     return Template(assets.page).substitute(
         policy=_policy(assets),
         style=assets.style,
@@ -152,6 +155,7 @@ def _controls(report: Mapping[str, Any]) -> str:
     shown = [
         result
         for result in RESULTS
+        # Few runs leave anything out, and an empty column takes room on a phone.
         if result != "not_in_scope" or any(count[result] for count in counts.values())
     ]
     for control in report["controls"]:
@@ -182,6 +186,7 @@ def _controls(report: Mapping[str, Any]) -> str:
 
 def _bar(count: Mapping[str, int]) -> str:
     """The results side by side; the table says the same in numbers."""
+    # No host may have the control, as where only a cluster was audited.
     total = sum(count[result] for result in RESULTS) or 1
     place, parts = 0.0, []
     for result in ("fail", "accepted", "not_assessed", "not_in_scope", "pass"):
@@ -217,6 +222,7 @@ def _trend(points: Sequence[Mapping[str, Any]], summary: Mapping[str, Any]) -> s
     for number, point in enumerate(points):
         parts.append(_stack(point, _LEFT + number * step, step, top))
     first, last = (_time(points[place]["started"], day=True) for place in (0, -1))
+    # Only the first and the last day: in between there is no room for 60 of them.
     parts.append(f'<text x="{_LEFT:.0f}" y="147">{escape(first)}</text>')
     parts.append(f'<text x="{_WIDTH:.0f}" y="147" text-anchor="end">{escape(last)}</text>')
     findings = summary["findings"]
@@ -250,6 +256,7 @@ def _stack(point: Mapping[str, Any], x: float, step: float, top: int) -> str:
     counts = {severity: point.get(severity, 0) for severity in SEVERITIES}
     counted = ", ".join(f"{number} {severity}" for severity, number in counts.items() if number)
     y, bars = _HEIGHT, []
+    # SVG draws from the top, so the bars are piled up from below.
     for severity, number in counts.items():
         tall = number / top * (_HEIGHT - _ABOVE)
         y -= tall
@@ -286,6 +293,7 @@ def _unassessed(hosts: Sequence[Mapping[str, Any]]) -> str:
     items = "".join(
         f"<li><b>{escape(name)}</b>{' ' + escape(controls) if controls else ''} <span "
         f'class="soft">{escape(why)}</span></li>'
+        # Names and reasons come from inventories and hosts: everything is escaped.
         for name, controls, why in rows[:MAX_LISTED]
     )
     left = len(rows) - MAX_LISTED
@@ -319,6 +327,7 @@ def _exceptions(exceptions: Sequence[Mapping[str, Any]]) -> str:
     if not exceptions:
         return '<p class="soft">Nothing is accepted.</p>'
     items = []
+    # Those that need a decision first: expired ones, then the next to expire.
     for one in sorted(exceptions, key=lambda one: (not one["expired"], one["expires"])):
         matched = f"{one['matched']} finding{'s' * (one['matched'] != 1)}"
         if one["expired"]:
@@ -349,6 +358,8 @@ def _capital(text: str) -> str:
 
 
 def _number(number: int) -> str:
+    # A narrow no-break space, which no reader takes for a decimal point (SI Brochure, 9th edition,
+    # 5.4.4).
     return f"{number:,}".replace(",", "\u202f")
 
 
@@ -373,6 +384,7 @@ def _ceiling(number: int) -> int:
     """A round number that is not smaller, and whose half is an integer for the middle line."""
     size = 1
     while True:
+        # Below 20 only even numbers have an integer in the middle.
         for step in (2, 4, 6, 8, 10) if size == 1 else (2, 3, 4, 5, 6, 8, 10):
             if number <= step * size:
                 return step * size

@@ -44,6 +44,8 @@ def render(report: Mapping[str, Any]) -> str:
         lines.append(
             f"<testsuite {_attributes(name=name, **totals, timestamp=run['started'].rstrip('Z'))}>"
         )
+        # A host without the control (a node for one of the cluster) has no case: it would be
+        # skipped for ever, like one that could not be assessed.
         for host in report["hosts"]:
             if control["id"] in host["controls"]:
                 lines.append(
@@ -57,6 +59,7 @@ def render(report: Mapping[str, Any]) -> str:
 def _case(control: str, host: Mapping[str, Any], findings: Sequence[Mapping[str, Any]]) -> str:
     """One control on one host."""
     result = host["controls"][control]
+    # Accepted ones and notes do not fail the case, so they are not its failure's text.
     failing = [finding for finding in findings if finding["status"] == "open" and fails(finding)]
     inner, other = "", findings
     if result == "fail":
@@ -124,5 +127,6 @@ def _attributes(**values: Any) -> str:
 
 
 def _escape(value: str) -> str:
-    # clean.text also removes what XML 1.0 forbids, which escape() leaves.
+    # clean.text also removes what XML 1.0 forbids (2.2), which escape() leaves. Many readers of
+    # JUnit hold a document in memory, so each text has a limit.
     return escape(clean.text(value, 100_000))

@@ -34,6 +34,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine 
 SCHEMA_VERSION = 1
 KINDS = {"node": NODE_CONTROLS, "cluster": CLUSTER_CONTROLS, "ceph": CEPH_CONTROLS}
 RESULTS = ("pass", "fail", "accepted", "not_assessed", "not_in_scope")
+# UTC, so that texts sort by time and runs of several controllers compare (RFC 3339, 5.1).
 TIME = "%Y-%m-%dT%H:%M:%SZ"
 NO_CLUSTER = Reason("no_cluster", "no access to a cluster is configured")
 # Characters of a reason that are kept.

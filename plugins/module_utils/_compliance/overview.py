@@ -65,6 +65,7 @@ def _open_findings(report: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]]
     counted = ", ".join(
         f"{opened[severity]} {severity}" for severity in SEVERITIES if opened[severity]
     )
+    # By host: ten findings on one node are another problem than one on each of ten.
     ill = {finding["host"] for finding in report["findings"] if finding["status"] == "open"}
     ill_nodes = sum(node["name"] in ill for node in nodes)
     where = [f"on {ill_nodes} of {_plural(len(nodes), 'host')}"] if nodes else []
@@ -119,6 +120,7 @@ def unassessed(report: Mapping[str, Any], most: int = 5) -> list[str]:
     """Why something was not assessed: a line for each reason, the most frequent first."""
     by_reason: dict[str, list[str]] = {}
     for host in report["hosts"]:
+        # Once for each host, however many of its controls have that reason.
         for why in dict.fromkeys([host["reason"]] if host["reason"] else host["reasons"].values()):
             by_reason.setdefault(why, []).append(host["name"])
     # One outage gives the same reason on many hosts: one line is enough for it.
@@ -135,6 +137,7 @@ def unassessed(report: Mapping[str, Any], most: int = 5) -> list[str]:
 def failing(report: Mapping[str, Any]) -> bool:
     """Something failed, or could not be assessed although it was asked for."""
     return any(
+        # A job that could not look must not end green: silence would look like health.
         result == "fail" or (result == "not_assessed" and not unwanted(host, report))
         for host in report["hosts"]
         for result in host["controls"].values()

@@ -23,6 +23,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance.o
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import CODES
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import SEVERITIES
 
+# Rules and dashboards depend on the names below, as on report.json: they stay.
 PREFIX = "storage_ops_compliance"
 STATUSES = ("assessed", "partly_assessed", "not_assessed")
 
@@ -65,6 +66,7 @@ def render(report: Mapping[str, Any]) -> str:
             "Open findings that are refused, and hosts where something was not assessed, by code.",
             [
                 ({"code": code, "what": what}, summary["codes"].get(code, {}).get(what, 0))
+                # All codes that there are, for the same reason as the zeros above.
                 for code in CODES
                 for what in ("refused", "not_assessed")
             ],
@@ -85,6 +87,7 @@ def render(report: Mapping[str, Any]) -> str:
     for name, text, samples in families:
         lines += [f"# HELP {PREFIX}_{name} {text}", f"# TYPE {PREFIX}_{name} gauge"]
         lines += [
+            # 16 digits keep a time of today to the microsecond.
             f"{PREFIX}_{name}{{{_labels({'cluster': run['cluster'], **labels})}}} {value:.16g}"
             for labels, value in samples
         ]
@@ -123,5 +126,6 @@ def _labels(labels: Mapping[str, str]) -> str:
 
 
 def _escape(value: str) -> str:
-    # Text-based exposition format: label values escape backslash, quote and line feed.
+    # Prometheus, Text-based format: label values escape backslash, quote and line feed. The
+    # backslash goes first, or it would escape those of the other two again.
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -46,6 +46,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors 
 _NOT_RUN = Reason("audit_missing", "the audit did not run there")
 # Only the report itself gives these codes, for hosts that gave no answer.
 _NOT_ASKED = (NO_CLUSTER.code, _NOT_RUN.code, "host_unreachable")
+# A word that is none of these would be shown, and decided on, as if it were ours.
 _VERDICTS = ("repair", "refuse", "report")
 
 
@@ -80,6 +81,7 @@ def read_result(
         return row
     # Everything below is what a host returned, and may be anything.
     said = clean.line(result.get("msg") or "it gave no reason", MAX_REASON)
+    # Of Ansible, for a host that it could not reach; there is nothing else in the result then.
     if result.get("unreachable"):
         row.reason = Reason("host_unreachable", f"unreachable: {said}")
         return row
@@ -92,6 +94,7 @@ def read_result(
     try:
         row.findings = [_read_finding(finding, row) for finding in findings]
         row.reasons = _read_reasons(result, controls)
+    # One host that answers nonsense must not cost the report of all others.
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         row.findings = []
         row.reason = Reason(
@@ -139,6 +142,7 @@ def _why_it_crashed(stderr: Any) -> str:
     lines = [line for line in str(stderr or "").splitlines() if line.strip()]
     if not lines:
         return ""
+    # A traceback ends with the error; a shell's message begins with it.
     telling = lines[-1 if lines[0].startswith("Traceback") else 0]
     return f": {clean.line(telling, MAX_REASON)}"
 
@@ -166,6 +170,7 @@ def _read_finding(raw: Mapping[str, Any], row: Row) -> dict[str, Any]:
     # another node.
     known = finding["control"] in ("", *KINDS[row.kind]) and finding["code"] in ("", *CODES)
     if finding["severity"] not in SEVERITIES or finding["verdict"] not in _VERDICTS or not known:
+        # The whole host counts as not assessed: who writes one false finding may leave others out.
         raise ValueError(f"{finding['control']} {finding['severity']} {finding['verdict']}")
     return finding
 
@@ -280,6 +285,7 @@ def join(parts: Sequence[Part], others: Iterable[Row], hosts: Sequence[str]) -> 
 
 def _newest(parts: Sequence[Part], others: Iterable[Row]) -> dict[tuple[str, str], Row]:
     """By kind and name, the row that counts: the newest, since a job may have run again."""
+    # Stable: of two that began in the same second the one named last counts.
     by_time = sorted(parts, key=lambda part: part.started)
     joined: dict[tuple[str, str], Row] = {}
     for row in [*(row for part in by_time for row in part.rows), *others]:
@@ -315,6 +321,7 @@ def name_apart(rows: list[Row]) -> list[Row]:
     for row in rows:
         if row.kind == "node":
             continue
+        # A host of an inventory may be called cluster or ceph.
         while row.name in taken:
             row.name = f"{row.name} ({row.kind})"
         taken.add(row.name)

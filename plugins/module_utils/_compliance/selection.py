@@ -32,6 +32,7 @@ except ImportError:
 
 # What functions of JMESPath raise as well for values that they cannot handle, as ceil for infinity
 # (jmespath/functions.py checks types, not values).
+# Else one value of one node would end the whole report.
 _DEFEATED = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 # After a year an exception is reviewed: the reason for it may not hold any more.
 MAX_DAYS = 366
@@ -84,7 +85,8 @@ class Expression:
         try:
             self._compiled = jmespath.compile(text)
         except ParseError as error:
-            # jmespath's own text repeats the expression with a marker over several lines.
+            # jmespath's own text repeats the expression with a marker over several lines. Where the
+            # text ends too early, the position is behind its end.
             position = min(max(error.lex_position, 0), len(text))
             said = (
                 getattr(error, "message", None)

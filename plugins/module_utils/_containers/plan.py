@@ -25,6 +25,13 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine 
     Finding,
     Plan,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.guards import (
+    is_most,
+    limit_repairs,
+    majority,
+    most_of,
+    too_many,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.turns import in_turns
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes import (
     DEAD,
@@ -226,6 +233,7 @@ def pods_to_restart(state: State, options: Options) -> list[dict[str, Any]]:
 
 def _decide(state: State, options: Options) -> tuple[list[Finding], list[dict[str, Any]]]:
     """(findings, pods that have to be restarted)."""
+    # In turns by namespace, as for all that max_repairs limits.
     broken = in_turns(
         [container for container in state.containers if container.dead or container.hung],
         lambda container: container.namespace,
@@ -276,25 +284,12 @@ def _limit(findings: list[Finding], moved: Moved, options: Options) -> Moved:
     Restarts of containers come first: they interrupt less than those of pods.
     """
     planned = [finding for finding in findings if finding.repair]
-    for finding in planned[options.max_repairs :]:
-        finding.refuse(
-            Reason(
-                "too_many_repairs",
-                f"{len(planned)} containers would be restarted, and max_repairs is "
-                f"{options.max_repairs}: run again for the others",
-            )
-        )
+    limit_repairs(planned, options.max_repairs)
     # Both kinds of restart together stay within max_repairs.
     room = max(0, options.max_repairs - len(planned))
     for pod in list(moved)[room:]:
         for _container, finding in moved[pod]:
-            finding.refuse(
-                *_said(finding),
-                Reason(
-                    "too_many_repairs",
-                    f"max_repairs is {options.max_repairs}: run again for it, or raise that",
-                ),
-            )
+            finding.refuse(*_said(finding), too_many(options.max_repairs))
     return {pod: moved[pod] for pod in list(moved)[:room]}
 
 
@@ -310,16 +305,15 @@ def _outages(state: State, broken: list[Container]) -> dict[str, Reason]:
     A tenant with most of the containers so cannot keep others from their repair.
     """
     # No majority of the node is broken, so no namespace is held back.
-    if 2 * len(broken) <= len(state.containers):
+    if not is_most(len(broken), len(state.containers)):
         return {}
+    # Of the namespace as well, since a tenant decides how many containers of its own there are.
     totals = Counter(container.namespace for container in state.containers)
     dead = Counter(container.namespace for container in broken)
-    said = Reason(
-        "majority_broken",
-        f"{len(broken)} of {len(state.containers)} containers with FUSE mounts have a dead one: "
-        "that may be an outage. If they all have to be restarted, set accept_majority",
-    )
-    return {namespace: said for namespace, count in dead.items() if 2 * count > totals[namespace]}
+    unless = "they all have to be restarted"
+    what = "containers with FUSE mounts"
+    said = majority(len(broken), len(state.containers), what, unless)
+    return dict.fromkeys(most_of(dead, totals), said)
 
 
 def _pod(state: State, containers: list[Container], options: Options) -> dict[str, Any]:
@@ -361,6 +355,7 @@ def _judge(state: State, container: Container, options: Options) -> Finding:
 
 def _container_finding(state: State, container: Container, options: Options) -> Finding:
     """The finding with its evidence, before it is judged."""
+    # Dead ones first, since only they can be repaired by a restart.
     copies = container.dead or container.hung
     what = "dead" if container.dead else "hung"
     points = ", ".join(shown(copy.point) for copy in copies)
@@ -401,6 +396,7 @@ def _judge_unasked(state: State, container: Container) -> Finding:
     """
     return Finding(
         control="STOR-05",
+        # A doubt, and no proof of harm: it must not drown what is known to be dead.
         severity="minor",
         kind="container",
         name=container.title,
@@ -466,6 +462,7 @@ def obstacles(
                 "propagation), and a restart would end their mounts",
             )
         )
+    # Which of its ways to be restarted is right depends on the volume, which is not known.
     if container.elsewhere:
         return blockers, []
     more, reasons = _restart_obstacles(state, container, options)
@@ -578,6 +575,7 @@ def stop_action(runtime: Runtime, container: Container, options: Options) -> Act
 
 def stop_seconds(container: Container, options: Options) -> int:
     """Seconds from SIGTERM to SIGKILL: the user's, or what the kubelet itself would wait."""
+    # 0 is a choice too: SIGKILL at once, for programs that hang on the dead mount.
     if options.stop_timeout is not None:
         return options.stop_timeout
     # As the kubelet, so that a container has the time that its pod promises.

@@ -37,6 +37,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._containers.p
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import (
     ArgumentSpec,
     check_numbers,
+    given_options,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import (
     Deadline,
@@ -116,7 +117,8 @@ OPTIONS_SPEC = ArgumentSpec(
 )
 # crictl reads its endpoint from here by itself (kubernetes-sigs/cri-tools docs/crictl.md).
 _CRICTL_CONFIG = "/etc/crictl.yaml"
-# The defaults of containerd, CRI-O, cri-dockerd, k3s and k0s (kubernetes.io, "Container Runtimes").
+# The defaults of containerd, CRI-O and cri-dockerd (kubernetes.io, "Container Runtimes"), and of
+# k3s and k0s (their documentation).
 _SOCKETS = (
     "/run/containerd/containerd.sock",
     "/run/crio/crio.sock",
@@ -124,6 +126,7 @@ _SOCKETS = (
     "/run/k3s/containerd/containerd.sock",
     "/run/k0s/containerd.sock",
 )
+# A container takes seconds to start, and each look reads all of /proc.
 _POLL_SECONDS = 1.0
 # kubernetes pkg/kubelet/kuberuntime/labels.go podTerminationGracePeriodLabel.
 _GRACE_ANNOTATION = "io.kubernetes.pod.terminationGracePeriod"
@@ -197,6 +200,8 @@ class StaleContainers:
         self, container: str, pod: str, pid: int, known: tuple[Known, ...]
     ) -> Container | None:
         """A container with its FUSE mounts; None if it has none, or has ended."""
+        # comm, not cmdline: reading the latter may hang with the process (fs/proc/base.c
+        # get_mm_cmdline).
         command = self._host.read(f"/proc/{pid}/comm") or ""
         try:
             table = read_table(self._host, str(pid))
@@ -410,6 +415,7 @@ class StaleContainers:
         if action.verb == "await_liveness_probe":
             self._await(action, container)
             return
+        # A liveness probe may have restarted it in the meantime.
         self._still_stale(container)
         timeout = pure.stop_seconds(container, self._options) + self._host.command_timeout
         # A container must not be ended without time left to see it come back.
@@ -419,6 +425,7 @@ class StaleContainers:
                 "run again, or raise the deadline",
                 code="deadline_passed",
             )
+        # crictl waits for as long as the container may take to end.
         result = self._host.run(action.command, timeout)
         if not result.ok:
             raise ActionFailed(result.describe(), code="program_failed")
@@ -490,7 +497,7 @@ class StaleContainers:
                 return proof
             if until.remaining() < _POLL_SECONDS:
                 raise ActionFailed(
-                    f"the restart of {old.title} is not proven within "
+                    "its restart is not proven within "
                     f"{self._options.restart_timeout:g} s (restart_timeout): {doubts}",
                     code="repair_unproven",
                 )
@@ -500,6 +507,7 @@ class StaleContainers:
     def _compare(self, old: Container) -> tuple[str, list[str]]:
         """(why the restart is not proven, what proves it); one of them is empty."""
         found = list(_container_processes(self._host))
+        # Its processes may live on in D state, on the dead mount itself.
         if any(container == old.id for container, _pod, _pid in found):
             return "the old one has not ended", []
         # What the node has now is what the new container has to show.
@@ -516,6 +524,7 @@ class StaleContainers:
             if doubts:
                 doubt = f"{container[:12]} runs, but {doubts[0]}"
                 continue
+            # Two containers of a pod restart at once; each new one proves one of them.
             self._proofs[container] = old.id
             return "", [
                 f"{pure.shown(point)} in container {container[:12]} (pid {pid}) can be listed, and "
@@ -552,14 +561,7 @@ def container_options(params: dict[str, Any], check_mode: bool = False) -> Optio
     ``planned_paths`` counts in check mode only. A module that only reports lacks most options. It
     repairs nothing, so max_repairs is no limit.
     """
-    given = {
-        "max_repairs": 1_000_000,
-        **{
-            name: params[name]
-            for name in Options.__dataclass_fields__
-            if params.get(name) is not None
-        },
-    }
+    given = given_options(Options, params)
     least = {
         "probe_timeout": 0.1,
         # 0 means not to wait for the kubelet at all.

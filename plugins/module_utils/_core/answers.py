@@ -44,6 +44,7 @@ def read(spec: Mapping[str, Mapping[str, Any]], given: Mapping[str, Any]) -> dic
         try:
             value = _value(option, given.get(name))
         except ValueError as error:
+            # All of them are told at once: a survey is filled in once more, not once for each.
             unfit.append(f"{name} {error}")
             continue
         if not _unanswered(value):
@@ -57,6 +58,7 @@ def _value(option: Mapping[str, Any], given: Any) -> Any:
     """The answer or the default; raises ValueError with what it must be and is not."""
     default = option.get("default")
     if isinstance(given, str):
+        # AWX sends a multi-line answer with the line break at its end.
         given = given.strip()
     if _unanswered(given):
         return default
@@ -79,6 +81,7 @@ def _reader(option: Mapping[str, Any], default: Any) -> Callable[[Any], Any]:
 
 
 def _unanswered(given: Any) -> bool:
+    # 0 and false are answers.
     return given is None or (isinstance(given, (str, list, tuple, dict)) and not given)
 
 
@@ -90,7 +93,8 @@ def _switch(given: Any) -> bool:
 
 
 def _number(given: Any) -> Any:
-    # As it was given: whether it is whole, and what it may be, the module knows.
+    # As it was given: whether it is whole, and what it may be, the module knows. For Python True is
+    # the number 1, and a switch in the place of a number is a mistake.
     try:
         finite = not isinstance(given, bool) and math.isfinite(float(given))
     except (TypeError, ValueError):
@@ -132,6 +136,8 @@ def _items(given: Any) -> list[str]:
 def _data(given: Any, wanted: type, name: str) -> Any:
     if isinstance(given, str):
         try:
+            # By the safe loader: a tag in an answer makes no Python object
+            # (ansible.module_utils.common.yaml).
             given = yaml_load(given)
         except Exception as error:  # of the YAML library, which a module utility does not import
             raise ValueError(f"must be a {name}, as JSON or YAML: {_first_line(error)}") from error

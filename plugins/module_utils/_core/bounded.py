@@ -33,8 +33,11 @@ STALL_SECONDS = 1.0
 # Healthy devices answer within a millisecond: one worker asks this many of them before a second
 # worker is worth its fork.
 ITEMS_PER_WORKER = 32
+# Each worker holds a pipe open here, and 1024 is the usual soft limit of open files (getrlimit(2),
+# RLIMIT_NOFILE).
 MAX_WORKERS = 512
 
+# Where multipath, dmsetup and the like are; the PATH of a non-login shell often lacks them.
 _SBIN = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 
 
@@ -42,6 +45,7 @@ class Deadline:
     """A budget of seconds that everything a module does is paid from."""
 
     def __init__(self, seconds: float, clock: Clock = time.monotonic) -> None:
+        # Monotonic: an administrator or NTP may set the wall clock while the module runs.
         self.clock = clock
         self._end = clock() + seconds
 
@@ -88,6 +92,8 @@ def find_program(name: str) -> str | None:
     lacks.
     """
     for folder in [*os.environ.get("PATH", "").split(":"), *_SBIN]:
+        # An empty entry of PATH means the working directory (POSIX, Base Definitions, 8.3), where
+        # others may have put a program of that name.
         candidate = os.path.join(folder, name)
         if folder and os.access(candidate, os.X_OK):
             return candidate
@@ -111,13 +117,17 @@ def run_command(
         return replace(result(None, problem="not installed"), missing=True)
     if timeout <= 0:
         return result(None, problem="not started: no time left")
+    # What programs say is compared with English words (locale(7): LC_ALL overrides all others).
     environment = dict(os.environ, LC_ALL="C", LANGUAGE="C")
+    # Not pipes: their end comes only when every process that holds them has ended, which one in D
+    # state does not. Not files: the disk below may be the one that hangs.
     out, err = os.memfd_create("stdout"), os.memfd_create("stderr")
     try:
         pid = os.posix_spawn(
             program,
             argv,
             environment,
+            # A group of its own, so that what the command has started is killed with it.
             setsid=True,
             file_actions=[
                 (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
@@ -129,6 +139,7 @@ def run_command(
         if status is None:
             _kill(pid)
             _reap([pid], clock)
+        # pread, since the file offset is shared with the child, which may still write.
         texts = [
             os.pread(fd, os.fstat(fd).st_size, 0).decode("utf-8", "replace") for fd in (out, err)
         ]
@@ -145,6 +156,7 @@ def run_command(
 
 def _wait(pid: int, until: float, clock: Clock) -> int | None:
     """Wait status of ``pid``, or None when it still runs when the clock says ``until``."""
+    # Most commands end within milliseconds; only for the others the pause grows.
     pause = 0.0005
     while True:
         done, status = os.waitpid(pid, os.WNOHANG)
@@ -167,6 +179,8 @@ def _reap(pids: Iterable[int], clock: Clock) -> list[int]:
     """Reap those of the killed children that are gone within a moment, shared by all of them;
     returns the others.
     """
+    # SIGKILL ends a process within milliseconds or, in D state, only when its I/O does. So a longer
+    # wait would reap no more of them.
     until = clock() + 0.05
     return [pid for pid in pids if _wait(pid, until, clock) is None]
 
@@ -231,6 +245,7 @@ def call_each(
             pool.start_workers()
             pool.hear()
             pool.abandon_stalled()
+    # Whatever ends the loop, an exception of a signal too, no child is left without SIGKILL.
     finally:
         pool.close()
     return pool.answers()
@@ -281,10 +296,12 @@ class _Pool:
         """Take what the workers say, for up to 20 ms."""
         for pipe, _event in self._poller.poll(20):
             worker = self._running[pipe]
+            # All that a pipe holds by default (pipe(7), pipe capacity).
             chunk = os.read(pipe, 65536)
             self._take(worker, chunk)
             if worker.done == len(worker.items):
                 self._retire(worker)
+            # End-of-file before its last answer: something killed it, as the OOM killer does.
             elif not chunk:
                 self._replies[worker.current] = Reply(problem="the probe died")
                 self._put_back(worker.items[worker.done + 1 :])
@@ -321,6 +338,7 @@ class _Pool:
         self._poller.unregister(worker.pipe)
         os.close(worker.pipe)
         del self._running[worker.pipe]
+        # Also one that has answered: its own children may be left.
         _kill(worker.pid)
         self._killed[worker.pid] = worker.current if worker.done < len(worker.items) else None
 
@@ -357,6 +375,7 @@ def _fork_worker(
         os.close(writer)
         return _Worker(pid, reader, indexes, clock())
     try:
+        # As for a command: with all that the function starts, it is one group to kill.
         os.setsid()
         # The caller's stdout may be the ssh channel: a child stuck in D state must not keep it
         # open.
@@ -369,6 +388,9 @@ def _fork_worker(
             except Exception as error:  # the parent gets every failure as an answer
                 name = type(error).__name__
                 line = {"problem": f"{name}: {error}", "error": name}
+            # JSON escapes line breaks within texts, so one line is one answer.
             os.write(writer, json.dumps(line).encode() + b"\n")
     finally:
+        # Not sys.exit: the clean-up of the module, and output that it has in its buffers, must not
+        # come from the child as well.
         os._exit(0)

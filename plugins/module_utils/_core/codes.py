@@ -56,6 +56,7 @@ CODES = {
             "An option has a value that cannot be used, or options contradict each other.",
             "Correct the option that the message names.",
         ),
+        # Each such risk is an option of its own, so that who accepts one accepts no other.
         Code(
             "consent_required",
             "The repair has a risk or a side effect that must be accepted first.",
@@ -67,11 +68,15 @@ CODES = {
             "The run has reached its limit max_repairs.",
             "Run again for the other objects, or raise max_repairs.",
         ),
+        # A fabric, array or server that fails makes healthy objects look broken. To remove them
+        # turns a short outage into a long one.
         Code(
             "majority_broken",
             "Most objects of one kind look broken at once, so the cause may be an outage.",
             "Find the outage. If they really are all broken, set the option that the reason names.",
         ),
+        # multipathd, kubelets and clients of Ceph recover by themselves within seconds, so one look
+        # cannot tell what stays broken.
         Code(
             "observation_too_short",
             "The state was not observed often or long enough to prove anything.",
@@ -107,10 +112,16 @@ CODES = {
             "A named object needs no repair, or has none in this collection.",
             "Leave it as it is.",
         ),
+        # Half a fence is none: a node with one address left goes on writing.
         Code(
             "all_or_nothing",
             "Another object of this run was refused, and a partial change would do harm.",
             "Follow the other refusal, and run again.",
+        ),
+        Code(
+            "result_too_long",
+            "The data that another module needs is longer than a result may be.",
+            "Narrow the run, for example to one node or namespace, and run again.",
         ),
         Code(
             "deadline_passed",
@@ -123,16 +134,19 @@ CODES = {
             "The object has changed since the repair was planned.",
             "Run again.",
         ),
+        # A name that came back is another object: uid, boot ID and WWID tell them apart.
         Code(
             "identity_changed",
             "The name now belongs to another object.",
             "Find out what happened to the first object. Then run again.",
         ),
+        # The role node_fence waits for as long as a rehearsal ends with this one.
         Code(
             "lease_held",
             "Another run is working on the same objects.",
             "Wait until it has ended, and run again.",
         ),
+        # A run that was stopped for longer than its Lease lasts must assume that another began.
         Code(
             "lease_lost",
             "The run could not keep its Lease, so another run may have started.",
@@ -148,6 +162,7 @@ CODES = {
             "An action did not succeed.",
             "Read the message. It says what was done and what was undone.",
         ),
+        # Not repair_failed: each step said that it was done, and a fresh look disagrees.
         Code(
             "repair_unproven",
             "The actions were done, but the state afterwards does not prove the repair.",
@@ -178,6 +193,8 @@ CODES = {
             "A value from a tenant, a node or the network is not valid.",
             "Find out who wrote it. Give a correct value.",
         ),
+        # Of the report alone, with the next two. They raise no alarm where the host was not asked
+        # for, so a host cannot claim them in its result (_compliance/reading.py).
         Code(
             "host_unreachable",
             "Ansible could not reach the host.",
@@ -199,6 +216,8 @@ CODES = {
             "Correct the file, its location or its permissions.",
         ),
         # Of the Kubernetes API.
+        # By the status of the answer (client._code_of): 400 and 422, 401 and 403, 404, 409, 429 and
+        # all others (RFC 9110, section 15.5; 429 is of RFC 6585, section 4).
         Code(
             "api_unreachable",
             "The API server did not answer.",
@@ -214,11 +233,15 @@ CODES = {
             "The API server has no such object or resource.",
             "Check the name, and whether the API is installed.",
         ),
+        # 409: resourceVersion was not the current one, which keeps the changes of others
+        # (Kubernetes API conventions, "Concurrency Control and Consistency").
         Code(
             "api_conflict",
             "The object changed while it was being written, or exists already.",
             "Run again.",
         ),
+        # 429 has two senders: API Priority and Fairness, and an eviction for which a budget leaves
+        # no room (Kubernetes documentation, "API-initiated Eviction").
         Code(
             "api_busy",
             "The API server, or a PodDisruptionBudget, answered every attempt with too many "
@@ -245,7 +268,9 @@ CODES = {
             "The release of Kubernetes or Ceph is too old for this method.",
             "Use the method that the reason names, or upgrade.",
         ),
-        # Of devices and mounts of a node.
+        # Of devices and mounts of a node. A LUN that is gone and a target that is down look alike
+        # in multipath -ll; only the sense code of an answer tells them apart
+        # (_residual_paths/judging.py).
         Code(
             "path_serves_lun",
             "A path still serves its LUN, so the device is not residual.",
@@ -268,6 +293,7 @@ CODES = {
             "its name.",
             "Repair multipathd or its configuration, as the reason says.",
         ),
+        # A suspended map keeps all I/O waiting (dmsetup(8), suspend), so what looks at it may hang.
         Code(
             "device_changing",
             "The device is suspended, or changed while it was observed.",
@@ -288,6 +314,7 @@ CODES = {
             "A scan could add a disk of another volume to a map.",
             "Repair the map that the reason names first.",
         ),
+        # Three ways to be in use, with three ways out.
         Code(
             "in_use_mounted",
             "The object is mounted, or one of its mounts would stay.",
@@ -303,6 +330,8 @@ CODES = {
             "Another device, swap or a loop device is on top of it.",
             "Remove that first.",
         ),
+        # A dead mount can lose nothing more. A hung one may come back, and to abort its connection
+        # loses what was not written yet, so that takes a consent.
         Code(
             "mount_hung",
             "A mount does not answer, but may only be slow.",
@@ -338,11 +367,13 @@ CODES = {
             "It is not known how the CSI driver mounts volumes for pods.",
             "Read its documentation. Then set the option that the reason names.",
         ),
+        # A bind of a dead mount is dead as well: containers that restart now would get it again.
         Code(
             "driver_mount_broken",
             "The CSI driver's own mount is broken, and the next pod would get it.",
             "Repair that mount first: delete the pod that serves it, or recover the node's mount.",
         ),
+        # To put the volume there would hide what the pod has written, so a person copies it first.
         Code(
             "data_misplaced",
             "A pod does not write to its volume, but to another place.",
@@ -363,6 +394,8 @@ CODES = {
             "The pods of the volume are not being deleted, or that is not known.",
             "Evict them first, or use the other strategy.",
         ),
+        # What it has mounted with mountPropagation Bidirectional ends with it, for every pod that
+        # uses it.
         Code(
             "serves_others",
             "The container serves mounts of other pods, which would lose them.",
@@ -394,6 +427,8 @@ CODES = {
             "The initiator name is missing, malformed or ambiguous.",
             "Give the node one name with iscsi-iname, and map its LUNs to that name.",
         ),
+        # For the target both are one initiator, so each login of one ends the session of the other
+        # (RFC 7143, 6.3.5).
         Code(
             "initiator_name_shared",
             "Two nodes have the same initiator name.",
@@ -405,6 +440,8 @@ CODES = {
             "A pod or a kubelet needs the volume, or may use it.",
             "Leave it attached, or move the pod first.",
         ),
+        # The finalizer stands for ControllerUnpublishVolume. Without it the object goes, and the
+        # storage still maps the volume to the node.
         Code(
             "attacher_stuck",
             "The CSI driver's attacher does not release the VolumeAttachment.",
@@ -415,11 +452,15 @@ CODES = {
             "A controller created it, or will act on it itself.",
             "Let the controller do it. If it does not, find out why.",
         ),
+        # Their attachments have the same name, a hash of driver, handle and node, so that of one
+        # cannot be deleted without the other's.
         Code(
             "same_volume_twice",
             "Several PersistentVolumes have the same driver and handle.",
             "Delete the PersistentVolume that is not needed.",
         ),
+        # An API server that hears nothing of a kubelet knows nothing of its containers: they may
+        # run and write.
         Code(
             "node_lost",
             "The node is gone or not Ready, so a pod on it may still write.",
@@ -430,6 +471,8 @@ CODES = {
             "The claim is not bound to a volume.",
             "Find out why the claim is not bound.",
         ),
+        # By persistentVolumeClaimRetentionPolicy (KEP-1847), or as a generic ephemeral volume
+        # (KEP-1698).
         Code(
             "claim_would_be_lost",
             "A claim or its data would be deleted with its last pod.",
@@ -455,6 +498,8 @@ CODES = {
             "The workload cannot be scaled down here.",
             "Scale it by its HorizontalPodAutoscaler or by its owner.",
         ),
+        # A cordon does not stop it: its pods tolerate unschedulable (kubernetes
+        # pkg/controller/daemon/util/daemonset_util.go).
         Code(
             "daemonset_pod",
             "A DaemonSet would recreate the pod on the same node.",
@@ -481,11 +526,14 @@ CODES = {
             "The node is not Ready, so its host may still be running.",
             "Bring the node back first.",
         ),
+        # A new boot has new clients, with other nonces and perhaps other addresses.
         Code(
             "node_rebooted",
             "The node was rebooted or replaced, so the data about its clients is outdated.",
             "Run again from the start.",
         ),
+        # Volumes that are detached from a node that still writes are how two nodes come to write to
+        # one filesystem.
         Code(
             "fence_missing",
             "Nothing proves that the node is fenced.",
@@ -496,6 +544,8 @@ CODES = {
             "A fence or a release has begun, but is not at the step that this one needs.",
             "Run the playbook again from the start, or let the other one end.",
         ),
+        # Nodes behind NAT, and pods of a driver without hostNetwork, share addresses or pass them
+        # on.
         Code(
             "fence_shared",
             "The fence would hit another node or host, or is needed for one.",
@@ -511,16 +561,20 @@ CODES = {
             "This method cannot fence the node, or differs from the one that has begun.",
             "Use the method that the reason names.",
         ),
+        # InternalIP need not be the address that Ceph sees: of a pod network, of Multus, of IPv6.
         Code(
             "address_unknown",
             "It is not known from which address the node reaches Ceph.",
             "Name it in fence_addresses, or prepare NetworkFences while nodes are Ready.",
         ),
+        # Rook once took each watcher for the lost node's, and fenced the healthy node that had just
+        # opened the image (rook issue 14832).
         Code(
             "client_unknown",
             "An unknown client has an image of the node open.",
             "Find out whose client it is. Name it in fence_addresses or in other_addresses.",
         ),
+        # A whole address stops the managers and MDS on it, too: they are clients like any other.
         Code(
             "address_protected",
             "The address is one of protected_addresses, or a daemon of Ceph has it.",
@@ -531,11 +585,14 @@ CODES = {
             "A NetworkFence is missing, not settled, or meant for something else.",
             "Repair the NetworkFence, as the reason says, and run again.",
         ),
+        # At its start the controller of CSI-Addons carries out every object again, an Unfenced one
+        # by removing entries.
         Code(
             "network_fence_opposed",
             "Another NetworkFence removes the fence whenever its controller starts.",
             "Run fail_over_volumes again, which sets it to Fenced.",
         ),
+        # The taint out-of-service detaches all volumes of the node, fenced or not (KEP-2268).
         Code(
             "volume_not_fenced",
             "A volume that is not fenced would be detached or used together with the others.",
@@ -566,6 +623,7 @@ CODES = {
             "The data from Ceph is too old, or comes from another cluster.",
             "Read it again, from the Ceph cluster that has the volumes.",
         ),
+        # Without a time an entry lasts one hour (mon_osd_blocklist_default_expire).
         Code(
             "ceph_entry_missing",
             "Ceph's blocklist lacks the entry, or it expires too soon.",
@@ -581,6 +639,8 @@ CODES = {
             "A client still watches an image, or was seen after its fence.",
             "Find out whose client it is, and end it. Do not detach anything before.",
         ),
+        # A kernel client (krbd), and librbd without exclusive-lock, write what they still have as
+        # soon as their entry is gone.
         Code(
             "old_clients_left",
             "Clients from before the fence may still be on the node.",

@@ -19,6 +19,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import 
 
 COLLECTION = "storage_ops.runbooks"
 
+# The playbooks of nodes demand a target, so that none of them ever means all hosts.
 _TARGET = ("-i inventory -e target={node}",)
 
 
@@ -114,6 +115,7 @@ CONTROLS = {
             "repair_volumeattachments",
             ("-e attachment_repair_names={attachment}",),
         ),
+        # No arguments: only a name of another length, or a Kubernetes with the fix, ends it.
         Control(
             "STOR-12",
             "Volume name of 68 characters that is never detached",
@@ -126,6 +128,8 @@ CONTROLS = {
             "cluster",
             "repair_volumeattachments",
             (
+                # A volume of a former in-tree plugin is known by its pod's namespace and node
+                # instead.
                 "-e attachment_repair_names={attachment} -e attachment_repair_lost_status=reattach",
                 "-e attachment_repair_nodes={in_tree_node} -e "
                 "attachment_repair_namespaces={namespace} -e "
@@ -139,9 +143,11 @@ CONTROLS = {
             "repair_volumeattachments",
             (
                 "-e attachment_repair_names={attachment} -e "
+                # Off by default, since it restarts the workload.
                 "attachment_repair_reattach_missing_metadata=true",
             ),
         ),
+        # No arguments: triage explains, and changes nothing.
         Control("STOR-15", "Pod waiting for a volume that is not attached", "cluster", "triage"),
         # Not {node}: the pod that waits is on a node that is well.
         Control(
@@ -165,6 +171,7 @@ FAIL_OVER = CONTROLS["STOR-16"].runbook
 RELEASE = CONTROLS["STOR-17"].runbook
 NODE_CONTROLS = tuple(control.id for control in CONTROLS.values() if control.where == "node")
 CLUSTER_CONTROLS = tuple(control.id for control in CONTROLS.values() if control.where == "cluster")
+# What is left of a fence is in Ceph's blocklist, whatever the cluster remembers of it.
 CEPH_CONTROLS = ("STOR-17",)
 # Those that a playbook repairs.
 REPAIRABLE = frozenset(control.id for control in CONTROLS.values() if control.arguments)
@@ -215,4 +222,5 @@ def check_command(control: str, host: str, thing: Mapping[str, str]) -> str:
             f"ansible-playbook {CONTROLS[control].runbook} -e triage_namespace={{namespace}}",
             namespace=thing["namespace"],
         )
+    # A report is read long after the audit, so what is copied from it changes nothing at first.
     return f"{line} --check" if line else ""

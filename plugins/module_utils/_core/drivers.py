@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-# Where the mount at a pod's mount point comes from.
+# Where the mount at a pod's mount point comes from. It decides whether that mount is right
+# (STOR-07): one that a driver always makes elsewhere would look wrong in every pod.
 STAGING = "staging"
 ELSEWHERE = "elsewhere"
 
@@ -79,7 +80,7 @@ KNOWN = (
     Driver(
         "csi.huawei.com",
         STAGING,
-        "Huawei/eSDK_K8S_Plugin csi/manage/volume_helper.go PublishFilesystem",
+        "Huawei/eSDK_K8S_Plugin csi/manage/manager_helper.go PublishFilesystem",
     ),
     Driver(
         "ebs.csi.aws.com",

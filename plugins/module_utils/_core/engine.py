@@ -27,11 +27,14 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors 
     code_of,
 )
 
-# AWX drops a result of more than 700,000 characters without a word; long before, lists in evidence
-# are cut, with a count, and then the evidence of the least severe findings is left out.
+# AWX drops a result of more than 700,000 characters without a word (MAX_EVENT_RES_DATA of
+# awx/settings/defaults.py); long before, lists in evidence are cut, with a count, and then the
+# evidence of the least severe findings is left out.
 MAX_EVIDENCE_ITEMS = 50
+# A refusal is read in one line of a job's output. All its reasons are in the evidence.
 MAX_REASONS = 5
 MAX_MESSAGE_CHARACTERS = 2_000
+# Recursion makes a traceback as long as the stack is deep.
 MAX_TRACEBACK = 20_000
 MAX_RESULT_CHARACTERS = 500_000
 # Of these, what a list of ``facts`` may take that tenants can lengthen, and what the findings have
@@ -150,9 +153,11 @@ class Finding:
         first.
         """
         distinct = list(dict.fromkeys(reasons))
+        # One cause may speak for each path or pod, as an outage does.
         left = len(distinct) - MAX_REASONS
         if left > 0:
             self.evidence["reasons"] = distinct
+        # What stays in repair is carried out with the actions of all others (Plan.actions).
         self.verdict, self.repair = "refuse", []
         self.code = distinct[0].code if distinct else ""
         self.reason = "; ".join(distinct[:MAX_REASONS]) + (f" (+{left} more)" if left > 0 else "")
@@ -170,6 +175,9 @@ class Plan:
     findings: list[Finding]
 
     def __post_init__(self) -> None:
+        # Actions are carried out in this order, so a run that its deadline or a failure ends has
+        # done the most severe first. Within a severity the order of the runbook stays, since sorted
+        # is stable.
         self.findings = sorted(
             self.findings, key=lambda finding: SEVERITIES.index(finding.severity)
         )
@@ -272,27 +280,32 @@ def run(module: Any, make_runbook: Callable[[], Runbook[State]], fail_on_refusal
     A refusal fails the task when ``fail_on_refusal`` is set or the user named the object; a repair
     that failed always does. The ``code`` of a failed task is that of what its message names first.
     """
+    # A list, since make_runbook itself may raise, and then there is nothing to close.
     made: list[Runbook[State]] = []
     plan = Plan([])
     before: list[str] = []
     try:
         runbook = make_runbook()
         made.append(runbook)
+        # Before gather: what is read without the Lease, another run may be changing.
         if isinstance(runbook, Prepared) and not module.check_mode:
             runbook.prepare()
         state = runbook.gather()
         plan = runbook.plan(state)
+        # For --diff, so before anything is carried out.
         before = [finding.summary for finding in plan.findings]
         if not module.check_mode:
             _carry_out(runbook, plan)
         elif isinstance(runbook, Rehearsed):
             _rehearse(runbook, plan)
+        # Within the try, too: what fails here must not hide what was done.
         facts, left_out = _facts(runbook)
         plan.findings += left_out
         result = {**facts, **_result(plan, len(json.dumps(facts)))}
         failure = _failure(plan, fail_on_refusal)
         message = _message(plan, runbook.healthy(state), module.check_mode)
     except Exception as error:  # whatever it was, what has been done must be told
+        # Before fail_json, which leaves by SystemExit.
         _close(module, made, failed=True)
         module.fail_json(
             msg=_error(error), code=code_of(error), **_traceback(error), **_result(plan)
@@ -313,10 +326,11 @@ def _failure(plan: Plan, fail_on_refusal: bool) -> dict[str, Any]:
     failed = [finding for finding in plan.findings if finding.failed]
     refused = [finding for finding in plan.refusals if not finding.failed]
     fatal = [finding for finding in refused if fail_on_refusal or finding.named]
+    # What was begun outweighs what was left alone.
     if failed:
         # With a refusal of what the user named there is more to it than what was undone.
         named = any(finding.named for finding in fatal)
-        said = f"{_told(failed, ' ')} {_message(plan, '', False)}"
+        said = f"{_told(failed, '. ')}. {_message(plan, '', False)}"
         return _failed_task(said, failed, "" if named else "undone")
     if fatal:
         said = f"refused {len(fatal)} of {len(plan.findings)} findings: {_told(fatal, '; ')}"
@@ -325,13 +339,16 @@ def _failure(plan: Plan, fail_on_refusal: bool) -> dict[str, Any]:
 
 
 def _failed_task(said: str, findings: Sequence[Finding], key: str) -> dict[str, Any]:
-    names = {key: [untrusted.shown(finding.name) for finding in findings]} if key else {}
+    names = {key: _clip([untrusted.shown(finding.name) for finding in findings])} if key else {}
     msg = untrusted.shown(said[:MAX_MESSAGE_CHARACTERS])
     return {"msg": msg, "code": findings[0].code, **names}
 
 
 def _told(findings: Sequence[Finding], between: str) -> str:
-    return between.join(f"{found.kind} {found.name}: {found.reason}" for found in findings[:5])
+    # A reason may end in a full stop, which is not followed by what is between them.
+    return between.join(
+        f"{found.kind} {found.name}: {found.reason}".rstrip(".") for found in findings[:5]
+    )
 
 
 def _close(module: Any, made: Sequence[Any], failed: bool) -> None:
@@ -375,7 +392,9 @@ def report_parts(
     plan = Plan(looks.findings)
     taken = len(json.dumps(looks.facts))
     result = {**looks.facts, **_result(plan, taken), **looks.not_assessed(), "changed": False}
+    # An audit plans repairs for its reader alone, and planned ones would count as changed.
     result["actions"] = []
+    # An audit that could not look is never green, even if all that it saw is healthy.
     if looks.missed:
         module.fail_json(
             msg=_missed_message(looks.missed, looks.wanted, plan),
@@ -412,9 +431,12 @@ class _Looks:
                 self._at(part)
             except Exception as error:  # whatever it was, the other controls are looked at
                 left = sorted(part.controls & self.wanted)
+                # Of one control alone the next try would read just the same.
                 if part.alone is None or len(left) < 2:
                     self.missed.append((part.controls & self.wanted, error))
                 else:
+                    # Next, not last: the deadline is shared, and the parts behind were asked for
+                    # later.
                     parts[:0] = [_alone(part, part.alone, control) for control in left]
 
     def _at(self, part: Part) -> None:
@@ -434,7 +456,8 @@ class _Looks:
         self.healthy.append(
             f"{left} findings of controls that were not asked for" if left else audit.healthy(state)
         )
-        facts, left_out = _facts(audit) if part.tells else ({}, [])
+        taken = len(json.dumps(self.facts)) if self.facts else 0
+        facts, left_out = _facts(audit, taken) if part.tells else ({}, [])
         self.facts.update(facts)
         self.findings += left_out
         _require_time(part, "while it was read, so part of it may be missing")
@@ -510,6 +533,7 @@ def _carry_out(runbook: Runbook[State], plan: Plan) -> None:
             for finding in plan.findings:
                 if finding.repair:
                     _repair(runbook, finding, signals)
+                # One that was refused meanwhile has no action left, and so nothing to prove.
                 if finding.repair and not finding.failed:
                     _prove(runbook, finding)
     finally:
@@ -549,6 +573,8 @@ def _signals_as_errors() -> Iterator[_Signals]:
     signals = _Signals()
     before = {}
     try:
+        # A job that is cancelled ends the module by SIGTERM, a lost connection by SIGHUP, a person
+        # at a shell by SIGINT (signal(7)).
         # Only the main thread may; and what is ignored (nohup) stays so.
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -585,6 +611,7 @@ def _repair(runbook: Runbook[State], finding: Finding, signals: _Signals) -> Non
         if isinstance(error, NotStarted) and not begun:
             finding.refuse(Reason(error.code, f"{action.verb} was not started: {error}"))
             return
+        # A second signal must not interrupt what takes the first half back.
         signals.deafen()
         taken_back, clean = _take_back(runbook, finding, begun)
         said = f"{action.verb} {action.target} failed: {_error(error)}. {taken_back}"
@@ -593,6 +620,7 @@ def _repair(runbook: Runbook[State], finding: Finding, signals: _Signals) -> Non
             said = f"{said}{left}Nothing after it was done."
             raise ActionFailed(said, code=code_of(error)) from error
         finding.fail(Reason(code_of(error), said.rstrip()))
+        # A signal that came meanwhile ends the run here, before the next finding.
         signals.listen()
 
 
@@ -609,6 +637,7 @@ def _left(runbook: Runbook[State], finding: Finding, error: Exception) -> str | 
     """What to say of a failure that ends the run; None if it is this object's alone, and taken
     back.
     """
+    # Not this object's fault: a missing right or the deadline meets the next one, too.
     if not isinstance(error, ActionFailed) or isinstance(error, Prevented):
         return ""
     if not isinstance(runbook, Contained):
@@ -626,6 +655,7 @@ def _timed(runbook: Runbook[State], action: Action) -> None:
         runbook.apply(action)
         action.outcome = "done"
     except Exception as error:
+        # Both promise that nothing was changed; any other error may have come half-way.
         action.outcome = "skipped" if isinstance(error, (NotStarted, Prevented)) else "failed"
         raise
     finally:
@@ -637,22 +667,29 @@ def _take_back(runbook: Runbook[State], finding: Finding, begun: list[Action]) -
     whether well.
     """
     said, clean = "", True
+    # Each action stands on those before it.
     for action in reversed(begun):
         try:
             undo = runbook.undo(action)
             if undo is None:
                 continue
+            # It changes something, too, so it is in the result with the others.
             finding.repair.append(undo)
             _timed(runbook, undo)
             said += f"{undo.verb} {undo.target} was done. "
         except Exception as error:
+            # The others are taken back all the same: less is left to do by hand.
             said += f"{action.verb} {action.target} could not be undone: {_error(error)}. "
             clean = False
     return said, clean
 
 
-def _facts(audit: Any) -> tuple[dict[str, Any], list[Finding]]:
-    """What an audit hands on, and a finding for each list that has whole entries left out."""
+def _facts(audit: Any, taken: int = 0) -> tuple[dict[str, Any], list[Finding]]:
+    """What an audit hands on, and a finding for each list that has whole entries left out.
+
+    ``taken``: characters that others hand on. Raises StorageOpsError for what is too long as a
+    whole, since another module decides by it.
+    """
     facts = audit.facts() if isinstance(audit, Telling) else {}
     owners = audit.owners() if isinstance(audit, Owned) else {}
     told, left_out = {}, []
@@ -664,10 +701,19 @@ def _facts(audit: Any) -> tuple[dict[str, Any], list[Finding]]:
             told[key], left = turns.within(
                 told[key],
                 owner,
+                # Its comma and blank with it.
                 lambda entry: len(json.dumps(entry)) + 2,
                 MAX_LIST_CHARACTERS,
             )
             left_out += [_left_out(control, key, left)] if left else []
+    # Measured as it is returned: a character that is escaped becomes up to ten.
+    length = len(json.dumps(told)) if told else 0
+    if taken + length > MAX_RESULT_CHARACTERS:
+        raise StorageOpsError(
+            f"{', '.join(told)} would take {length} characters, and a result has at most "
+            f"{MAX_RESULT_CHARACTERS}: nothing of it may be missing, so narrow the run down",
+            code="result_too_long",
+        )
     return told, left_out
 
 
@@ -710,6 +756,8 @@ def _result(plan: Plan, taken: int = 0) -> dict[str, Any]:
     findings = [finding.to_result() for finding in plan.findings]
     actions = [action.to_result() for action in plan.actions]
     excess = len(json.dumps([findings, actions])) - room
+    # The least severe first. Only what explains goes; object, verdict and code stay, since
+    # playbooks and the report decide on them.
     for finding in reversed(findings):
         if excess <= 0:
             break
@@ -722,6 +770,7 @@ def _result(plan: Plan, taken: int = 0) -> dict[str, Any]:
         excess += len(json.dumps(finding))
     if excess > 0:
         findings = _shorten(findings, room - len(json.dumps(actions)))
+    # A failed action may have changed something, and a planned one would (check mode).
     changed = any(action.outcome in ("done", "failed", "planned") for action in plan.actions)
     return {"changed": changed, "findings": findings, "actions": actions}
 
@@ -740,6 +789,7 @@ def _shorten(findings: list[dict[str, Any]], characters: int) -> list[dict[str, 
     while kept < len(findings) and characters > 0:
         characters -= len(json.dumps(findings[kept])) + 2
         kept += 1
+    # The last that had room gives its place to the one that counts the others.
     left = findings[kept - 1 :]
     controls = Counter(finding["control"] or "no control" for finding in left)
     nodes = Counter(finding["object"]["node"] or "no node" for finding in left)
@@ -764,17 +814,20 @@ def _shorten(findings: list[dict[str, Any]], characters: int) -> list[dict[str, 
 def _message(plan: Plan, healthy: str, check_mode: bool) -> str:
     if not plan.findings:
         return f"nothing to do: {healthy}"
+    # What was taken back has actions as well, and is no repair.
     to_repair = [finding for finding in plan.findings if finding.repair and not finding.failed]
     parts = [f"{len(plan.findings)} finding{'s' * (len(plan.findings) != 1)}"]
     if to_repair:
         parts.append(
             f"{len(to_repair)} {'would be repaired' if check_mode else 'repaired and proven'}"
         )
-    if plan.refusals:
-        parts.append(
-            f"{len(plan.refusals)} refused ({plan.refusals[0].kind} {plan.refusals[0].name}: "
-            f"{plan.refusals[0].reason})"
-        )
+    # Why these have failed stands before this message.
+    failed = sum(finding.failed for finding in plan.findings)
+    if failed:
+        parts.append(f"{failed} failed")
+    refused = [finding for finding in plan.refusals if not finding.failed]
+    if refused:
+        parts.append(f"{len(refused)} refused ({_told(refused[:1], '; ')})")
     reported = len(plan.findings) - len(to_repair) - len(plan.refusals)
     if reported:
         parts.append(f"{reported} only reported")

@@ -26,6 +26,7 @@ def require() -> None:
         "set ansible_python_interpreter to it"
     )
     words = OLDEST + (sys.executable,) + tuple(sys.version_info[:2])
+    # In the form of fail_json: an AnsibleModule does not exist yet.
     sys.stdout.write(
         json.dumps({"failed": True, "msg": message % words, "code": "program_missing"})
     )

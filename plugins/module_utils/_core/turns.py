@@ -26,6 +26,7 @@ def in_turns(items: Iterable[T], owner: Callable[[T], Hashable]) -> list[T]:
         whose = owner(item)
         turns.append((before[whose], item))
         before[whose] += 1
+    # Stable, so each turn keeps the order given.
     return [item for _turn, item in sorted(turns, key=lambda turn: turn[0])]
 
 
@@ -38,6 +39,7 @@ def within(
     kept: set[int] = set()
     left: Counter[Hashable] = Counter()
     for number in in_turns(range(len(items)), lambda number: owner(items[number])):
+        # One that is too big does not end it: a smaller one of the next owner may still fit.
         needed = size(items[number])
         if needed <= room:
             room -= needed

@@ -28,10 +28,11 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors 
 _SAMPLE = 200
 # How long a text to show may be. Longer ones are cut, with a count.
 MAX_SHOWN = 4_000
+# PATH_MAX (include/uapi/linux/limits.h): no option that names a file is longer.
 MAX_WORD = 4_096
 
-# RFC 1123 subdomain, as the names of nearly all Kubernetes objects are (apimachinery's
-# IsDNS1123Subdomain).
+# RFC 1123 subdomain (section 2.1; each label has at most 63 characters, RFC 1035, section 2.3.4),
+# as the names of nearly all Kubernetes objects are (apimachinery's IsDNS1123Subdomain).
 _MAX_NAME = 253
 _LABEL = r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
 _NAME = re.compile(rf"(?=.{{1,{_MAX_NAME}}}\Z){_LABEL}(?:\.{_LABEL})*")
@@ -163,6 +164,8 @@ def shown(text: str, most: int = MAX_SHOWN, lines: bool = False) -> str:
         text = f"{text[:most]} (+{left} characters)"
     if text.isprintable():
         return str(text)  # a str itself: Ansible may not serialize what is only derived from it
+    # Control, format and private characters and lone surrogates are not printable (Python,
+    # str.isprintable), among them what turns the direction of writing (Unicode Annex 9).
     kept = "\n\t" if lines else ""
     return "".join(char if char.isprintable() or char in kept else _escaped(char) for char in text)
 
@@ -183,6 +186,7 @@ def from_json(text: str) -> Any:
     try:
         return json.loads(text)
     except RecursionError as error:
+        # A tenant's annotation of thousands of brackets must not end a run about others.
         raise ValueError("it is nested too deep") from error
 
 
@@ -193,6 +197,7 @@ def masked(text: str) -> str:
         _user, colon, password = match[1].partition(":")
         return "://********@" if colon and password else match[0]
 
+    # Greedy, up to the last @: a password may have one, too.
     return re.sub(r"://(\S*)@", hide, text)
 
 

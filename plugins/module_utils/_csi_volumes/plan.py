@@ -18,6 +18,10 @@ from datetime import datetime
 from hashlib import sha256
 from typing import Any, NamedTuple
 
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
+    MAX_RESULT_CHARACTERS,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.untrusted import clean
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._csi_volumes.records import (
     BoundClaim,
     CsiVolume,
@@ -174,10 +178,10 @@ def _too_long(
     """The largest namespaces, until the others fit, and why each is left out."""
     sizes: Counter[str] = Counter()
     for namespace, entry in used:
-        # With separators; containers are in the result twice.
-        sizes[namespace] += sum(len(json.dumps(it)) + 2 for it in (entry, *containers([entry])))
+        # Containers are in the result twice.
+        sizes[namespace] += sum(_size(it) for it in (entry, *containers([entry])))
     for namespace, entry in unused:
-        sizes[namespace] += len(json.dumps(entry)) + 2
+        sizes[namespace] += _size(entry)
     excess, found = sum(sizes.values()) + _FRAME - room, {}
     for namespace, size in sizes.most_common():
         if excess <= 0:
@@ -189,6 +193,13 @@ def _too_long(
             "by claims"
         )
     return found
+
+
+def _size(entry: Mapping[str, Any]) -> int:
+    """Characters of an entry in the result, with its separator."""
+    # As the engine returns it: a pod's owner chooses its mount paths, and each DEL in one becomes
+    # four characters there.
+    return len(json.dumps(clean(entry, MAX_RESULT_CHARACTERS))) + 2
 
 
 def _volume(

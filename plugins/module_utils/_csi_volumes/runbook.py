@@ -15,6 +15,9 @@ import re
 from datetime import datetime
 from typing import Any
 
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import (
+    given_names,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
     MAX_RESULT_CHARACTERS,
     Finding,
@@ -60,12 +63,16 @@ class CsiVolumes:
         cluster, options = self._cluster, self._options
         volumes = cluster.list(path("v1", "persistentvolumes"), pick_csi_volume)
         found = pure.wanted(volumes, self._claims(), options)
+        # A Node that was made again under its name is another host, and its pods are not the old
+        # one's.
         made = {name: self._created(name) for name in options.nodes}
         classes: list[StorageClass] = []
         # Volumes made by hand need not have a class, and the right to list classes is then not
         # needed.
         if any(volume.storage_class for volume, _claim in found):
             classes = cluster.list(path("storage.k8s.io/v1", "storageclasses"), pick_class)
+        # Last, so that a pod which came meanwhile is seen: it may use a mount that would be taken
+        # for unused.
         pods = self._pods({claim.namespace for _volume, claim in found})
         return State(
             cluster.now(),
@@ -79,6 +86,7 @@ class CsiVolumes:
     def _claims(self) -> list[BoundClaim]:
         options = self._options
         spaces = set(options.namespaces) | {claim.partition("/")[0] for claim in options.claims}
+        # [""] is the list of all namespaces.
         scopes = sorted(spaces) if 0 < len(spaces) <= _MAX_LISTS else [""]
         return [
             claim
@@ -109,6 +117,7 @@ class CsiVolumes:
         fields = (
             [f"spec.nodeName={node}" for node in nodes] if 0 < len(nodes) <= _MAX_LISTS else [""]
         )
+        # Each node times each namespace is a request of its own.
         spaces = sorted(namespaces) if len(namespaces) * len(fields) <= _MAX_LISTS else [""]
         return [
             pod
@@ -127,6 +136,8 @@ class CsiVolumes:
             [
                 Finding(
                     control="",
+                    # An incomplete list is told, since mounts that it lacks would look like
+                    # left-overs.
                     severity="major",
                     kind="Namespace",
                     name=namespace,
@@ -174,13 +185,7 @@ _CLAIM = re.compile(r"[^/]+/[^/]+", re.DOTALL)
 
 def volume_options(params: dict[str, Any]) -> Options:
     """Options of CsiVolumes, checked."""
-    lists = {
-        name: tuple(dict.fromkeys(text.strip() for text in params[name]))
-        for name in ("provisioners", "nodes", "namespaces", "claims")
-    }
-    empty = [name for name, texts in lists.items() if not all(texts)]
-    if empty:
-        raise BadOption(f"{empty[0]} has an empty name; leave the option out to look at everything")
+    lists = given_names(params, "provisioners", "nodes", "namespaces", "claims")
     odd = [claim for claim in lists["claims"] if not _CLAIM.fullmatch(claim)]
     if odd:
         raise BadOption(f"claims are given as namespace/name, not as {odd[0]!r}")

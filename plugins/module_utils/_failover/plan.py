@@ -52,6 +52,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
     attachment_name,
     attachment_names,
     attachment_path,
+    is_too_late,
     node_path,
     parse_time,
     pick_pod,
@@ -254,6 +255,7 @@ def plan(state: State, options: Options) -> Plan:
     """Decide on every volume of the fence that is still on the lost node."""
     finding = _describe(state, options)
     ledger = state.node.ledger
+    # Check mode takes no Lease, so it has to say who holds it.
     if state.busy:
         return _refused(finding, [Reason("lease_held", state.busy)])
     if ledger is None:
@@ -282,11 +284,14 @@ def _judge(state: State, ledger: Ledger, options: Options, finding: Finding) -> 
     held = _held(state)
     selected = [covered for covered in held if options.filters.selects(covered)]
     reasons = taint_obstacles(state, options)
+    # Asked for by name, so nothing else is done in its place.
     if selected and options.detach == "taint" and reasons:
         return _refused(finding, reasons)
+    # The taint where it may be used: Kubernetes then does all of it in its own order.
     tainting = options.detach != "volumes" and not reasons
     going, findings = _sort(state, selected, tainting, options)
     done = _is_done(state, ledger, options, len(going) == len(held))
+    # Also with nothing left to detach: a run that was killed has still to be seen through.
     if going or done or _awaits_earlier(state, options):
         # Whoever chose the way needs no reason for it.
         why = reasons if options.detach == "auto" else []
@@ -556,10 +561,13 @@ def _unfenced(state: State) -> list[str]:
     attached = [
         _title(entry)
         for entry in state.node.attached
+        # An attachment that names no PersistentVolume holds an inline volume, which nothing fences.
         if not entry.attachment.volume or entry.attachment.volume not in covered
     ]
     known = covered | {entry.attachment.volume for entry in state.node.attached}
-    used = [text for lost in state.pods for text in _used_unfenced(lost, known)]
+    node = state.node.host.node if state.node.host else None
+    users = [lost for lost in state.pods if not is_too_late(lost.pod, node)]
+    used = [text for lost in users for text in _used_unfenced(lost, known)]
     return [*dict.fromkeys([*attached, *used]), *_only_in_status(state)]
 
 
@@ -591,6 +599,7 @@ def _only_in_status(state: State) -> list[str]:
     return [
         f"{name} (by the node's status)"
         for name in names
+        # By the names that attachments would have: the status knows volumes by driver and handle.
         if not attachment_names((name,), node.name) & known
     ]
 
@@ -615,6 +624,7 @@ def _volume_obstacles(
     state: State, covered: AttachedVolume, tainting: bool, options: Options
 ) -> list[Reason]:
     """Why this volume stays where it is."""
+    # All pods of a volume leave, or none: one that stays keeps it attached.
     users = _users(state, covered)
     reasons = _doomed(users)
     for lost in users:
@@ -627,6 +637,7 @@ def _pod_obstacles(state: State, lost: LostPod, tainting: bool, options: Options
     reasons, pod = [], lost.pod
     fenced = {found.name for found in state.covered}
     others = [name for name in lost.volumes if name not in fenced] + [*lost.inline]
+    # Its volume may have had any storage, and the pod has it mounted all the same.
     others += [f"the volume of claim {name}, which does not exist" for name in lost.missing]
     if others and not options.accept_unfenced_volumes:
         reasons.append(
@@ -668,6 +679,8 @@ def _actions(
         places = [
             attachment_path(covered.attachment) for covered in going if covered.attachment.name
         ]
+        # Deleted is not detached: the attacher's finalizer keeps the object until the driver has
+        # answered.
         leave.append(Action("wait_detached", options.node, ["GET", *places], about))
     return leave + (_arrivals(options, about, done) if options.waits else [])
 
@@ -733,6 +746,7 @@ def _arrivals(options: Options, about: Subject, done: bool) -> list[Action]:
     # was killed before is ended by the next.
     names = ", ".join(covered.name for covered in about.awaited)
     actions = [Action("wait_attached", names, ["GET", "pods, volumeattachments"], about)]
+    # Attached, and still not in use: its filesystem may need a check, or NodeStage may be refused.
     if options.ready_timeout:
         actions.append(Action("wait_ready", names, ["GET", "pods"], about))
     if done:
@@ -795,6 +809,7 @@ def _evidence(
                 for lost in _users(state, covered)
             )
         ),
+        # Told in any case: with the user's consent these are detached, too.
         "not_fenced": _unfenced(state),
         "warning": WARNING,
     }

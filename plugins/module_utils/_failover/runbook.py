@@ -21,6 +21,8 @@ from typing import Any, Callable
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import (
     check_numbers,
+    given_names,
+    given_options,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
     Action,
@@ -65,11 +67,15 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.state
     gather_node,
     pick_host_record,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.changing import (
+    change_object,
+    delete_exactly,
+    not_done,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import (
     Cluster,
-    Conflict,
     KubeError,
-    NotFound,
+    Object,
     path,
     until_none,
 )
@@ -102,8 +108,6 @@ _POLL_SECONDS = 0.5
 # A controller makes the new pod once the old one's object is gone, and the scheduler then places
 # it.
 _REPLACEMENT_SECONDS = 15.0
-# Nodes change all the time, so a patch that insists on what was read may have to be made again.
-_PATCH_TRIES = 10
 # So much of an event is told (characters).
 _EVENT_LENGTH = 300
 
@@ -304,11 +308,9 @@ class Failover:
 
     def _taint(self, _subject: Subject, dry_run: bool) -> None:
         """Add the taint, noting first that it is ours."""
-        # taints is one list that a JSON merge patch replaces whole, so the patch insists on the
-        # resourceVersion that was read, lest it drop another writer's taint.
         name = self._options.node
-        for left in reversed(range(_PATCH_TRIES)):
-            item = self._cluster.get(node_path(name))
+
+        def change(item: Object | None) -> Object | None:
             if item is None:
                 raise ActionFailed(
                     f"there is no node {name} any more that could get the taint; run again to "
@@ -317,31 +319,19 @@ class Failover:
                 )
             host = pick_host_record(item)
             if pure.is_out_of_service(host):
-                return
+                return None
             doubts = pure.obstacles(name, host, self._ledger) if self._ledger else []
             if doubts:
                 raise ActionFailed("; ".join(doubts), doubts[0].code)
-            if not dry_run and self._ledger and not self._ledger.tainted:
-                self._write(tainted=True)
-                continue  # that has changed the node
-            body = {
-                "metadata": {
-                    "uid": item["metadata"]["uid"],
-                    "resourceVersion": item["metadata"]["resourceVersion"],
-                },
-                "spec": {
-                    "taints": [
-                        *(item["spec"].get("taints") or []),
-                        dict(zip(("key", "value", "effect"), TAINT)),
-                    ]
-                },
-            }
-            try:
-                self._cluster.patch(node_path(name), body, dry_run=dry_run)
+            taint = dict(zip(("key", "value", "effect"), TAINT))
+            return {"spec": {"taints": [*(item["spec"].get("taints") or []), taint]}}
+
+        where = node_path(name)
+        if not dry_run and self._ledger and not self._ledger.tainted:
+            if change(self._cluster.get(where)) is None:
                 return
-            except Conflict:
-                if not left:
-                    raise
+            self._write(tainted=True)
+        change_object(self._cluster, where, change, dry_run)
 
     def _force_delete(self, subject: Subject, dry_run: bool) -> None:
         # With a grace period of 0 the API server removes the object at once (Kubernetes
@@ -363,14 +353,9 @@ class Failover:
         no deletion.
         """
         try:
-            self._cluster.delete(where, uid, dry_run, grace)
-        except (NotFound, Conflict):
-            return
+            delete_exactly(self._cluster, where, uid, dry_run, grace)
         except KubeError as error:
-            # What the API server refused was not done; where no answer came it is unknown.
-            # A 4xx is the refusal of a request (RFC 9110, section 15.5).
-            kind = Prevented if 400 <= error.status < 500 else ActionFailed
-            raise kind(str(error), error.code) from error
+            raise not_done(error) from error
 
     _changes: Mapping[str, Callable[[Failover, Subject, bool], None]] = {
         "taint_node": _taint,
@@ -670,10 +655,8 @@ def failover_options(params: Mapping[str, Any], check_mode: bool) -> Options:
     check_numbers(
         params, {"detach_timeout": 1, "attach_timeout": 1, "ready_timeout": 0, "deadline": 60}
     )
-    chosen = {name: tuple(text.strip() for text in params[name]) for name in Filters._fields}
-    empty = [name for name, texts in chosen.items() if not all(texts)]
-    if empty:
-        raise BadOption(f"{empty[0]} has an empty name; leave the option out to choose everything")
+    otherwise = "leave the option out to choose everything"
+    chosen = given_names(params, *Filters._fields, otherwise=otherwise)
     wrong = [claim for claim in chosen["claims"] if claim.count("/") != 1]
     if wrong:
         raise BadOption(f"claims has {wrong[0]}; give each as namespace/name")
@@ -684,8 +667,7 @@ def failover_options(params: Mapping[str, Any], check_mode: bool) -> Options:
         "check": check_mode,
         "awaited": tuple(params["awaited"]),
     }
-    given = {name: params[name] for name in Options.__dataclass_fields__ if name not in made}
-    return Options(**given, **made)
+    return Options(**{**given_options(Options, params), **made})
 
 
 def _as_planned(node: NodeState, fence: Ledger) -> NodeState:

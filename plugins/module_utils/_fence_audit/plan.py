@@ -23,7 +23,11 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.control
     FAIL_OVER,
     RELEASE,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Finding, Plan
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
+    MAX_RESULT_CHARACTERS,
+    Finding,
+    Plan,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_reading import (
     Blocked,
     Reading,
@@ -59,10 +63,10 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
     parse_time,
 )
 
-# Of nodes that the user did not name, so much of their volumes is told (characters); a whole data
-# centre may be lost.
+# Of nodes that the user did not name, so much of their volumes and of what their kubelets say is
+# told (characters); a whole data centre may be lost.
 # Ansible passes results between processes and into AWX's database, so one of megabytes hurts.
-_MAX_VOLUMES = 150_000
+_MAX_VOLUMES = 70_000
 # Of so many other nodes volumes are told, of each so many: each is a question to Ceph.
 MAX_NEIGHBOURS = 100
 # With one, a volume whose pod has just ended would hide its node.
@@ -183,19 +187,27 @@ def describe(state: State, options: Options) -> list[dict[str, Any]]:
         volumes = [_describe_volume(volume, False) for volume in lost.volumes] + [
             _describe_volume(volume, True) for volume in lost.used
         ]
-        room -= len(json.dumps(volumes))
-        left_out = 0 if options.nodes or room >= 0 else len(volumes)
-        described.append(
-            {
-                "node": lost.name,
-                **_describe_host(lost.host, state.now),
-                "ledger": lost.ledger.to_dict() if lost.ledger else {},
-                "volumes": [] if left_out else volumes,
-                "volumes_left_out": left_out,
-                "neighbours": list(lost.neighbours),
-                "neighbours_left_out": lost.neighbours_left_out,
-            }
-        )
+        entry = {
+            "node": lost.name,
+            **_describe_host(lost.host, state.now),
+            "ledger": lost.ledger.to_dict() if lost.ledger else {},
+            "volumes": volumes,
+            "volumes_left_out": 0,
+            "neighbours": list(lost.neighbours),
+            "neighbours_left_out": lost.neighbours_left_out,
+        }
+        size = len(json.dumps(untrusted.clean(entry, MAX_RESULT_CHARACTERS)))
+        if not options.nodes and size > room:
+            # One node that says too much of itself takes no room from the others.
+            entry.update(
+                volumes=[],
+                volumes_left_out=len(volumes),
+                addresses=[],
+                boot_id="",
+            )
+        else:
+            room -= size
+        described.append(entry)
     return described
 
 
@@ -691,9 +703,9 @@ def _is_out_of_service(host: HostRecord) -> bool:
 
 
 def _stray_taints(state: State) -> list[Finding]:
-    # The taint stays until a person removes it (KEP-2268), and while it is there the pod garbage
-    # collector deletes every terminating pod of the node by force
-    # (pkg/controller/podgc/gc_controller.go).
+    # The taint stays until a person removes it (KEP-2268), and while it is there and the node is
+    # not Ready, the pod garbage collector deletes every terminating pod of the node by force
+    # (gcTerminating of pkg/controller/podgc/gc_controller.go).
     return [
         _report(
             "STOR-17",

@@ -14,8 +14,12 @@ pods are read only where a node is lost or was named.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Callable, NamedTuple
 
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import (
+    check_numbers,
+    given_names,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Plan
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
     BadOption,
@@ -32,12 +36,10 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import (
     KEY,
-    LABELS,
     NO_NOTE,
     Ledger,
     Ledgers,
     Note,
-    object_name,
     parse_ledger,
     read_note,
 )
@@ -65,10 +67,15 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
     pick_attachment,
     pick_pod,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.own import (
+    object_name,
+    selector,
+)
 
 # So many objects are read one by one; of more, all of their kind are.
 # A GET costs the API server one read of etcd, a LIST of everything megabytes; about here they meet.
 _MAX_GETS = 100
+# A day. Whoever waits longer before a node counts as lost has typed another unit.
 _MAX_GRACE = 86_400.0
 _NODES = path("v1", "nodes")
 _VOLUMES = path("v1", "persistentvolumes")
@@ -104,9 +111,11 @@ class FenceAudit:
         ledgers, unreadable, copies = self._ledgers(hosts)
         fences = list_fences(self._cluster)
         records = {name: host.record for name, host in hosts.items()}
+        # A named node is looked at whatever it says of itself.
         lost = list(self._options.nodes) or sorted(
             name for name, host in records.items() if host.node.ready != "True"
         )
+        # The longest list comes last and only if a node is lost.
         if attachments is None:
             attachments = self._attachments() if lost else []
         found = self._lost(lost, records, ledgers, attachments)
@@ -147,7 +156,6 @@ class FenceAudit:
         says something else.
         """
         # The label is ours, so ConfigMaps of others in the namespace are not even sent.
-        labels = ",".join(f"{key}={value}" for key, value in LABELS.items())
 
         def pick(item: Object) -> tuple[str, str] | None:
             text = (item.get("data") or {}).get(KEY)
@@ -156,7 +164,7 @@ class FenceAudit:
         texts = self._cluster.list(
             path("v1", "configmaps", namespace=self._namespace),
             pick,
-            labels=labels,
+            labels=selector(),
             cached=self._cached,
         )
         unreadable: dict[str, str] = {}
@@ -217,8 +225,10 @@ class FenceAudit:
         _check_names(name for name in names if not (name in hosts or name in ledgers or here[name]))
         held = {entry.volume for found in here.values() for entry in found if entry.volume}
         volumes = self._volumes(held | _fenced(names, ledgers))
+        # Of a Ready node the kubelet itself unmounts what nothing needs.
         silent = {name: hosts.get(name) for name in names if not _is_ready(hosts.get(name))}
         used = find_used(self._cluster, silent, ledgers, attachments, volumes, self._cached)
+        # One pass over all attachments, not one for each volume.
         by_volume = _by_volume(attachments, held)
         lost = []
         for name in names:
@@ -304,8 +314,15 @@ class FenceAudit:
         """The lost nodes."""
         return {"lost": pure.describe(self._state, self._options)} if self._state else {}
 
+    def owners(self) -> dict[str, tuple[str, Callable[[Any], str]]]:
+        """Any number of nodes may be lost; of one that was named nothing may be missing."""
+        if self._options.nodes:
+            return {}
+        return {"lost": ("STOR-16", lambda entry: str(entry["node"]))}
+
 
 def _is_ready(host: HostRecord | None) -> bool:
+    # A node that is gone counts as lost: its host may run on.
     return host is not None and host.node.ready == "True"
 
 
@@ -375,16 +392,13 @@ def _fenced_away(
 
 def make_audit(cluster: Cluster, params: Mapping[str, Any]) -> FenceAudit:
     """The audit with its options, checked."""
-    if not 0 <= params["grace_seconds"] <= _MAX_GRACE:  # not a number is neither
-        raise BadOption(f"grace_seconds is {params['grace_seconds']:g}; give 0 to {_MAX_GRACE:g}")
+    check_numbers(params, {"grace_seconds": (0, _MAX_GRACE)})
     if not params["controls"]:
         raise BadOption(
             "controls is empty, so nothing would be looked at; leave "
             "the option out to run all of them"
         )
-    nodes = tuple(dict.fromkeys(name.strip() for name in params.get("nodes", ())))
-    if not all(nodes):
-        raise BadOption("nodes has an empty name; leave the option out to look at everything")
+    nodes = given_names(params, "nodes")["nodes"]
     ceph = parse_reading(params["ceph"]) if params["ceph"] else None
     return FenceAudit(
         cluster, Options(nodes, ceph, params["grace_seconds"]), params["ledger_namespace"]

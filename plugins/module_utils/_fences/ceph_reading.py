@@ -46,6 +46,7 @@ class Blocked(NamedTuple):
 
     def covers(self, address: str) -> bool:
         """It blocks every client at that address."""
+        # Of a single client nothing is covered: the next one at the address has another nonce.
         if self.kind == "range":
             return ip_address(address) in ip_network(self.address, strict=False)
         return self.kind == "address" and self.address == address
@@ -269,6 +270,7 @@ class _Reader:
         if (
             isinstance(value, bool)
             or not isinstance(value, (int, float))
+            # NaN fails both comparisons.
             or not 0 <= value < math.inf
         ):
             raise _malformed(f"{self.where}.{name}", f"is no number but {value!r}")
@@ -277,6 +279,7 @@ class _Reader:
     def flag(self, name: str) -> bool:
         value = self._get(name)
         if not isinstance(value, bool):
+            # A text "false" is true to Python.
             raise _malformed(f"{self.where}.{name}", f"is neither true nor false but {value!r}")
         return value
 

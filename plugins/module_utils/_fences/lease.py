@@ -8,38 +8,27 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
-from datetime import datetime, timedelta
-from typing import Callable, NamedTuple
+from typing import Callable
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import NotStarted
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
     StorageOpsError,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import (
-    LABELS,
-    object_name,
-)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import (
     Cluster,
     Conflict,
     NotFound,
-    path,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import parse_time
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.own import create_own
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.lease import Leases
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
+    Lease,
+    is_over,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.own import object_name
 
+# A Lease lasts minutes, so one request a second loses no time and loads no server.
 _POLL_SECONDS = 1.0
-
-
-class _Held(NamedTuple):
-    """The Lease as it is. ``until``: when it runs out unless it is renewed."""
-
-    holder: str
-    uid: str
-    version: str
-    until: datetime | None
 
 
 class RunLease:
@@ -58,8 +47,7 @@ class RunLease:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._cluster, self._run, self._seconds, self._sleep = cluster, run, seconds, sleep
-        self._name, self._namespace, self._node = object_name(node), namespace, node
-        self._folder = path("coordination.k8s.io/v1", "leases", namespace=namespace)
+        self._leases, self._node, self._name = Leases(namespace), node, object_name(node)
 
     def take(self, wait: float) -> None:
         """Take or renew it. While another run has it, wait until that one releases it or it runs
@@ -68,13 +56,10 @@ class RunLease:
         Raises StorageOpsError that names the holder after ``wait`` seconds, or when the deadline is
         near.
         """
-        # The Lease is created, or replaced under its resourceVersion, so of two runs that find it
-        # free the API server lets one through. Times are the API server's, whose clock is the only
-        # one that all runs see.
         began = time.monotonic()
         while True:
             held = self._held()
-            if held is None or held.holder == self._run or self._is_over(held):
+            if not self._is_others(held):
                 try:
                     return self._take(held)
                 except (Conflict, NotFound):
@@ -93,101 +78,53 @@ class RunLease:
         For check mode, which takes no Lease.
         """
         held = self._held()
-        return (
-            ""
-            if held is None or held.holder == self._run or self._is_over(held)
-            else self._busy(held)
-        )
+        return self._busy(held) if self._is_others(held) else ""
 
     def check(self) -> None:
         """Renew it. Raises NotStarted if it is ours no more."""
         # A run that was stopped for longer than its Lease lasts may find that another one has
         # worked in between, so it asks before each change.
         held = self._held()
+        lost = f"this run has lost the {self._leases.title(self._name)}"
         if held is None or held.holder != self._run:
             now = f"run {held.holder} has it now" if held else "it was deleted"
             raise NotStarted(
-                f"this run has lost the Lease {self._namespace}/{self._name} ({now}), so another "
-                "one may be at work: run again",
-                code="lease_lost",
+                f"{lost} ({now}), so another one may be at work: run again", code="lease_lost"
             )
         try:
             self._take(held)
         except (Conflict, NotFound) as error:
-            raise NotStarted(
-                f"this run has lost the Lease {self._namespace}/{self._name}: {error}. Run again",
-                code="lease_lost",
-            ) from error
+            raise NotStarted(f"{lost}: {error}. Run again", code="lease_lost") from error
 
     def release(self, dry_run: bool = False) -> None:
         """Delete it, if it is ours, or what a run that was killed has left of its own and that has
         run out.
         """
         held = self._held()
-        if held is None or (held.holder != self._run and not self._is_over(held)):
-            return
-        with contextlib.suppress(NotFound, Conflict):
-            self._cluster.delete(f"{self._folder}/{self._name}", held.uid, dry_run=dry_run)
+        if held and not self._is_others(held):
+            self._leases.give_back(self._cluster, held, dry_run)
 
-    def _held(self) -> _Held | None:
-        item = self._cluster.get(f"{self._folder}/{self._name}")
-        if item is None:
-            return None
-        meta, spec = item["metadata"], item.get("spec") or {}
-        renewed = parse_time(spec.get("renewTime"))
-        if spec.get("renewTime") and renewed is None:
-            raise StorageOpsError(
-                f"the Lease {self._namespace}/{self._name} has a renewTime that is no time, so a "
-                f"run may be at work at node {self._node}: delete it when none is",
-                code="evidence_unreadable",
-            )
-        until = (
-            renewed + timedelta(seconds=spec.get("leaseDurationSeconds") or 0) if renewed else None
-        )
-        return _Held(spec.get("holderIdentity") or "", meta["uid"], meta["resourceVersion"], until)
+    def _held(self) -> Lease | None:
+        return self._leases.get(self._cluster, self._name)
 
-    def _is_over(self, held: _Held) -> bool:
-        return not held.holder or held.until is None or self._cluster.now() > held.until
-
-    def _take(self, held: _Held | None) -> None:
-        now = f"{self._cluster.now():%Y-%m-%dT%H:%M:%S.%fZ}"
-        where = f"{self._folder}/{self._name}"
-        # Every holder has a Lease of its own, so that one which comes back late can neither renew
-        # nor delete another's.
-        if held and held.holder != self._run:
-            self._cluster.delete(where, held.uid)
-            held = None
-        if held:
-            meta = {"uid": held.uid, "resourceVersion": held.version}
-            self._cluster.patch(
-                where,
-                {
-                    "metadata": meta,
-                    "spec": {"renewTime": now, "leaseDurationSeconds": self._duration},
-                },
-            )
-            return
-        body = {
-            "apiVersion": "coordination.k8s.io/v1",
-            "kind": "Lease",
-            "metadata": {"name": self._name, "namespace": self._namespace, "labels": LABELS},
-            "spec": {
-                "holderIdentity": self._run,
-                "acquireTime": now,
-                "renewTime": now,
-                "leaseDurationSeconds": self._duration,
-            },
-        }
-        create_own(self._cluster, self._folder, body)
-
-    @property
-    def _duration(self) -> int:
-        return round(self._seconds)
-
-    def _busy(self, held: _Held) -> str:
-        until = f"{held.until:%H:%M:%S}Z" if held.until else "once"
-        where = f"{self._namespace}/{self._name}"
+    def _is_others(self, held: Lease | None) -> bool:
         return (
-            f"another run ({held.holder}) works at node {self._node}; its Lease {where} runs "
-            f"out at {until} unless it is renewed"
+            held is not None
+            and held.holder not in ("", self._run)
+            and not is_over(held.until, self._cluster.now())
+        )
+
+    def _take(self, held: Lease | None) -> None:
+        if held and held.holder == self._run:
+            self._leases.renew(self._cluster, held, self._seconds)
+        else:
+            self._leases.take(self._cluster, self._name, self._run, self._seconds, held)
+
+    def _busy(self, held: Lease | None) -> str:
+        if held is None:
+            raise AssertionError("a Lease that is not there has no holder")
+        until = f"{held.until:%H:%M:%S}Z" if held.until else "once"
+        return (
+            f"another run ({held.holder}) works at node {self._node}; its "
+            f"{self._leases.title(self._name)} runs out at {until} unless it is renewed"
         )

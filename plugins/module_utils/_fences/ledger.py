@@ -14,11 +14,9 @@ left undone because of the note alone.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 from collections.abc import Mapping
-from hashlib import sha256
 from typing import Any, NamedTuple
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import untrusted
@@ -30,11 +28,14 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors 
     BadOption,
     StorageOpsError,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.changing import (
+    again,
+    change_object,
+    delete_exactly,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import (
     Cluster,
-    Conflict,
     Forbidden,
-    NotFound,
     Object,
     path,
 )
@@ -42,30 +43,27 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
     OWN_NAMESPACE,
     parse_time,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.own import create_own
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.own import (
+    LABELS,
+    create_own,
+    object_name,
+    selector,
+)
 
 # A copy of the ledger on the Node, for whoever reads that alone. The ConfigMap counts: a kubelet
 # may write the annotations of its own Node (NodeRestriction,
 # plugin/pkg/admission/noderestriction/admission.go).
 ANNOTATION = "runbooks.storage-ops/fence"
-LABELS = {"app.kubernetes.io/managed-by": "storage-ops-runbooks"}
 KEY = "ledger"
+# Raised with every change that an older collection would misread; it then refuses.
 VERSION = 1
 # In the order in which a fence comes to them.
 PHASES = ("intended", "fenced", "detached", "releasing")
 METHODS = ("ceph", "network_fence", "none")
 KINDS = ("address", "range")
 
-# How long a name may be.
-# A DNS subdomain name (RFC 1123; Kubernetes documentation, "Object Names and IDs").
-_NAME = 253
 # Seconds. A Lease that never runs out would lock everybody out after a run that was killed.
 _LEAST_LEASE, _MOST_LEASE = 2.0, 3600.0
-# Objects change under us now and then.
-# Each try reads again, since the API server refuses a resourceVersion that is not the newest (409,
-# optimistic concurrency: Kubernetes API conventions, "Concurrency Control and Consistency").
-_TRIES = 10
-
 # Where the ledgers are, for whoever reads them.
 PLACE = ArgumentSpec({"ledger_namespace": {"type": "str", "default": OWN_NAMESPACE}})
 # Which run works at which node.
@@ -155,6 +153,7 @@ class Ledger(NamedTuple):
     @property
     def text(self) -> str:
         """As the ConfigMap and the annotation have it."""
+        # Sorted, so that a copy can be compared as a text.
         return json.dumps(self.to_dict(), sort_keys=True)
 
     @property
@@ -199,6 +198,7 @@ def _parse(fields: Mapping[str, Any]) -> Ledger:
         if texts[name] not in allowed:
             raise ValueError(f"{name} is {texts[name]!r}")
     moment = parse_time(texts["at"])
+    # A time without a zone could be off by hours, and an entry's end is judged by it.
     if not texts["node"] or moment is None or moment.tzinfo is None:
         raise ValueError("it has no node, or no time")
     entries = tuple(map(_entry, fields["entries"]))
@@ -271,6 +271,7 @@ def run_options(params: Mapping[str, Any], check_mode: bool) -> RunOptions:
 
     Raises StorageOpsError for what does not fit.
     """
+    # They become names of objects, and are shown in commands to be copied.
     check_run(params)
     check_numbers(
         params, {"lease_seconds": (_LEAST_LEASE, _MOST_LEASE), "lease_timeout": (0.0, 86_400.0)}
@@ -280,6 +281,7 @@ def run_options(params: Mapping[str, Any], check_mode: bool) -> RunOptions:
         if check_mode and params["fence"]
         else None
     )
+    # It passes through a playbook, where a loop over nodes mixes them up easily.
     if fence and fence.node != params["node"]:
         raise BadOption(
             f"the option fence is the ledger of node {fence.node}, not of {params['node']}"
@@ -301,18 +303,6 @@ def check_run(params: Mapping[str, Any]) -> None:
             raise BadOption(
                 f"{name} is {params[name]!r}; give one word of letters, digits, dots and dashes"
             )
-
-
-def object_name(node: str, what: str = "fence") -> str:
-    """The name of the ConfigMap and of the Lease of a node."""
-    # A node's name is a DNS subdomain of up to 253 characters as well, so with a prefix it may be
-    # too long.
-    name = f"storage-ops-{what}-{node}"
-    return (
-        name
-        if len(name) <= _NAME
-        else f"{name[: _NAME - 17]}-{sha256(node.encode()).hexdigest()[:16]}"
-    )
 
 
 def config_map_path(node: str, namespace: str) -> str:
@@ -369,6 +359,7 @@ class Ledgers:
         """
         self._check_place(node, read_note(item))
         kept, _found = self._kept(node)
+        # A restored backup, or a copy by hand: its entries are another node's.
         if kept and kept.node != node:
             raise StorageOpsError(
                 f"ConfigMap {self._namespace}/{object_name(node)} of node {node} is the ledger of "
@@ -402,15 +393,9 @@ class Ledgers:
         """
         # The ConfigMap first, which counts; a note without its ConfigMap would be one of which
         # nothing is known.
-        for left in reversed(range(_TRIES)):
-            try:
-                ledger = self._keep(ledger, dry_run)
-                break
-            except (Conflict, NotFound):
-                if not left:
-                    raise
-        self._note(ledger, dry_run)
-        return ledger
+        kept = again(lambda: self._keep(ledger, dry_run))
+        self._note(kept, dry_run)
+        return kept
 
     def remove(self, ledger: Ledger, dry_run: bool = False) -> None:
         """Take it from the node, whose object may be another one by now, and then delete the
@@ -428,13 +413,11 @@ class Ledgers:
             self._cluster.patch(ledger.path, body, dry_run=dry_run)
         _kept, found = self._kept(ledger.node)
         if found:
-            self._delete(
-                config_map_path(ledger.node, self._namespace), found["metadata"]["uid"], dry_run
-            )
+            where = config_map_path(ledger.node, self._namespace)
+            delete_exactly(self._cluster, where, found["metadata"]["uid"], dry_run)
 
     def all(self) -> list[Ledger]:
         """The ledger of every node that has one in a ConfigMap."""
-        labels = ",".join(f"{key}={value}" for key, value in LABELS.items())
 
         def pick(item: Object) -> Ledger | None:
             meta = item["metadata"]
@@ -445,7 +428,7 @@ class Ledgers:
                 else None
             )
 
-        return self._cluster.list(self._folder, pick, labels=labels)
+        return self._cluster.list(self._folder, pick, labels=selector())
 
     def _kept(self, node: str) -> tuple[Ledger | None, Object | None]:
         item = self._cluster.get(config_map_path(node, self._namespace))
@@ -486,26 +469,17 @@ class Ledgers:
         return ledger
 
     def _note(self, ledger: Ledger, dry_run: bool) -> None:
-        for left in reversed(range(_TRIES)):
-            item = self._cluster.get(ledger.path)
+        def change(item: Object | None) -> Object | None:
             if item is None or item["metadata"]["uid"] != ledger.node_uid:
                 # The node's object is gone, or another one: the ConfigMap is what counts.
-                return
+                return None
             if (item["metadata"].get("annotations") or {}).get(ANNOTATION) == ledger.text:
-                return
+                return None
             # A run with another namespace has another Lease.
             self._check_place(ledger.node, read_note(item))
-            meta: Object = {
-                "uid": ledger.node_uid,
-                "resourceVersion": item["metadata"]["resourceVersion"],
-            }
-            meta["annotations"] = {ANNOTATION: ledger.text}
-            try:
-                self._cluster.patch(ledger.path, {"metadata": meta}, dry_run=dry_run)
-                return
-            except (NotFound, Conflict):
-                if not left:
-                    raise
+            return {"metadata": {"annotations": {ANNOTATION: ledger.text}}}
+
+        change_object(self._cluster, ledger.path, change, dry_run)
 
     def elsewhere(self, node: str, note: Note) -> str:
         """The other namespace in which, as the note says, a ledger of the node is indeed kept;
@@ -529,9 +503,3 @@ class Ledgers:
                 f"{ANNOTATION} says, and not in {self._namespace}: give ledger_namespace {where}",
                 code="ledger_unreadable",
             )
-
-    def _delete(self, where: str, uid: str, dry_run: bool = False) -> None:
-        # A precondition on the uid (DeleteOptions of k8s.io/apimachinery meta/v1) spares an object
-        # that was made again under the name.
-        with contextlib.suppress(NotFound, Conflict):
-            self._cluster.delete(where, uid, dry_run=dry_run)

@@ -40,6 +40,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
     Pod,
     Volume,
     attachment_names,
+    is_too_late,
     parse_time,
     pick_attachment,
     pick_node,
@@ -202,6 +203,7 @@ def pick_host_record(item: Object) -> HostRecord:
     found = [
         entry["address"]
         for entry in status.get("addresses") or []
+        # NodeAddressType of k8s.io/api/core/v1.
         if entry["type"] in ("InternalIP", "ExternalIP")
     ]
     return HostRecord(
@@ -286,7 +288,7 @@ def find_used(
     ``volumes``: the PersistentVolumes of the attachments, by name.
     """
     # After maxWaitForUnmountDuration, six minutes, the controller detaches by force
-    # (reconcilerMaxWaitForUnmountDuration of
+    # (ReconcilerMaxWaitForUnmountDuration in DefaultTimerConfig of
     # pkg/controller/volume/attachdetach/attach_detach_controller.go), unless
     # --disable-force-detach-on-timeout is set. That deletes the VolumeAttachment and ends no
     # client.
@@ -298,6 +300,7 @@ def find_used(
         if found.node in hosts:
             known[found.node].add(found.name)
             here[found.node].add(found.volume)
+    # Most lost nodes use nothing unattached, and then the list of all volumes is not read.
     wanted = _wanted(_pods(cluster, hosts, cached), hosts, known, here, volumes)
     everything = {key for keys in wanted.values() for key in keys}
     if not everything:
@@ -314,6 +317,7 @@ def find_used(
             without_attachment(volume, name, left[volume], by_volume.get(volume, ()))
             for volume in sorted(set(left) - here[name])
         ]
+        # What a proven fence covers is no open question any more.
         used[name] = _not_fenced(entries, _proven(ledgers.get(name), host))
     return used
 
@@ -331,7 +335,9 @@ def _wanted(
     """
     wanted: dict[str, set[Any]] = {name: set() for name in hosts}
     for pod in pods:
-        wanted[pod.node] |= {(pod.namespace, claim) for claim in pod.claims}
+        host = hosts[pod.node]
+        if not is_too_late(pod, host.node if host else None):
+            wanted[pod.node] |= {(pod.namespace, claim) for claim in pod.claims}
     for name, host in hosts.items():
         wanted[name] -= {
             pick_volume(volumes[volume]).claim for volume in here[name] if volume in volumes

@@ -157,7 +157,7 @@ def _check_off(case: Case, mine: set[str]) -> None:
         and not is_other(watcher, case.options)
     ]
     if alive:
-        # 30 s is osd_client_watch_timeout (src/common/options/global.yaml.in).
+        # 30 s is osd_client_watch_timeout (src/common/options/mds-client.yaml.in).
         case.reasons.append(
             Reason(
                 "evidence_contradicts",

@@ -9,6 +9,9 @@
 from __future__ import annotations
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.guards import (
+    is_most,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import Ledger
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.state import (
     NodeState,
@@ -136,7 +139,7 @@ def majority_lost(state: NodeState, options: Options) -> list[Reason]:
     # A partition leaves both sides healthy, and each of them calls the other lost.
     nodes = [*([state.host] if state.host else []), *state.others]
     lost = [host for host in nodes if host.node.ready != "True"]
-    if options.accept_majority or 2 * len(lost) <= len(nodes):
+    if options.accept_majority or not is_most(len(lost), len(nodes)):
         return []
     return [
         Reason(

@@ -218,8 +218,8 @@ def _images_of_others(state: NodeState, images: Iterable[Image]) -> list[Image]:
 def fences_for(state: NodeState, node: str) -> list[NetworkFence]:
     """The NetworkFences that were prepared for a node, by their names."""
     # Early releases of Rook name a NetworkFence after its node; later ones put driver and namespace
-    # behind (fenceResourceName of pkg/operator/ceph/cluster/watcher.go). Ours have a prefix, so
-    # that the two never write the same object.
+    # behind (fenceResourceName of pkg/operator/ceph/cluster/watcher.go, which 1.20 removed). Ours
+    # have a prefix, so that the two never write the same object.
     names = (node, f"storage-ops-{node}")
     return [fence for fence in state.fences or () if fence.name in names]
 

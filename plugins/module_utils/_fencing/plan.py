@@ -123,6 +123,7 @@ def intend(state: NodeState, options: Options, busy: str = "") -> Decision:
                 Subject(ledger),
             )
         )
+    # All of it stands already, as in a second run.
     if not finding.repair:
         return Decision(Plan([]), ledger)
     finding.reason = _why(ledger)
@@ -145,6 +146,7 @@ def _judge(case: Case) -> Ledger | None:
     if method == "network_fence":
         check_coverage(case, fences)
         check_fences(case, fences)
+    # What shows no client at all is judged last, by what the method does about it.
     check_silent(case, method)
     check_ledgers(case, method)
     return None if case.reasons else make_ledger(case, method, fences)
@@ -232,6 +234,7 @@ def _prove(
             proven_ledger(known, reading, state, options),
             doubts_of(known, reading, state, options),
         )
+    # Method none needs it as well, where the user wants Ceph to show that no client is left.
     needs_reading = not options.check and (
         known.method == "ceph" or (options.proof == "ceph" and known.method == "none")
     )
@@ -265,6 +268,7 @@ def is_alone(state: NodeState, ledger: Ledger) -> bool:
 
 
 def _finding(state: NodeState, options: Options, evidence: dict[str, object]) -> Finding:
+    # Only of RBD, which is what a fence of Ceph protects.
     held = [found.name for found in state.held if found.is_rbd]
     return Finding(
         control="STOR-16",

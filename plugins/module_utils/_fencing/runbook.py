@@ -82,6 +82,8 @@ SCOPE = ArgumentSpec(
         "protected_addresses": {"type": "list", "elements": "str", "default": []},
         "other_addresses": {"type": "list", "elements": "str", "default": []},
         "node_confirmed_off": {"type": "bool", "default": False},
+        # A year: longer than any repair. Before its end the fence is released, or its entries are
+        # renewed.
         "expiry_seconds": {"type": "float", "default": 31_536_000.0},
         "cluster_id": {"type": "str", "default": ""},
         "fence_timeout": {"type": "float", "default": 60.0},
@@ -101,6 +103,7 @@ def fence_options(params: Mapping[str, Any], run: RunOptions, check_mode: bool) 
     return Options(
         node=run.node,
         run=run.run,
+        # For the ledger: who reads it months later has to know where that run was.
         by=socket.gethostname(),
         namespace=run.namespace,
         method=params["method"],
@@ -179,6 +182,7 @@ class Fence:
 
     def close(self, failed: bool) -> None:
         """Give the Lease back if the run ends here."""
+        # Else it goes on to the next step of the same run, which renews it.
         if failed:
             self._lease.release()
 
@@ -245,6 +249,7 @@ class Fence:
         still.
         """
         subject: Subject = action.subject
+        # Before each change: a run that was stopped for long may have lost the node to another one.
         self._lease.check()
         if action.verb == "remove_fence_ledger":
             self._ledgers.remove(subject.ledger)
@@ -286,6 +291,7 @@ class Fence:
         host = pick_host_record(item) if item else None
         reasons: list[Reason] = []
         if self._state:
+            # By the same rules as the plan, with the time and the node of this moment.
             reasons = not_lost(
                 self._state._replace(now=self._cluster.now(), host=host, item=item), self._options
             )

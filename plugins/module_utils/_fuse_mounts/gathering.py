@@ -56,8 +56,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.process
 )
 
 # How many mounts of one filesystem are kept that one pod has in all its mount namespaces, and how
-# many of all. A tenant may make any number of namespaces, each with 100,000 mounts
-# (fs.mount-max, Documentation/admin-guide/sysctl/fs.rst).
+# many of all. A tenant may make any number of namespaces, each with 100,000 mounts (fs.mount-max,
+# Documentation/admin-guide/sysctl/fs.rst; fs/namespace.c sysctl_mount_max).
 MOST_COPIES = 1000
 MOST_OF_ALL = 10_000
 

@@ -81,7 +81,7 @@ def _is_node_plugin(mounts: Collection[Mount], root: str, driver: str) -> bool:
     a folder with the same path inside and outside.
     """
     # Bidirectional is rshared, which mountinfo shows as "shared:N" (kubernetes
-    # pkg/kubelet/kuberuntime translateMountPropagation; proc_pid_mountinfo(5)).
+    # pkg/kubelet/kubelet_pods.go translateMountPropagation; proc_pid_mountinfo(5)).
     socket = any(mount.root.endswith(f"/plugins/{driver}") for mount in mounts)
     return socket and any(
         mount.shared and (mount.point == root or mount.point.startswith(f"{root}/"))

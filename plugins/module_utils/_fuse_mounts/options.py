@@ -14,6 +14,8 @@ from typing import Any
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import (
     ArgumentSpec,
     check_numbers,
+    given_names,
+    given_options,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
     BadOption,
@@ -81,10 +83,7 @@ def fuse_options(params: dict[str, Any]) -> Options:
 
     A module that only reports lacks most of them. It repairs nothing, so max_repairs is no limit.
     """
-    given = {
-        "max_repairs": 1_000_000,
-        **_given(Options.__dataclass_fields__, params),
-    }
+    given = given_options(Options, params)
     least = {
         "probe_timeout": 0.1,
         "remount_timeout": 1,
@@ -93,15 +92,12 @@ def fuse_options(params: dict[str, Any]) -> Options:
         "max_repairs": 0,
     }
     check_numbers(given, least)
-    paths = tuple(path.rstrip("/") for path in given.get("paths", ()))
-    # An empty path would match nothing, and the run would look successful.
-    if "" in paths:
-        raise BadOption("paths has an empty path; leave the option out to look at everything")
+    paths = [path.rstrip("/") for path in given.get("paths", ())]
     volumes = tuple(_volume(entry) for entry in given.get("volumes", ()))
     return Options(
         **{
             **given,
-            "paths": paths,
+            **given_names({"paths": paths}, "paths", strip=False),
             "volumes": _with_credentials(volumes, params.get("credentials") or {}),
         }
     )
@@ -168,20 +164,14 @@ def _texts(secrets: dict[Any, Any]) -> dict[str, str]:
     return {str(key): str(text) for key, text in secrets.items() if text is not None}
 
 
-def _given(fields: Any, entry: dict[str, Any]) -> dict[str, Any]:
-    """The values of an option's dictionary that its class has a field for and that were given."""
-    # AnsibleModule fills in None for what was not given.
-    return {name: entry[name] for name in fields if entry.get(name) is not None}
-
-
 def _volume(entry: dict[str, Any]) -> Volume:
     """An entry of the option 'volumes'. Raises BadOption if it names no volume."""
-    given = _given(Volume.__dataclass_fields__, entry)
+    given = given_options(Volume, entry)
     for name in ("paths", "sources", "options", "command"):
         given[name] = tuple(given.get(name, ()))
     given["paths"] = tuple(path.rstrip("/") for path in given["paths"])
     if "pods" in given:
-        given["pods"] = tuple(Pod(**_given(Pod.__dataclass_fields__, pod)) for pod in given["pods"])
+        given["pods"] = tuple(Pod(**given_options(Pod, pod)) for pod in given["pods"])
     volume = Volume(**given)
     for name, number, least in (
         ("memory_max", volume.memory_max, LEAST_MEMORY),

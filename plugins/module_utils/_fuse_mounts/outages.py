@@ -21,6 +21,10 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes i
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
     Finding,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.guards import (
+    majority,
+    most_of,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.turns import in_turns
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.identity import (
     entries_for,
@@ -73,16 +77,10 @@ def outages_by_remote(
         remote = _remote(state, options, [place for _mount, place in superblock.mounts])
         totals[remote] += 1
         broken[remote] += is_broken(state.answers.get(device))
+    unless = "their servers are known to be gone for good"
     return {
-        remote: Reason(
-            "majority_broken",
-            f"{broken[remote]} of the node's {total} FUSE mounts{remote.shown} look broken at "
-            "once: that may be an outage. "
-            "If their servers are known to be gone for good, set accept_majority",
-        )
-        for remote, total in totals.items()
-        # More than half, also of one: a single broken mount may be the only sign of an outage.
-        if 2 * broken[remote] > total
+        remote: majority(broken[remote], totals[remote], f"FUSE mounts{remote.shown}", unless)
+        for remote in most_of(broken, totals)
     }
 
 
@@ -121,7 +119,7 @@ def _remote(state: State, options: Options, places: list[Place]) -> Remote:
     known = {place.driver for place in places} | {note.driver for note in notes} | {entry.driver}
     # Contradicting names are refused elsewhere; here any of them will do, if it is always the same.
     driver = min(known - {""}, default="")
-    # A trailing slash or another case does not make another server (RFC 3986, 6.2.2.1).
+    # A trailing slash or another case does not make another server (RFC 3986, 6.2.3 and 6.2.2.1).
     return Remote(driver, entry.endpoint.rstrip("/").lower(), entry.secret_namespace)
 
 

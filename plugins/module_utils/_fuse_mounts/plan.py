@@ -21,6 +21,9 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine 
     Finding,
     Plan,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.guards import (
+    limit_repairs,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.untrusted import masked
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.identity import (
     entries_for,
@@ -127,7 +130,9 @@ def _limit_repairs(
     # A finding that only waits for an eviction counts: the eviction is for its repair.
     repairs = [finding for finding in findings if finding.repair or "evict" in finding.evidence]
     refused = _refuse_outages(repairs, state, options, found)
-    refused += _refuse_too_many([one for one in repairs if one not in refused], options)
+    # The order is by turns of the namespaces, so none is starved.
+    left = [one for one in repairs if one not in refused]
+    refused += limit_repairs(left, options.max_repairs)
     for finding in refused:
         # Pods are not evicted for a repair that is not made.
         finding.evidence.pop("evict", None)
@@ -148,19 +153,6 @@ def _refuse_outages(
     return refused
 
 
-def _refuse_too_many(repairs: list[Finding], options: Options) -> list[Finding]:
-    """Refuse and return the repairs beyond max_repairs."""
-    # The order is by turns of the namespaces, so none is starved.
-    for finding in repairs[options.max_repairs :]:
-        finding.refuse(
-            Reason(
-                "too_many_repairs",
-                f"max_repairs is {options.max_repairs}: run again for this one, or raise it",
-            )
-        )
-    return repairs[options.max_repairs :]
-
-
 def _judge(
     state: State,
     options: Options,
@@ -168,6 +160,7 @@ def _judge(
     group: Group,
     left: list[Unfinished],
 ) -> Finding:
+    # One device that hangs makes the group one that hangs: its abort needs a consent.
     hung = [device for device in group.devices if state.answers[device].state == HUNG]
     finding = _group_finding(state, found, group, hung)
     _tell_what_else(finding, state, found, group, hung, left)
@@ -375,6 +368,7 @@ def _replaced(group: Group) -> list[Mount]:
 
 
 def _origins(group: Group) -> list[str]:
+    # Without a source a mount contradicts nothing.
     return sorted({origin_of(mount) for mount in _replaced(group)} - {""})
 
 
@@ -408,6 +402,7 @@ def _dead_mounts(
 
 def _source_obstacles(group: Group) -> list[Reason]:
     origins = _origins(group)
+    # Two remotes at one mount point: which of them the pod needs is not for us to choose.
     if len(origins) > 1:
         return [
             Reason(
@@ -433,6 +428,8 @@ def _by_remount(
         if one.begun and answers_at(state, one.folder, recovery.devices):
             return replace(recovery, key=one.key, ready=one.folder, trusted=PRIVATE), obstacles
     renewed = renewed_by_driver(state, recovery, notes)
+    # A driver that was restarted may have staged the volume again, and then its mount is the best
+    # one: no secret is needed.
     if renewed is None:
         obstacles += user_obstacles(recovery.targets[0].take[0], entries)
         return to_be_mounted(state, recovery, entries, obstacles)
@@ -613,4 +610,5 @@ def _key_of(name: str, layers: list[Mount], before: list[str]) -> str:
     text = "\0".join(
         [name, *(f"{mount.device} {mount.id} {mount.point}" for mount in layers), *before]
     )
+    # Short, since it is part of unit names and of paths that people type.
     return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:12]

@@ -19,6 +19,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import 
 
 # For a user's own command, the credentials file contains the value of this key unchanged.
 FILE_KEY = "file"
+# Only our own lower-case names: other braces in a user's command stay as they are.
 _PLACE = re.compile(r"\{([a-z_]+)\}")
 # Which kind of word (untrusted.word) a placeholder stands for, where that is not its name.
 _KINDS = {"target": "path", "credentials_file": "path", "bucket": "source"}
@@ -118,6 +119,7 @@ RECIPES = {
         Recipe(
             "goofys",
             "goofys",
+            # It sets no subtype, so for_fstype never takes it by the type alone; the user names it.
             ("fuse",),
             ("-f", "{at}", "{options}", "{source}", "{target}"),
             ("--endpoint", "{endpoint}"),
@@ -194,6 +196,7 @@ def for_fstype(fstype: str) -> Recipe | None:
     """The recipe for mounts of this type; None if there is none, or more than one."""
     # Programs that set no subtype all mount as "fuse" (mount.fuse3(8), subtype).
     found = [recipe for recipe in RECIPES.values() if fstype in recipe.fstypes and fstype != "fuse"]
+    # Of two that fit, the wrong one might write to the bucket in another layout.
     return found[0] if len(found) == 1 else None
 
 

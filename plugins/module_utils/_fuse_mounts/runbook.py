@@ -121,6 +121,7 @@ class FuseRecovery:
         """Probe each FUSE superblock of the kubelet once; gather more only if one is broken."""
         host = self._host
         host.require_root()
+        # Mounts that are made in a container's namespace would be seen by no pod.
         require_host_namespace(host)
         self._root = root = kubelet.find_root(host, self._options.kubelet_root)
         # mountinfo has no links, so paths are compared without them, too.
@@ -132,6 +133,7 @@ class FuseRecovery:
                 for volume in self._options.volumes
             ),
         )
+        # Of process 1, since the kubelet and the pods get their mounts from there.
         table = read_table(host, "1")
         found = stacks.superblocks(table, root)
         unfinished = read_unfinished(host)
@@ -328,7 +330,9 @@ class FuseRecovery:
             recovery,
             timeout + 3 * self._options.probe_timeout + _STEP_SECONDS * (1 + len(recovery.targets)),
         )
+        # What an interrupted run of the same key has left would be in the way.
         self._sweep(recovery)
+        # Before anything is made, so that even a kill in the next moment is tidied up.
         self._record(recovery, begun=False)
         secret = f"{recovery.folder}/credentials"
         try:
@@ -591,6 +595,7 @@ class FuseRecovery:
                 }
             )
             write_private(host.path(f"{recovery.folder}/plan.json.new"), text)
+            # A note that was half written would be taken for none, and its mounts for a driver's.
             os.rename(
                 host.path(f"{recovery.folder}/plan.json.new"),
                 host.path(f"{recovery.folder}/plan.json"),
@@ -645,6 +650,7 @@ class FuseRecovery:
         # Waiting for nothing needs no time, so this comes after the first look.
         if running and not timeout:
             raise Prevented("no time is left to wait for containers: raise deadline")
+        # An unmount below a running container would leave it with the dead mount for good.
         if running and not host.wait_for(lambda: not running_processes(host, pods), timeout):
             left = ", ".join(running_processes(host, pods)[:5])
             raise NotStarted(

@@ -171,6 +171,7 @@ def _refuse_load(finding: Finding, state: State, module: Module, options: Option
                 f"{elsewhere}",
             )
         )
+    # Before the blacklist: what cannot be overruled, load_blacklisted does not help with.
     elif module.blocked:
         finding.refuse(Reason("module_blocked", f"it cannot be loaded: {module.blocked}"))
     elif module.blacklisted and not options.load_blacklisted:
@@ -208,6 +209,7 @@ def _judge_iscsid(state: State, options: Options) -> Finding | None:
         "sessions are neither made nor recovered without it",
     )
     finding.evidence = {"units": dict(state.iscsid)}
+    # systemctl start fails on a masked unit (systemctl(1), mask), and who masked it meant it.
     if state.iscsid.get("iscsid.service") == "masked":
         finding.refuse(Reason("service_masked", "it is masked: systemctl unmask iscsid.service"))
     # Starting a service may have effects on other sessions, so the user has to allow it.
@@ -259,6 +261,8 @@ def _judge_initiator(state: State, options: Options) -> Finding | None:
                 f"boot ID of {state.node} in peer_boot_ids. Of a clone, {remedy}",
             )
         )
+    # Boot IDs tell both apart, so another machine has the name. Which one is the copy, only the
+    # array's mapping can tell.
     elif twins:
         finding.refuse(
             Reason(

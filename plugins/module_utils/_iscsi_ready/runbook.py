@@ -52,6 +52,7 @@ _MODPROBE_FOLDERS = (
 _LOADERS = ("modprobe", "insmod")
 # A module counts as loaded only if those that it needs are (modules.dep(5)).
 _DEPENDENCIES = {"iscsi_tcp": ("libiscsi_tcp", "libiscsi", "scsi_transport_iscsi")}
+# Also the names of files in /sys/module and /lib/modules: no slash, no dot.
 _MODULE = re.compile(r"^[A-Za-z0-9_-]+$")
 
 
@@ -152,6 +153,8 @@ def read_module(host: Host, name: str) -> Module:
     return Module(
         name,
         _is_loaded(host, name),
+        # Built-in modules are in no modules.dep, only here (Documentation/kbuild/kbuild.rst,
+        # modules.builtin).
         _is_listed(host, f"/lib/modules/{host.kernel}/modules.builtin", name),
         tuple(kernels),
         blacklisted,
@@ -183,6 +186,7 @@ def _config_lines(host: Host, folders: tuple[str, ...]) -> list[tuple[str, str]]
         for name in host.names(folder):
             # Other files are ignored (modprobe.d(5), modules-load.d(5)).
             if name.endswith(".conf"):
+                # A file in /etc hides one of the same name in /usr/lib, even if it is empty.
                 files.setdefault(name, f"{folder}/{name}")
     return [
         (path, line.strip())
@@ -200,6 +204,8 @@ def _forbidden(host: Host, name: str) -> tuple[str, str]:
     """(what forbids a module and can be overruled, what cannot be overruled)."""
     # modprobe itself is asked, since only it knows which lines count. With --ignore-install it
     # ignores the install line of the module, but not those of its dependencies (modprobe(8)).
+    # Blacklists count for what loads by alias, as udev does; this flag has modprobe heed them for a
+    # name as well (modprobe(8), -b).
     listed = _would_do(host, name, "--use-blacklist")
     blacklisted = _named(host, "blacklist", name, "") if listed == [] else ""
     # As a plain modprobe at boot would do it.
@@ -282,6 +288,7 @@ def _iscsid(host: Host) -> dict[str, str]:
     states = {}
     for block in result.stdout.split("\n\n") if result.ok else []:
         values = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
+        # not-found stands for a unit that is not installed.
         if values.get("LoadState") in ("loaded", "masked"):
             # A masked unit may still run, if it was masked after its start.
             runs = values["LoadState"] == "loaded" or values["ActiveState"] == "active"
@@ -305,6 +312,7 @@ def _persist(path: str, module: str) -> None:
     """
     try:
         os.makedirs(os.path.dirname(path), exist_ok=True)
+        # systemd-modules-load reads *.conf alone, so the temporary name ends in another way.
         with open(f"{path}.new", "w", encoding="ascii") as file:
             file.write(f"# written by {RUNBOOK}\n{module}\n")
             file.flush()

@@ -48,6 +48,7 @@ class Endpoint:
     # Called for every request, since tokens are renewed: a bound service account token lives an
     # hour.
     credentials: Callable[[], Headers] = tuple
+    # None for plain HTTP, as of kubectl proxy.
     tls: ssl.SSLContext | None = None
     # The name in the server's certificate, where it is not the host's.
     server_name: str = ""
@@ -56,6 +57,8 @@ class Endpoint:
 
     def __post_init__(self) -> None:
         parts = _split(self.url, "host")
+        # By CONNECT (RFC 9110, section 9.3.6), so that the proxy sees neither the request nor the
+        # credentials.
         if self.proxy:
             if _split(self.proxy, "proxy").scheme != "http":
                 raise BadOption(
@@ -76,6 +79,7 @@ class _Tls(http.client.HTTPSConnection):
 
     def connect(self) -> None:
         """Connect, through the proxy if there is one, then shake hands."""
+        # That of HTTPSConnection would take the name of the host for that of the certificate.
         http.client.HTTPConnection.connect(self)
         self.sock = self._tls.wrap_socket(self.sock, server_hostname=self._name)
 
@@ -101,6 +105,7 @@ class Answer:
             if not chunk:
                 break
             yield chunk
+        # http.client ends a body that is cut short like a whole one, where read1 is used.
         if self._response.length:
             raise http.client.IncompleteRead(b"", self._response.length)
         self._response.close()
@@ -134,6 +139,8 @@ class Connection:
             raise NotSent(str(error)) from error
         answer = None
         try:
+            # Nothing is asked for, so nothing comes compressed (negotiateContentEncoding of
+            # k8s.io/apiserver/pkg/endpoints/handlers/responsewriters/writers.go).
             connection.putrequest(
                 method, self._parts.path.rstrip("/") + target, skip_accept_encoding=True
             )
@@ -165,6 +172,7 @@ class Connection:
                 return self._connection
             self.close()
         connection = self._make()
+        # Of connect and of the TLS handshake; _wait limits each read after that.
         connection.timeout = self._seconds()
         connection.connect()
         self._connection, self._socket = connection, connection.sock

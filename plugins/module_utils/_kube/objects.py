@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from hashlib import sha256
 from sys import intern
 from typing import Any, NamedTuple
@@ -43,8 +43,8 @@ _CSI = "kubernetes.io/csi/"
 # pkg/controller/volume/attachdetach/util/util.go).
 _MIGRATED = "storage.alpha.kubernetes.io/migrated-plugins"
 # The text of a gRPC error (grpc-go, internal/status, Error), as the external-attacher writes it to
-# an attachment; since Kubernetes 1.34 the error has the number of the code as well (storage/v1
-# VolumeError.errorCode).
+# an attachment; since Kubernetes 1.35, and 1.33 with the gate MutableCSINodeAllocatableCount
+# (KEP-4876), the error has the number of the code as well (storage/v1 VolumeError.errorCode).
 _GRPC = re.compile(r"rpc error: code = (\w+) desc = ")
 # ControllerPublishVolume answers this only where the volume is published to another node (CSI
 # specification, "ControllerPublishVolume Errors").
@@ -197,10 +197,29 @@ class Pod(NamedTuple):
     @property
     def terminal(self) -> bool:
         """It does not need its volumes any more."""
-        # A pod that is being deleted does, until its containers are dead and its phase says so.
-        # A kubelet that evicts a pod sets its phase before the containers have ended (evictPod of
-        # pkg/kubelet/eviction/eviction_manager.go).
+        # A pod that is being deleted does, until its containers are dead and its phase says so. Old
+        # kubelets that evict a pod set its phase before the containers have ended (evictPod of
+        # pkg/kubelet/eviction/eviction_manager.go); current ones hold it back until then
+        # (mergePodStatus of pkg/kubelet/status/status_manager.go).
         return self.phase in ("Succeeded", "Failed") and not self.alive
+
+
+def is_too_late(pod: Pod, node: Node | None) -> bool:
+    """The pod was created after its node fell silent, and none of its containers ever ran.
+
+    A tenant may name any node in a pod, so such a pod does not say what the node has open. A volume
+    that its kubelet mounted all the same is in volumesInUse: the kubelet reports it there before it
+    mounts (GenerateVerifyControllerAttachedVolumeFunc of
+    pkg/volume/util/operationexecutor/operation_generator.go).
+    """
+    return bool(
+        node
+        and node.ready == "Unknown"
+        and node.ready_since
+        and pod.created
+        and pod.created > node.ready_since
+        and not pod.ran
+    )
 
 
 class Claim(NamedTuple):
@@ -232,10 +251,19 @@ class NodeDrivers(NamedTuple):
 
 
 class Lease(NamedTuple):
-    """A Lease, for example the one of the controller manager's leader."""
+    """A Lease: one of ours (see lease.py), or that of the controller manager's leader."""
 
     holder: str
     renewed: datetime | None
+    seconds: int = 0
+    name: str = ""
+    uid: str = ""
+    version: str = ""
+
+    @property
+    def until(self) -> datetime | None:
+        """When it runs out unless it is renewed; None for one that was never renewed."""
+        return self.renewed + timedelta(seconds=self.seconds) if self.renewed else None
 
 
 def unique_name(driver: str, handle: str) -> str:
@@ -283,6 +311,11 @@ def parse_time(text: str | None) -> datetime | None:
         return found.astimezone(timezone.utc) if found.tzinfo else None
     except (ValueError, OverflowError):
         return None
+
+
+def is_over(until: datetime | None, now: datetime) -> bool:
+    """A lock that lasted until then lasts no longer. ``now`` is the API server's time."""
+    return until is None or now > until
 
 
 def cut(text: str | None) -> str:
@@ -499,8 +532,15 @@ def pick_node_drivers(item: dict[str, Any]) -> NodeDrivers:
 
 def pick_lease(item: dict[str, Any]) -> Lease:
     """The record of a Lease."""
-    spec = item.get("spec") or {}
-    return Lease(spec.get("holderIdentity") or "", parse_time(spec.get("renewTime")))
+    meta, spec = item["metadata"], item.get("spec") or {}
+    return Lease(
+        holder=spec.get("holderIdentity") or "",
+        renewed=parse_time(spec.get("renewTime")),
+        seconds=spec.get("leaseDurationSeconds") or 0,
+        name=meta["name"],
+        uid=meta["uid"],
+        version=meta["resourceVersion"],
+    )
 
 
 def _texts(texts: Any) -> tuple[str, ...]:

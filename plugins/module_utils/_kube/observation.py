@@ -106,6 +106,7 @@ class Observation:
         found: dict[tuple[str, str], list[Volume]] = defaultdict(list)
         for volume in self.volumes.values():
             if volume.disk[0]:
+                # Two PersistentVolumes of one disk share its attachment: a pod of either needs it.
                 found[in_tree.same_disk(volume.disk)].append(volume)
         return found
 
@@ -164,6 +165,7 @@ class Observation:
                         f"pod {pod.title} names the claim {name}, which does not exist",
                     )
                     found[pod.node].append((pod, why))
+                # It may have the volume of an older claim of that name, and only the kubelet knows.
                 elif _placed_before(pod, claim):
                     why = Reason(
                         "in_use_by_pod", f"pod {pod.title} was there before its claim {name}"
@@ -230,6 +232,7 @@ class Observation:
     def _users(self, attachment: Attachment, pods: _Pods) -> list[Pod]:
         return [
             pod
+            # Sorted, so that messages and fingerprints are the same in each run.
             for key in sorted(self.keys_of(attachment))
             for pod in pods.get((attachment.node, *key), ())
             if not pod.terminal
@@ -238,6 +241,7 @@ class Observation:
 
     def ready(self, node: str) -> bool:
         """The node is there and its kubelet reports."""
+        # Unknown counts as not ready: what a silent kubelet last said is no evidence.
         return node in self.nodes and self.nodes[node].ready == "True"
 
 
@@ -323,6 +327,8 @@ def proofs(
     if volume is None:
         return [f"its PersistentVolume {attachment.volume} is gone"]
     found = []
+    # No claim has it in these phases (PersistentVolumePhase of k8s.io/api/core/v1), so no pod can
+    # come to need it.
     if volume.phase in ("Released", "Failed", "Available"):
         found.append(f"its PersistentVolume {volume.name} is {volume.phase}")
     if volume.exclusive:
@@ -332,6 +338,7 @@ def proofs(
             for other in seen.by_volume.get(volume.name, ())
             if _is_kept_off(seen, attachment, other) and other.attach_error
         ]
+    # kubernetes issue 97230: the controller manager believes that it has detached it.
     if names.collides(volume.driver, volume.handle) and names.affected(version) == "yes":
         found.append(
             f"{volume.driver}^{volume.handle} is {names.COLLISION} bytes long, which "
@@ -349,6 +356,7 @@ def _is_kept_off(seen: Observation, attachment: Attachment, other: Attachment) -
         or other.attach_error is None
     ):
         return False
+    # Its own words are not enough: an old error stays in the status.
     waits_there = any(pod.phase == "Pending" and not pod.deleted for pod in seen.users(other))
     return waits_there and other.attach_error.names_other_node(attachment.node)
 
@@ -358,6 +366,7 @@ def blockers(seen: Observation, attachment: Attachment) -> list[Reason]:
     # All that apply are reported, so that a user does not clear them one by one.
     node = seen.nodes.get(attachment.node)
     found = []
+    # Its host may run on, with the volume mounted.
     if node is None:
         found.append(
             Reason("node_lost", f"its node {attachment.node} does not exist any more, {_LOST_NODE}")

@@ -26,7 +26,11 @@ from urllib.parse import urlsplit
 
 from ansible.module_utils.basic import missing_required_lib
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import ArgumentSpec
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import (
+    POSITIVE,
+    ArgumentSpec,
+    check_numbers,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
     BadOption,
@@ -45,12 +49,14 @@ __all__ = ["AUTH", "BOUNDS", "ArgumentSpec", "keys_by_driver", "make_cluster", "
 
 AUTH = ArgumentSpec(
     {
+        # raw: a path, or the parsed text of one, which holds tokens and keys.
         "kubeconfig": {"type": "raw", "no_log": True},
         "context": {"type": "str"},
         "host": {"type": "str"},
         "api_key": {"type": "str", "no_log": True},
         "username": {"type": "str"},
         "password": {"type": "str", "no_log": True},
+        # No default: what is not given must not override the kubeconfig.
         "validate_certs": {"type": "bool", "aliases": ["verify_ssl"]},
         "ca_cert": {"type": "path", "aliases": ["ssl_ca_cert"]},
         "client_cert": {"type": "path", "aliases": ["cert_file"]},
@@ -108,10 +114,7 @@ def make_cluster(params: Mapping[str, Any]) -> Cluster:
     Raises StorageOpsError for options that contradict each other, a kubeconfig that cannot be used,
     and a missing library.
     """
-    for name in ("request_timeout", "deadline"):
-        # "not >" refuses NaN as well.
-        if not params[name] > 0:
-            raise BadOption(f"{name} must be more than 0 seconds")
+    check_numbers(params, {"request_timeout": POSITIVE, "deadline": POSITIVE})
     deadline = Deadline(params["deadline"])
     given = _Given(params)
     return Cluster(
@@ -138,6 +141,7 @@ def reveal(module: Any) -> None:
     }
     secret |= {str(value) for value in (module.params.get("proxy_headers") or {}).values() if value}
     _sort_texts(kubeconfig, True, plain, secret)
+    # A text that is both, as a password that is also a name, stays masked.
     module.no_log_values -= plain - secret
 
 
@@ -146,6 +150,7 @@ def _is_path(kubeconfig: str) -> bool:
     exist must at least look like a path.
     """
     parts = [os.path.expanduser(part) for part in kubeconfig.split(os.pathsep) if part]
+    # A kubeconfig has line breaks or braces, and a path nearly never has.
     return "\n" not in kubeconfig and all(
         os.path.exists(part) or re.fullmatch(r"/[^\s{}]*", part) for part in parts
     )
@@ -213,6 +218,7 @@ class _Given:
 
 def _read_variable(value: str, kind: str) -> Any:
     """The text of an environment variable as the type of its option."""
+    # As kubernetes.core reads them: whatever is not one of these words means yes.
     if kind == "bool":
         return value.lower() not in ("0", "false", "no")
     if kind == "list":
@@ -238,6 +244,8 @@ def _endpoint(given: _Given, timeout: float) -> Endpoint:
             f"the option {named[0]} names one API server and K8S_AUTH_HOST another; unset "
             "K8S_AUTH_HOST, or give the option host instead"
         )
+    # Then no kubeconfig is read: one that is broken or belongs to another cluster would only
+    # disturb.
     if given.has("host") and (
         given.has("api_key")
         or given.has("username", "password")
@@ -288,6 +296,7 @@ def _make(
     return Endpoint(
         url=url,
         source=" and ".join(text for text in (credentials, source) if text),
+        # What was given counts; else what the kubeconfig has, asked again for each request.
         credentials=lambda: [*(fixed or renew()), *impersonated],
         tls=_tls(merged) if url.startswith("https:") else None,
         server_name=merged.get("server_name", ""),
@@ -359,10 +368,12 @@ def _configuration(given: _Given, folder: str, timeout: float) -> tuple[Any, str
     with _complaints() as complaints:
         try:
             _within(timeout, source, lambda: load(**options))
+        # Its own words, about a login that hangs, say more than that it cannot be used.
         except KubeError:
             raise
         except Exception as error:
             raise StorageOpsError(f"{source} cannot be used: {error}", code="api_login") from error
+    # Else the first request would be anonymous, and fail with a right that seems to be missing.
     if complaints and not (configuration.api_key or configuration.cert_file):
         raise StorageOpsError(
             f"{source} gives no credentials: {'; '.join(complaints)[:500]}", code="api_login"
@@ -406,6 +417,7 @@ def _complaints() -> Iterator[list[str]]:
         def emit(self, record: logging.LogRecord) -> None:
             said.append(record.getMessage())
 
+    # On the root logger, whichever module of the library it is that complains.
     handler = Handler(logging.ERROR)
     logging.getLogger().addHandler(handler)
     try:
@@ -447,6 +459,8 @@ def _tls(merged: Mapping[str, Any]) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if not merged.get("validate_certs", True):
         context.check_hostname = False
+        # check_hostname first: ssl refuses CERT_NONE while it is on (Python,
+        # SSLContext.check_hostname).
         context.verify_mode = ssl.CERT_NONE
     name = "ca_cert"
     try:
@@ -489,6 +503,7 @@ def _proxy_headers(headers: Mapping[str, str]) -> dict[str, str]:
         ("basic_auth", "Authorization"),
     ):
         if headers.get(option):
+            # RFC 7617, section 2.
             made[header] = "Basic " + b64encode(headers[option].encode()).decode()
     if headers.get("user_agent"):
         made["User-Agent"] = headers["user_agent"]

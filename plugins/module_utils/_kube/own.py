@@ -8,6 +8,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from hashlib import sha256
+
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
     StorageOpsError,
 )
@@ -19,6 +22,28 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
     OWN_NAMESPACE,
 )
+
+LABELS = {"app.kubernetes.io/managed-by": "storage-ops-runbooks"}
+# How long a name may be.
+# A DNS subdomain name (RFC 1123; Kubernetes documentation, "Object Names and IDs").
+_NAME = 253
+
+
+def object_name(node: str, what: str = "fence") -> str:
+    """The name of the ConfigMap and of the Lease of a node."""
+    # A node's name is a DNS subdomain of up to 253 characters as well, so with a prefix it may be
+    # too long.
+    name = f"storage-ops-{what}-{node}"
+    return (
+        name
+        if len(name) <= _NAME
+        else f"{name[: _NAME - 17]}-{sha256(node.encode()).hexdigest()[:16]}"
+    )
+
+
+def selector(labels: Mapping[str, str] = LABELS) -> str:
+    """What has the API server list only the objects with these labels."""
+    return ",".join(f"{key}={value}" for key, value in labels.items())
 
 
 def create_own(cluster: Cluster, folder: str, body: Object, dry_run: bool = False) -> None:

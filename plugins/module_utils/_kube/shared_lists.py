@@ -38,6 +38,8 @@ class SharedLists(Cluster):
         self.deadline = cluster.deadline
         self._cluster = cluster
         self._kept: dict[str, Listing[Object] | KubeError] = {}
+        # One answer, even a refusal, shows that the server is there; what fails later may be one
+        # list.
         self._reached = False
         # An API server that never answered is not asked again: each audit would wait for it again.
         self._away: KubeError | None = None
@@ -100,6 +102,7 @@ class SharedLists(Cluster):
     @contextlib.contextmanager
     def watch(self, path: str, version: str) -> Iterator[Iterator[Change]]:
         """The changes to the objects there since that version, see Cluster.watch."""
+        # Never shared: each watch begins at a version of its own.
         with self._cluster.watch(path, version) as changes:
             yield changes
 

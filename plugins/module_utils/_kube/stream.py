@@ -84,6 +84,7 @@ def read_changes(chunks: Iterable[bytes]) -> Iterator[tuple[str, dict[str, Any]]
         *lines, rest = (rest + chunk).split(b"\n")
         for line in lines:
             yield _change(line)
+    # A connection that is cut may end within a line, and what is left of it is no change.
     if rest:
         raise BrokenList("it ended in the middle of a change")
 
@@ -93,6 +94,7 @@ def _change(line: bytes) -> tuple[str, dict[str, Any]]:
         change = json.loads(line)
         kind, item = change["type"], change["object"]
         if kind != "ERROR":
+            # A watch that begins again needs the version of the last change.
             int(item["metadata"]["resourceVersion"])
     except (ValueError, TypeError, KeyError) as error:
         raise BrokenList(f"it is not a change: {error!r}") from None
@@ -106,6 +108,7 @@ class _Text:
 
     def __init__(self, chunks: Iterable[bytes]) -> None:
         self._chunks = iter(chunks)
+        # Chunks end anywhere, also within a character of several bytes.
         self._utf8 = codecs.getincrementaldecoder("utf-8")()
         self._text = ""
         self._at = 0

@@ -15,6 +15,10 @@ from collections.abc import Mapping
 from ipaddress import ip_address, ip_network
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import (
+    check_numbers,
+    given_names,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
     Action,
@@ -24,13 +28,15 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
     BadOption,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.guards import (
+    limit_repairs,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_reading import (
     Reading,
     parse_reading,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import (
     ANNOTATION,
-    LABELS,
     Ledger,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.network_fence import (
@@ -48,6 +54,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
     Node,
     pick_node,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.own import LABELS
 
 RUNBOOK = "storage_ops.runbooks.prepare_network_fences"
 SECRET_KEY = "csiaddons.openshift.io/networkfence-secret-"
@@ -135,11 +142,8 @@ def make_options(params: Mapping[str, Any]) -> Options:
     """The module's options, checked. Raises StorageOpsError."""
     # Settings of one kind only, so that it is never a guess which clusterID an object is for.
     _check_settings(params)
-    if not 1 <= params["fence_timeout"] <= 3600:  # not a number is neither
-        raise BadOption(f"fence_timeout is {params['fence_timeout']:g}; give 1 to 3600 seconds")
-    nodes = tuple(dict.fromkeys(text.strip() for text in params["nodes"]))
-    if not all(nodes):
-        raise BadOption("nodes has an empty name; leave the option out for all nodes")
+    check_numbers(params, {"fence_timeout": (1, 3600)})
+    nodes = given_names(params, "nodes", otherwise="leave the option out for all nodes")["nodes"]
     return Options(
         params["driver"],
         params["cluster_id"],
@@ -191,30 +195,26 @@ def plan(state: State, options: Options) -> Plan:
     nodes: _Owners[str] = _Owners()
     fences: _Owners[NetworkFence] = _Owners()
     # An address that only its kubelet says must not be claimed by another node, whatever that
-    # node's own source says.
+    # node's own source says. Against an address that the user or the driver gives, a kubelet's
+    # word counts for nothing: it could claim those of all nodes, and none would be prepared. A
+    # range is compared with what every node says, since it may hold others by mistake.
     claimed: _Owners[str] = _Owners()
     for host in state.hosts:
-        nodes.add(wanted[host.node.name], host.node.name)
+        if _source(state, options, host) != "node":
+            nodes.add(wanted[host.node.name], host.node.name)
         claimed.add((*wanted[host.node.name], *_internal(host)), host.node.name)
     for fence in state.fences:
         fences.add(fence.cidrs, fence)
     findings = []
-    left = options.max_repairs
     for host in state.hosts:
         if options.nodes and host.node.name not in options.nodes:
             continue
-        known = claimed if _source(state, options, host) == "node" else nodes
-        finding = _judge(state, options, host, wanted[host.node.name], known, fences)
-        if finding and finding.repair:
-            if left <= 0:
-                finding.refuse(
-                    Reason(
-                        "too_many_repairs",
-                        f"max_repairs is {options.max_repairs}: run again for the other nodes",
-                    )
-                )
-            left -= 1
+        cidrs = wanted[host.node.name]
+        exact = all(network.num_addresses == 1 for network in networks(cidrs))
+        known = nodes if exact and _source(state, options, host) != "node" else claimed
+        finding = _judge(state, options, host, cidrs, known, fences)
         findings += [finding] if finding else []
+    limit_repairs([one for one in findings if one.repair], options.max_repairs)
     return Plan(findings)
 
 
@@ -315,6 +315,7 @@ def _against(
                 "by the option addresses",
             )
         )
+    # The only time to make it: of a lost node an Unfenced object would let it write.
     if host.node.ready != "True":
         reasons.append(
             Reason(
@@ -331,6 +332,7 @@ def _against(
                 "write again: run release_fenced_node",
             )
         )
+    # A fence is for one node alone, and an address that two have would stop both.
     for cidr in cidrs:
         others = [other for other in nodes.touching((cidr,)) if other != name]
         if others:
@@ -597,11 +599,14 @@ def pick_host(item: dict[str, Any]) -> Host:
     """The record of a Node."""
     # status.addresses is a list of free text to the API server.
     listed = (item.get("status") or {}).get("addresses") or []
-    # Anything may stand there, and one kubelet's nonsense is no reason to prepare no node.
+    # Anything may stand there, and one kubelet's nonsense is no reason to prepare no node. A range
+    # is none of a node's addresses: 0.0.0.0/0 would claim those of all others.
     addresses = tuple(
         entry["address"]
         for entry in listed
-        if entry.get("type") == "InternalIP" and _is_range(entry["address"])
+        if entry.get("type") == "InternalIP"
+        and "/" not in entry["address"]
+        and _is_range(entry["address"])
     )
     return Host(
         pick_node(item), addresses, ANNOTATION in (item["metadata"].get("annotations") or {})

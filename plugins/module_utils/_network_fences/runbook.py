@@ -159,7 +159,7 @@ class FencePreparation:
 
     def _fenced(self) -> dict[str, tuple[str, ...]]:
         # Ledgers of this namespace alone; those of another one have their note on the Node
-        # (Host.noted).
+        # (PreparedNode.noted).
         return {ledger.node: fenced_by(ledger) for ledger in self._ledgers.all()}
 
     def _create(self, body: dict[str, Any], dry_run: bool = False) -> dict[str, Any]:

@@ -201,6 +201,7 @@ def classify(rc: int | None, text: str) -> str:
 
     ``rc``: exit status of ``timeout -s KILL``; ``text``: what mount wrote.
     """
+    # By the status first: a mount that was made may have printed warnings.
     if rc == 0:
         return OK
     # Killed by this module; the status of timeout(1); 128 + SIGKILL.
@@ -333,6 +334,8 @@ def _explain(
 ) -> tuple[str, str, str]:
     """(severity, summary, cause and next step) of an attempt that failed or was slow."""
     best = _best(share, options)
+    # Each failure names a version that works, if one does: a StorageClass is sooner changed than a
+    # server.
     other = (
         _suggestion(best, share, options)
         if best
@@ -342,6 +345,7 @@ def _explain(
     # Looked at first: the server is not to blame, and no other version needs to be set.
     if best and _limit_is_it(attempt, state, best):
         return "major", *_by_limit(attempt, state, best, other)
+    # It was mounted, so it is slow: _judge_version lets quick ones pass.
     if attempt.state == OK:
         return "minor", *_slow(attempt, options, other)
     # Closed ports of the portmapper or mountd would explain it.
@@ -475,6 +479,7 @@ def _limit_is_it(attempt: Attempt, state: State, best: Attempt) -> bool:
 def _finding(share: Share, state: State, severity: str, summary: str, reason: str) -> Finding:
     """A finding about a share, with all that was measured as its evidence."""
     finding = Finding(
+        # A person has to act: on the server, the network or the StorageClass. So it only reports.
         control="STOR-09",
         severity=severity,
         kind="NFS share",

@@ -25,6 +25,7 @@ from typing import Any
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import (
     ArgumentSpec,
     check_numbers,
+    given_options,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import (
     call_each,
@@ -104,12 +105,13 @@ _NOT_TCP = {"proto=rdma", "proto=rdma6", "rdma", "proto=udp", "proto=udp6", "udp
 _NOT_TO_BE_GIVEN = re.compile(r"(nfsvers|vers|minorversion)(=|$)|v[34](\.\d)?$|bg$", re.ASCII)
 # The options of an existing mount without which another one of the share may fail.
 _KEPT = re.compile(r"(sec|proto)=[\w:]+|port=[1-9]\d*", re.ASCII)
+# Below /run, with the process's ID: what an ended run left is known by it, and removed.
 _FOLDER = re.compile(r"storage_ops-nfs-(\d+)", re.ASCII)
 
 
 def nfs_options(params: dict[str, Any]) -> Options:
     """The options of NfsShares, checked. Raises BadOption."""
-    given = {name: params[name] for name in Options.__dataclass_fields__ if name in params}
+    given = given_options(Options, params)
     for name in ("shares", "versions", "mount_options"):
         given[name] = tuple(dict.fromkeys(item.strip() for item in given.get(name, ())))
     # A list, or one text with commas, as in a StorageClass.
@@ -163,6 +165,7 @@ class NfsShares:
     def gather(self) -> State:
         """Resolve the servers' names, connect to them, and mount the shares."""
         host, options = self._host, self._options
+        # A mount needs CAP_SYS_ADMIN (mount(2)), and so does a mount namespace (unshare(2)).
         host.require_root()
         # Named shares, else those that the kubelet has mounted on this node.
         targets = [Target(share) for share in options.shares] or _targets_here(host, self._root)
@@ -255,6 +258,7 @@ def _gather(host: Host, targets: Sequence[Target], options: Options, limit: int)
             for mount in all_mounts(host)
             if mount.point == folder
         )
+    # The start time tells a process from one that got its ID meanwhile.
     after = _mounting(host)
     hanging = tuple(text for pid, text in before.items() if after.get(pid) == text)
     return State(host.name, tuple(shares), limit, hanging, left, left_mounts)
@@ -262,10 +266,12 @@ def _gather(host: Host, targets: Sequence[Target], options: Options, limit: int)
 
 def _reached(host: Host, targets: Sequence[Target], options: Options) -> list[Share]:
     """The shares with the addresses, routes and ports of their servers; each is looked at once."""
+    # Many shares are on few servers, and each look may cost a whole time-out.
     servers = list(dict.fromkeys(target.server for target in targets))
     names = dict(zip(servers, _resolve(host, servers)))
     shares = [Share(target, *names[target.server]) for target in targets]
     addresses = list(dict.fromkeys(address for share in shares for address in share.addresses))
+    # Which interface and source address is taken decides what the export list must allow.
     routes = {address: _route(host, address) for address in addresses}
     ports = _connect(
         host,
@@ -367,6 +373,8 @@ def _connection(
     try:
         # Only a connection: an NFS NULL call would need RPC and tell little more.
         with socket.create_connection((address, port), timeout) as connection:
+            # TCP is open, yet who accepts may be a load balancer in front of a dead server: so the
+            # portmapper is really asked.
             if question:
                 connection.sendall(question)
                 answer = connection.recv(4096)
@@ -455,6 +463,7 @@ def mount_command(
             "slave",
             "timeout",
             "-s",
+            # At once with SIGKILL: mount.nfs in D state heeds no other signal (TASK_KILLABLE).
             "KILL",
             f"{options.mount_timeout:g}",
         ),
@@ -476,6 +485,7 @@ def _mount_all(
     jobs = [(number, version) for number, versions in tried.items() for version in versions]
     asked = [(shares[number], version) for number, version in jobs]
     found = dict(zip(jobs, _mount_each(host, asked, options, limit, folder)))
+    # One alone was measured alone already.
     if len(jobs) > 1:
         _measure_alone(host, shares, options, limit, folder, found)
     return {
@@ -545,6 +555,7 @@ def _mount_each(
         )
         # mount.nfs writes errors to stderr, its helpers some to stdout.
         said = " ".join((result.problem or result.stderr or result.stdout).split())
+        # What timeout(1) could not end in its grace was ended from here, which is the same result.
         return [-9 if result.timed_out else result.rc, said[:300], result.seconds]
 
     left = host.deadline.remaining()

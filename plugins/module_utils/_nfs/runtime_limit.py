@@ -19,11 +19,14 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import ArgumentSpec
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import (
+    ArgumentSpec,
+    check_numbers,
+    given_options,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Finding, Plan
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
-    BadOption,
     StorageOpsError,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
@@ -45,6 +48,7 @@ _PROPERTIES = (
     "LimitNOFILE",
     "FragmentPath",
     "DropInPaths",
+    # Else a restart would give the old limit, and the drop-in would look ineffective.
     "NeedDaemonReload",
     "KillMode",
 )
@@ -119,15 +123,10 @@ class LimitState:
 
 def limit_options(params: dict[str, Any]) -> LimitOptions:
     """The options of RuntimeLimits, checked. Raises BadOption."""
-    given = {name: params[name] for name in LimitOptions.__dataclass_fields__ if name in params}
-    options = LimitOptions(**{**given, "runtimes": tuple(given.get("runtimes", ()))})
-    # 1024 is the soft limit that programs with select(2) expect.
-    if not options.limit_nofile_max >= 1024:
-        raise BadOption(
-            f"limit_nofile_max is {options.limit_nofile_max}; give "
-            "at least 1024, or programs will fail"
-        )
-    return options
+    given = given_options(LimitOptions, params)
+    # 1024 is the soft limit that programs with select(2) expect: they would fail with less.
+    check_numbers(given, {"limit_nofile_max": 1024})
+    return LimitOptions(**{**given, "runtimes": tuple(given.get("runtimes", ()))})
 
 
 class RuntimeLimits:
@@ -391,6 +390,7 @@ def _compare(
             f"{name} and its containers may open {now} files each",
             f"{write}, and {restart}{pods}",
         )
+    # The limit was lowered and the restart left for later: nothing is to be written.
     if now > most:
         set_to = (
             f"its unit says {_shown(runtime.unit_limit)}, which the "
@@ -445,6 +445,7 @@ def _judge_csi(state: LimitState, options: LimitOptions) -> list[Finding]:
 
 def drop_in(options: LimitOptions) -> str:
     """The text of the systemd drop-in that sets the limit."""
+    # One number sets the soft limit as well as the hard one (systemd.exec(5), LimitNOFILE).
     return f"[Service]\nLimitNOFILE={options.limit_nofile_max}\n"
 
 

@@ -51,6 +51,7 @@ class Disk:
     @property
     def reachable(self) -> bool:
         """Whether commands reach it, according to the kernel."""
+        # Both, since the kernel sets the one after the other while a session or port is being lost.
         return self.state == "running" and (self.transport is None or self.transport.up)
 
     @property
@@ -210,7 +211,7 @@ def dm_devices(host: Host) -> dict[str, DmDevice]:
 
 def unmangled(name: str) -> str:
     """The original of a name that libdevmapper has mangled, with characters as ``\\x20``."""
-    # dm_mangle_string writes byte by byte (LVM2, libdm/libdm-common.c; dmsetup(8), --manglename).
+    # mangle_string writes byte by byte (LVM2, libdm/libdm-common.c; dmsetup(8), --manglename).
     raw = re.sub(
         rb"\\x([0-9a-fA-F]{2})", lambda found: bytes.fromhex(found[1].decode()), name.encode()
     )
@@ -223,6 +224,7 @@ def partitions(host: Host, name: str) -> dict[str, str]:
     return {
         part: host.read(f"{base}/{part}/dev") or ""
         for part in host.names(base)
+        # Only partitions have this file; queue, holders and slaves are folders there as well.
         if host.exists(f"{base}/{part}/partition")
     }
 

@@ -91,10 +91,12 @@ class Host:
         try:
             return sorted(os.listdir(self.path(path)))
         except OSError:
+            # Most folders of sysfs come and go with devices: one that has just gone is empty.
             return []
 
     def exists(self, path: str) -> bool:
         """Whether ``path`` exists; a dangling link counts."""
+        # stat would follow the link, perhaps to a server that does not answer.
         return os.path.lexists(self.path(path))
 
     def resolve(self, path: str) -> str:
@@ -148,6 +150,7 @@ class Host:
 
     def sleep(self, seconds: float) -> None:
         """Wait; raises StorageOpsError if the deadline would pass meanwhile."""
+        # Said at once, not after the wait: the time that is left serves what comes next.
         if seconds > self.deadline.remaining():
             raise StorageOpsError(
                 f"the deadline would pass while waiting for {seconds:g} s; nothing more was done. "

@@ -19,8 +19,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.block import unmangled
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 
-# Of "multipathd show maps json" (multipath-tools, libmultipath/print.h PRINT_JSON_MAJOR_VERSION); 0
-# in every release from 0.8.5 to 0.11.1.
+# Of "multipathd show maps json" (multipath-tools, libmultipath/print.c PRINT_JSON_MAJOR_VERSION, in
+# print.h before 0.8.7); 0 in every release from the first with JSON, 0.6.2, to 0.14.3.
 _MAJOR_VERSION = 0
 # Seconds: the default of max_polling_interval, four times polling_interval (multipath.conf(5)).
 DEFAULT_CHECKER_INTERVAL = 20.0
@@ -46,6 +46,7 @@ class Daemon:
 def ask_daemon(host: Host) -> Daemon:
     """Ask multipathd for its maps."""
     result = host.run(["multipathd", "show", "maps", "json"])
+    # Without the daemon nothing tells a path that fails from one that is being checked.
     if not result.ok:
         return Daemon(problem=f"multipathd does not answer: {result.describe()}")
     try:
@@ -75,6 +76,7 @@ def parse_maps(text: str) -> dict[str, dict[str, str]]:
             code="multipathd_unusable",
         ) from None
     version = answer.get("major_version") if isinstance(answer, dict) else None
+    # Fields that mean something else by then would make healthy paths look dead.
     if version != _MAJOR_VERSION:
         raise StorageOpsError(
             f"multipathd's JSON has version {version!r}, and this collection knows version "

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import ArgumentSpec
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
-    BadOption,
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import (
+    POSITIVE,
+    ArgumentSpec,
+    check_numbers,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import (
     UNDO_SECONDS,
     Host,
@@ -44,7 +45,10 @@ RESIDUAL = ArgumentSpec(
         "wwids": {"type": "list", "elements": "str", "default": []},
         "vendor": {"type": "str", "default": ""},
         "product": {"type": "str", "default": ""},
+        # One look may fall between two states of a path; residual is only what is the same in all.
         "observations": {"type": "int", "default": 3},
+        # Longer than one round of multipathd's checkers, which takes up to 20 s
+        # (multipath.DEFAULT_CHECKER_INTERVAL).
         "observation_seconds": {"type": "float", "default": 25.0},
         "probe_timeout": {"type": "float", "default": 5.0},
     }
@@ -58,6 +62,7 @@ BOUNDS = ArgumentSpec(
 REFUSAL = ArgumentSpec({"strict": {"type": "bool", "default": False}})
 KUBELET = ArgumentSpec({"kubelet_root": {"type": "str", "default": ROOT}})
 SHARES = ArgumentSpec({"shares": {"type": "list", "elements": "str", "default": []}})
+# fs.nr_open of the kernel (fs/file.c sysctl_nr_open), before systemd 240 raises it (its NEWS).
 NOFILE = ArgumentSpec({"limit_nofile_max": {"type": "int", "default": 1048576}})
 PUBLISH = ArgumentSpec({"publish_from": {"type": "dict", "default": {}}})
 PEERS = ArgumentSpec(
@@ -70,9 +75,6 @@ PEERS = ArgumentSpec(
 
 def make_host(params: dict[str, Any]) -> Host:
     """The node, with the user's bounds. Raises BadOption."""
-    if not params["deadline"] >= 2 * UNDO_SECONDS:
-        raise BadOption(f"deadline is {params['deadline']:g} s; give at least {2 * UNDO_SECONDS:g}")
-    if not params["command_timeout"] > 0:
-        raise BadOption("command_timeout must be more than 0 seconds")
+    check_numbers(params, {"deadline": 2 * UNDO_SECONDS, "command_timeout": POSITIVE})
     # What a failed action leaves is taken back in the time that is kept back here.
     return Host(Deadline(params["deadline"] - UNDO_SECONDS), params["command_timeout"])

@@ -100,9 +100,9 @@ def opened_itself(path: str, folder: int | None = None) -> Iterator[int]:
 
     ``folder``: descriptor of the folder that a relative ``path`` is in.
     """
-    # Opening a pipe or a device may wait or have effects: a watchdog that is opened and closed
-    # resets the machine (Documentation/watchdog/watchdog-api.rst). So the file is found with
-    # O_PATH, checked, and then opened through /proc, in case a tenant exchanges it in between.
+    # Opening a pipe or a device may wait or have effects: a watchdog that is opened and closed may
+    # reset the machine (Documentation/watchdog/watchdog-api.rst). So the file is found with O_PATH,
+    # checked, and then opened through /proc, in case a tenant exchanges it in between.
     flags = os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         opened = os.open(path, os.O_RDONLY | os.O_DIRECTORY | flags, dir_fd=folder)

@@ -47,6 +47,7 @@ _ANOTHER = "another mount is there now, or none"
 _WORDS = {
     errno.EBUSY: "a process is inside, or another mount is on it",
     errno.EPERM: "the kernel does not allow it to this process",
+    # Locked: it came with a mount namespace of another user namespace (mount_namespaces(7)).
     errno.EINVAL: "it is no longer a mount point, or is locked",
 }
 
@@ -108,6 +109,8 @@ def replace(
             _opened_itself(host, source, trusted) as what,
             opened_parent(host.path(point), host.path(root)) as (folder, name),
         ):
+            # Device and path tell what is shown at a mount point; the mount's ID is another for
+            # each bind.
             wanted = _shown(host, what)
             try:
                 for mount in layers:
@@ -120,6 +123,7 @@ def replace(
                     if _shown(host, where) != wanted:
                         _bind(what, where)
             except (OSError, StorageOpsError) as error:
+                # Nothing is gone yet, so it is the ordinary error of an action not started.
                 if not taken:
                     raise
                 why = _words(error) if isinstance(error, OSError) else str(error)

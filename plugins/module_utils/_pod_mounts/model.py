@@ -32,7 +32,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.r
 
 RUNBOOK = "storage_ops.runbooks.repair_pod_mounts"
 # Mount options by which the kernel shows a filesystem that has given up: emergency_ro since Linux
-# 6.14 (fs/ext4/super.c _ext4_show_options), shutdown after a forced one.
+# 6.15 (fs/ext4/super.c _ext4_show_options), shutdown after a forced one.
 _GIVEN_UP = ("emergency_ro", "shutdown")
 _DELETED = "//deleted"
 

@@ -21,6 +21,11 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine 
     Finding,
     Plan,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.guards import (
+    limit_repairs,
+    majority,
+    most_of,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.turns import in_turns
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import kubelet
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kubelet import Place
@@ -47,6 +52,7 @@ def plan(state: State, options: Options) -> Plan:
     """A finding for everything in scope that is not as it should be, with its repair if that is
     proven and allowed.
     """
+    # All of the node, and the scope only later: whether it is an outage is seen in the whole.
     suspicious = suspicious_stacks(state)
     wrong = [judge_stack(state, stack) for stack in suspicious]
     judged = (judge_filesystem(state, one) for one in suspicious_filesystems(state))
@@ -57,15 +63,18 @@ def plan(state: State, options: Options) -> Plan:
     wanted = Plan([finding for finding in [*wrong, *turned] if _in_scope(finding, options)])
     helped = []
     for finding in wanted.findings:
+        # A workload that is moved is a repair as well, by another module.
         if finding.repair or finding.workload:
             outage = outages.get(_group_of(state, finding))
             if outage:
                 _hold(finding, outage)
             else:
                 helped.append(finding)
-    said = f"max_repairs is {options.max_repairs}: run again for this one, or raise it"
-    for finding in in_turns(helped, lambda one: _owner(state, one))[options.max_repairs :]:
-        _hold(finding, Reason("too_many_repairs", said))
+    # A tenant with many broken mounts must not use up the limit of the others.
+    for finding in limit_repairs(
+        in_turns(helped, lambda one: _owner(state, one)), options.max_repairs
+    ):
+        finding.workload = None
     return wanted
 
 
@@ -81,6 +90,7 @@ def _all_outages(state: State, broken: list[Finding], turned: list[Finding]) -> 
 
 def _hold(finding: Finding, why: Reason) -> None:
     finding.refuse(why)
+    # The role moves each workload that a finding names, whatever its verdict.
     finding.workload = None
 
 
@@ -96,6 +106,7 @@ def _group(state: State, places: Iterable[Place]) -> Group:
     notes = [state.notes[place.note].driver for place in known if place.note in state.notes]
     drivers_known = {*notes, *(place.driver for place in known)} - {""}
     spaces = {state.namespaces.get(place.pod, "") for place in known} - {""}
+    # min: several names contradict each other, and then any one does that is always the same.
     return Group(min(drivers_known, default=""), min(spaces, default=""))
 
 
@@ -117,18 +128,14 @@ def _outages(broken: list[Group], all_of_them: list[Group], what: str) -> dict[G
     Each namespace counts once: with many mounts of its own none makes an outage of others' trouble.
     """
     bad, total = Counter(broken), Counter(all_of_them)
-    most = {group for group in bad if 2 * bad[group] > total[group]}
-    spaces = Counter(group.driver for group in total)
+    most = most_of(bad, total)
     failing = Counter(group.driver for group in most)
+    drivers = most_of(failing, Counter(group.driver for group in total))
+    unless = "they all have to be repaired"
     return {
-        group: Reason(
-            "majority_broken",
-            f"{bad[group]} of the node's {total[group]} {what} look broken at once"
-            f"{_shown_group(group)}: that may be an outage. If they all have to be repaired, set "
-            "accept_majority",
-        )
+        group: majority(bad[group], total[group], f"{what}{_shown_group(group)}", unless)
         for group in most
-        if 2 * failing[group.driver] > spaces[group.driver]
+        if group.driver in drivers
     }
 
 

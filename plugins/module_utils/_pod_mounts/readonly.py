@@ -33,7 +33,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.multipa
 # Bytes. A direct read must be whole blocks of the device (open(2), O_DIRECT); this is, for all
 # sizes.
 _READ_BYTES = 4096
-# Bytes. No record of /dev/kmsg is longer (include/linux/printk.h CONSOLE_EXT_LOG_MAX).
+# Bytes. No record of /dev/kmsg is longer (CONSOLE_EXT_LOG_MAX of include/linux/printk.h; later
+# kernels have 2048, PRINTK_MESSAGE_MAX of kernel/printk/internal.h).
 _RECORD_BYTES = 8192
 _KEPT_LINES = 5
 _EXT4 = ("errors_count", "first_error_time", "last_error_time")
@@ -150,7 +151,7 @@ def read_backings(host: Host, names: Names, timeout: float) -> dict[str, Backing
             _counted_errors(host, name),
             tuple(paths),
             # A read from a device that is known not to answer would only hang.
-            tuple(obstacles or _unreadable(host, name, timeout) or _protected(host, name, timeout)),
+            tuple(obstacles or unusable(host, name, timeout)),
         )
 
     found = {device: [look(name) for name in below] for device, below in names.items()}
@@ -245,6 +246,11 @@ def _look_at_disk(disk: block.Disk, paths: list[str], bad: list[Reason]) -> None
     paths.append(state)
     if disk.state != "running" or (disk.transport is not None and not disk.transport.up):
         bad.append(Reason("transport_outage", f"a path is down: {state}"))
+
+
+def unusable(host: Host, name: str, timeout: float) -> list[Reason]:
+    """Why a device cannot be read or written; empty if nothing says so."""
+    return _unreadable(host, name, timeout) or _protected(host, name, timeout)
 
 
 def _unreadable(host: Host, name: str, timeout: float) -> list[Reason]:

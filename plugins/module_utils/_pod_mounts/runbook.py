@@ -17,6 +17,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import (
     ArgumentSpec,
     check_numbers,
+    given_names,
+    given_options,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
     Action,
@@ -64,6 +66,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.w
     judge_stack,
 )
 
+# podLogsDir of the kubelet by default (KubeletConfiguration). Without it the uid stands for the
+# namespace.
 _POD_LOGS = "/var/log/pods"
 
 OPTIONS_SPEC = PUBLISH.merge(
@@ -83,16 +87,9 @@ def pod_mount_options(params: dict[str, Any]) -> Options:
     Modules that only report lack the scope and the accepted risks, and get their defaults.
     """
     check_numbers(params, {"probe_timeout": 0.1, "max_repairs": 0})
-    given = {
-        "max_repairs": 1_000_000,
-        **{name: params[name] for name in Options.__dataclass_fields__ if name in params},
-    }
-    for name in ("paths", "volumes"):
-        given[name] = tuple(
-            item.strip() if name == "volumes" else item for item in params.get(name, [])
-        )
-        if not all(given[name]):
-            raise BadOption(f"{name} has an empty name; leave the option out to look at everything")
+    given = given_options(Options, params)
+    given.update(given_names(params, "volumes"))
+    given.update(given_names(params, "paths", strip=False))
     _require_places(given.get("publish_from", {}))
     return Options(**given)
 
@@ -118,6 +115,7 @@ class PodMounts:
         devices and its users.
         """
         self._host.require_root()
+        # In a container mountinfo would show that container's mounts, all of them well.
         processes.require_host_namespace(self._host)
         root = kubelet.find_root(self._host, self._options.kubelet_root)
         # No node of a cluster: there is nothing that could be wrong.
@@ -181,6 +179,7 @@ class PodMounts:
         host = self._host
         state = State(host.name, root, read_table(host, "self"), {})
         places = state.places(kubelet.PUBLISH)
+        # Each note is read once, however many pods mount the volume.
         paths = list(dict.fromkeys(place.note for place in places))
         devices = [layer.device for place in places for layer in state.table.layers(place.point)]
         return replace(
@@ -235,6 +234,7 @@ class PodMounts:
         """Unmount one layer, after one more look at the whole stack and at its users."""
         subject: LayerSubject = action.subject
         mount, planned = subject.mount, [_key(layer) for layer in subject.layers]
+        # The kubelet goes on mounting and unmounting while this runs.
         state = self._fresh(mount.point)
         layers = [_key(layer) for layer in state.table.layers(mount.point)]
         # On shared mounts, several layers may have gone with the previous one, with which they
@@ -260,6 +260,7 @@ class PodMounts:
 
     def _require_repair(self, state: State, mount: Mount) -> None:
         """Judged again, the layer must still be the next to be unmounted. Raises NotStarted."""
+        # By the same judgement as the plan, so that no second rule has to agree with the first.
         stack = next(
             (
                 stack
@@ -321,6 +322,7 @@ def _doubts(finding: Finding, table: MountTable, gone: list[Mount], kept: list[M
     doubts += [f"mount {mount.id} is gone, too" for mount in kept if _key(mount) not in there]
     return doubts + [
         f"the staging mount at {staged['point']} is gone"
+        # A staging mount that went along would take the volume from all pods of the node.
         for staged in finding.evidence["staging"]
         if not _staged(table, staged)
     ]

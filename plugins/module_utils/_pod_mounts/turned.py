@@ -100,6 +100,7 @@ def _filesystem_finding(state: State, filesystem: Filesystem, volumes: list[str]
     answer = state.answers.get(filesystem.device, Answer(probes.OK))
     return Finding(
         control="STOR-08",
+        # Writes fail now, and most programs take that for a lost disk.
         severity="critical",
         kind="volume filesystem",
         name=filesystem.places[0].point,
@@ -155,6 +156,7 @@ def _obstacles(state: State, filesystem: Filesystem) -> list[Reason]:
                 "unmount it there first",
             )
         )
+    # Its unmount would hang as well, and with it the kubelet's.
     if answer.state == probes.HUNG:
         obstacles.append(
             Reason(

@@ -54,6 +54,7 @@ def actions_of(group: Group, options: Options) -> list[Action]:
             Subject(group, tenant=mover),
         )
         for mover in group.movers
+        # Those go by themselves: the one is being deleted, the other ends with its workload.
         if not mover.pod.deleted and mover.pod.uid not in group.scaled_away
     ]
     actions.append(

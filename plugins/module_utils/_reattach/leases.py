@@ -10,33 +10,37 @@ What is noted on a Node may be its kubelet's (NodeRestriction lets it write its 
 A kubelet may write Leases in the namespace kube-node-lease alone, so the ledger in a Lease of
 another namespace is the one that counts, as with a fence (see _fences/ledger.py). There is one for
 each node and set of claims.
+
+The lock is that of _kube/lease.py; only the ledger in its annotations is read and judged here. A
+workload that was scaled down has the same ledger and no Lease, so the ledger has an end of its own,
+and names a process, which may be known to have ended before that. A hold is not renewed: it lasts
+as long as its run may.
 """
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import NotStarted
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import (
-    LABELS,
-    object_name,
-)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import (
     Cluster,
     Conflict,
-    NotFound,
-    path,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.lease import Leases
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
+    CORDON,
     HOLD,
+    Lease,
     Node,
     parse_time,
+    pick_lease,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.own import create_own
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.own import (
+    LABELS,
+    object_name,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach.records import (
-    CORDON,
     Host,
     Ledger,
     ledgers,
@@ -47,27 +51,22 @@ _LABELS = {**LABELS, HOLD: "true"}
 
 
 class Kept(NamedTuple):
-    """A ledger as its Lease has it. ``node``: name and uid; ``uid``: of the Lease."""
+    """A ledger as its Lease has it. ``node``: name and uid."""
 
     node: tuple[str, str]
     ledger: Ledger
-    name: str
-    uid: str
+    lease: Lease
 
 
 class HoldLeases:
     """Those of one namespace."""
 
     def __init__(self, namespace: str) -> None:
-        self._namespace = namespace
-        self._folder = path("coordination.k8s.io/v1", "leases", namespace=namespace)
+        self._leases = Leases(namespace)
 
     def all(self, cluster: Cluster) -> list[Kept]:
         """Every ledger that is kept, of whatever node. One that cannot be read keeps nothing."""
-        # A label selector is evaluated by the API server, so other Leases are not even sent.
-        found = cluster.list(
-            self._folder, _pick, labels=",".join(f"{key}={text}" for key, text in _LABELS.items())
-        )
+        found = self._leases.all(cluster, _pick, _LABELS)
         return [kept for several in found for kept in several]
 
     def of(self, cluster: Cluster, node: Node) -> list[Kept]:
@@ -77,52 +76,28 @@ class HoldLeases:
 
     def take(
         self, cluster: Cluster, node: Node, ledger: Ledger, left: Iterable[Kept], dry_run: bool
-    ) -> str:
-        """Keep a ledger, in the place of what a run that is over has ``left``; returns the Lease's
-        name.
+    ) -> None:
+        """Keep a ledger, in the place of what a run that is over has ``left``.
 
         Raises NotStarted where another run was quicker.
         """
-        # create fails where the name is taken (409 AlreadyExists), so of two runs one wins.
-        # acquireTime is a MicroTime, and leaseDurationSeconds must be positive (ValidateLeaseSpec
-        # of pkg/apis/coordination/validation/validation.go).
         name = self.name_of(node, ledger)
-        stale = [kept for kept in left if kept.name == name]
+        over = next((kept.lease for kept in left if kept.lease.name == name), None)
         since, until = parse_time(ledger.since), parse_time(ledger.until)
-        seconds = round((until - since).total_seconds()) if since and until else 0
+        seconds = (until - since).total_seconds() if since and until else 0
         noted = {ledger.key: ledger.value, _NODE: node.name, _UID: node.uid}
-        body: dict[str, Any] = {
-            "apiVersion": "coordination.k8s.io/v1",
-            "kind": "Lease",
-            "metadata": {
-                "name": name,
-                "namespace": self._namespace,
-                "labels": _LABELS,
-                "annotations": noted,
-            },
-            "spec": {
-                "holderIdentity": ledger.by or "unknown",
-                "acquireTime": f"{since:%Y-%m-%dT%H:%M:%S.%fZ}" if since else None,
-                "leaseDurationSeconds": max(1, seconds),
-            },
-        }
-        if dry_run and stale:
-            return name
-        for kept in stale:
-            self.release(cluster, kept)
+        holder = ledger.by or "unknown"
         try:
-            create_own(cluster, self._folder, body, dry_run)
+            self._leases.take(cluster, name, holder, seconds, over, _LABELS, noted, dry_run)
         except Conflict as error:
             raise NotStarted(
-                f"another run has taken the Lease {self._namespace}/{name}: run again",
+                f"another run has taken the {self._leases.title(name)}: run again",
                 code="lease_held",
             ) from error
-        return name
 
     def release(self, cluster: Cluster, kept: Kept) -> None:
         """Delete exactly that one."""
-        with contextlib.suppress(NotFound, Conflict):
-            cluster.delete(f"{self._folder}/{kept.name}", kept.uid)
+        self._leases.give_back(cluster, kept.lease)
 
     @staticmethod
     def name_of(node: Node, ledger: Ledger) -> str:
@@ -141,11 +116,8 @@ def believed(host: Host, kept: Iterable[Kept]) -> Host:
 
 def _pick(item: dict[str, Any]) -> list[Kept]:
     # A Lease that another tool has made has none of these annotations.
-    meta = item["metadata"]
-    noted = meta.get("annotations") or {}
+    noted = item["metadata"].get("annotations") or {}
     node = (str(noted.get(_NODE) or ""), str(noted.get(_UID) or ""))
-    return (
-        [Kept(node, ledger, meta["name"], meta["uid"]) for ledger in ledgers(item, CORDON)]
-        if all(node)
-        else []
-    )
+    if not all(node):
+        return []
+    return [Kept(node, ledger, pick_lease(item)) for ledger in ledgers(item, CORDON)]

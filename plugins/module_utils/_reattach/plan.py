@@ -78,6 +78,7 @@ def plan(state: State, options: Options) -> Plan:
         attachment.name for attachment in state.attachments if attachment.volume not in known
     ]
     if strangers:
+        # A typing error would otherwise move the pods of claims whose attachments are in order.
         raise BadOption(
             f"{strangers[0]} is an attachment of another volume, none of the claims "
             f"{', '.join(options.claims)}"
@@ -105,6 +106,7 @@ def _lone(state: State, options: Options) -> list[Finding]:
     return [
         Finding(
             control="",
+            # New pods stay off the node until it is seen to.
             severity="major",
             kind="node",
             name=host.node.name,
@@ -205,6 +207,7 @@ def _judge_part(
     )
     ledgers = [ledger for ledger in ledgers_of(held.cordoned, held.scaled) if group.owns(ledger)]
     kept_down = unconsented(held, options)
+    # Scaling up again is a change as well, which needs the consent that scaling down did.
     if kept_down:
         held = replace(held, scaled=())
     if not group.movers and not group.leaving and not obstacles:
@@ -213,6 +216,7 @@ def _judge_part(
         return refused + _releases(held, ledgers, "")
     finding = _describe(state, group, options, ledgers)
     obstacles = obstacles + obstacles_of(state, group, options, bool(ledgers), budget)
+    # What this run may not move it may still set free.
     if obstacles:
         alone = replace(held, moved=frozenset(), movers=(), leaving=())
         return [
@@ -259,6 +263,7 @@ def _owner_of(group: Group) -> tuple[str, str]:
     owners = {
         (mover.pod.owner.kind, mover.pod.owner.name) for mover in group.movers if mover.pod.owner
     }
+    # The workload says more than its ReplicaSet, whose name has a hash.
     owners = {(workload.kind, workload.name) for workload in group.workloads} or owners
     return (
         owners.pop() if len(owners) == 1 else ("persistent volume claim", ", ".join(group.claims))
@@ -267,6 +272,7 @@ def _owner_of(group: Group) -> tuple[str, str]:
 
 def _why(options: Options, ledgers: list[Ledger]) -> str:
     """Why there is something to be moved."""
+    # First, since what was begun explains best why a node is held.
     if ledgers:
         return f"begun and not finished by {ledgers[0].by} at {ledgers[0].since}"
     if options.attachments:

@@ -111,6 +111,7 @@ def _attached_still(cluster: Cluster, planned: Attachment) -> list[str]:
     now = pick_attachment(item) if item else None
     if now is None or now.uid != planned.uid:
         return []
+    # The controller manager deletes it once it has seen the pods go; else it still counts on them.
     if now.deleted is None:
         return [
             f"{now.name} ({now.driver} on {now.node}) is not being deleted: the controller "
@@ -141,6 +142,7 @@ def compare(
     new, again = _new_pods(group, here)
     ready = [tenant for tenant in new if tenant.pod.ready]
     wanted = _wanted(cluster, group, here) - len(again)
+    # At least as many: a workload may have been scaled up meanwhile.
     if len(ready) < wanted:
         doubts += _not_ready(new, len(ready), wanted)
     proof += [
@@ -189,6 +191,7 @@ def _compare_attachment(
     required = options.required_metadata
     found = _find_attachment(cluster, options, volume, node)
     if found is None:
+        # A driver that attaches nothing has no VolumeAttachment, and needs none.
         if required or volume.name in {attachment.volume for attachment in group.leaving}:
             doubts.append(f"{volume.name} has no VolumeAttachment on {node}")
         return
@@ -198,6 +201,7 @@ def _compare_attachment(
             f"{found.name} is not attached"
             + (f": {found.attach_error.message}" if found.attach_error else "")
         )
+    # The same name again is no proof, since the old and the new one share it.
     elif options.wait_for == "detached" and found.uid in group.gone:
         doubts.append(f"{found.name} on {node} is still the old one ({found.uid})")
     elif lacking:
@@ -276,6 +280,7 @@ def _wanted(cluster: Cluster, group: Group, here: list[Tenant]) -> int:
             records.pick_workload(item, workload.kind).replicas for workload, item in items if item
         )
         owners = {mover.pod.owner for mover in group.movers}
+        # Pods of the workload on other nodes are counted by its replicas as well.
         stay = [
             tenant
             for tenant in here

@@ -21,6 +21,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import 
     untrusted,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
+    CORDON,
     OWN_NAMESPACE,
     Attachment,
     Claim,
@@ -29,15 +30,13 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
     Tenant,
     Volume,
     is_held,
+    is_over,
     parse_time,
     pick_claim,
     pick_node,
 )
 
-# Annotations; what follows names the claims.
-CORDON = "runbooks.storage-ops/cordon."
-
-
+# An annotation; what follows names the claims.
 SCALE = "runbooks.storage-ops/scale."
 # A tenant may write the annotation too, and so many pods are not made at once for it.
 MAX_REPLICAS = 10_000
@@ -359,7 +358,7 @@ def at_work(ledger: Ledger, now: datetime, ended: frozenset[str]) -> bool:
     """The run that wrote it may still be going on."""
     # A process that is known to have ended cannot go on; of one on another host only the end of its
     # time tells.
-    return ledger.process not in ended and now < _moment(ledger.until)
+    return ledger.process not in ended and not is_over(_moment(ledger.until), now)
 
 
 def busy(ledger: Ledger) -> str:

@@ -18,6 +18,8 @@ from typing import Any, Callable, TypeVar
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import (
     check_numbers,
+    given_names,
+    given_options,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
@@ -32,6 +34,9 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors 
     BadOption,
     StorageOpsError,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.changing import (
+    change_object,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import (
     Cluster,
     Conflict,
@@ -42,6 +47,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client 
     until_none,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
+    CORDON,
     HOLD,
     Node,
     Pod,
@@ -70,7 +76,6 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach.pro
     still_there,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach.records import (
-    CORDON,
     SCALE,
     Group,
     Ledger,
@@ -91,8 +96,6 @@ _POLL_SECONDS = 1.0
 # The eviction subresource answers 429 while the disruption controller allows no disruption
 # (pkg/registry/core/pod/storage/eviction.go).
 _BUDGET_SECONDS = 5.0
-# Nodes change all the time, so a patch that insists on what was read may have to be made again.
-_PATCH_TRIES = 10
 
 
 class Reattach:
@@ -267,7 +270,9 @@ class Reattach:
 
         def others() -> list[Kept]:
             kept = self._leases.of(self._cluster, planned)
-            self._keep_off([each.ledger for each in kept if each.name != own or not taken], group)
+            self._keep_off(
+                [each.ledger for each in kept if each.lease.name != own or not taken], group
+            )
             return kept
 
         def change(item: dict[str, Any]) -> dict[str, Any] | None:
@@ -294,7 +299,7 @@ class Reattach:
             self._patch(action.command[1], change, dry_run)
         except NotStarted:
             for each in [] if dry_run else self._leases.of(self._cluster, planned):
-                if each.name == own:
+                if each.lease.name == own:
                     self._leases.release(self._cluster, each)
             raise
         if not dry_run:
@@ -446,21 +451,8 @@ class Reattach:
     def _patch(
         self, where: str, change: Callable[[dict[str, Any]], dict[str, Any] | None], dry_run: bool
     ) -> None:
-        """Change an object as ``change`` says, provided that it is still the one that was read."""
-        for left in reversed(range(_PATCH_TRIES)):
-            item = self._cluster.get(where)
-            body = change(item) if item else None
-            if body is None:
-                return
-            body["metadata"]["resourceVersion"] = (
-                item["metadata"]["resourceVersion"] if item else ""
-            )
-            try:
-                self._cluster.patch(where, body, dry_run=dry_run)
-                return
-            except Conflict:
-                if not left:
-                    raise
+        """Change an object as ``change`` says; nothing is to be changed of one that is gone."""
+        change_object(self._cluster, where, lambda item: change(item) if item else None, dry_run)
 
     def _evict_pod(self, _action: Action, subject: Subject, dry_run: bool) -> None:
         """Evict a pod.
@@ -583,14 +575,12 @@ def reattach_options(params: Mapping[str, Any]) -> Options:
     }
     check_numbers(params, least)
     names = ("claims", "nodes", "attachments", "required_metadata")
-    for name in names:
-        if any(not item.strip() for item in params[name]):
-            raise BadOption(f"{name} has an empty name")
+    lists = given_names(params, *names, otherwise="name each of them")
     if not params["claims"] or not params["namespace"].strip():
         raise BadOption("name the namespace and at least one claim")
-    given: dict[str, Any] = {name: params[name] for name in Options.__dataclass_fields__}
-    lists = {name: tuple(dict.fromkeys(item.strip() for item in params[name])) for name in names}
-    return Options(**{**given, **lists, "namespace": params["namespace"].strip()})
+    return Options(
+        **{**given_options(Options, params), **lists, "namespace": params["namespace"].strip()}
+    )
 
 
 def _annotations(item: dict[str, Any], prefix: str) -> list[str]:

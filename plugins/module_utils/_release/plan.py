@@ -222,6 +222,7 @@ def plan(state: State, options: Options) -> Plan:
         evidence=_evidence(state, ledger),
         named=True,
     )
+    # Its Lease is there, too, so a Lease taken here would keep no other run away.
     if ledger.namespace not in ("", options.namespace):
         finding.refuse(
             Reason(
@@ -254,8 +255,8 @@ def ours(ledger: Ledger) -> tuple[FenceObject, ...]:
 
     One that was Fenced before is for its owner to take back.
     """
-    # An operator, or Rook on an out-of-service taint, may have fenced the node before us
-    # (pkg/operator/ceph/cluster/watcher.go), and takes that back itself.
+    # An operator, or Rook before 1.20 on an out-of-service taint, may have fenced the node before
+    # us (its pkg/operator/ceph/cluster/watcher.go), and takes that back itself.
     return tuple(fence for fence in ledger.network_fences if fence.ours)
 
 
@@ -307,6 +308,8 @@ def _plan_releasing(
         proof = "nothing of ours fences it"
     else:
         doubts, proof = judge_clients(state, options, ledger, host)
+        # A fail-over that stopped early has fenced nothing, and a reading of Ceph shows that at
+        # once.
         if doubts and ledger.phase == "intended" and options.ceph is None:
             doubts.append(_NEVER_FENCED)
         doubts += _needed_elsewhere(state, ledger)
@@ -425,6 +428,7 @@ def judge_clients(
         )
         left = [Reason("ceph_watcher_left", seen)] if watchers else []
         return left if ledger.phase != "releasing" else [], proof
+    # Two unknown boot IDs are equal, and would prove that the node was never rebooted.
     if not host.boot_id:
         return [
             Reason(
@@ -434,6 +438,8 @@ def judge_clients(
             )
         ], ""
     stranger = machine_doubt(host, ledger)
+    # A board that was replaced, or a clone, reports another machine; only a person knows where the
+    # old one is.
     if stranger and not options.old_machine_off:
         return [
             Reason(
@@ -457,6 +463,7 @@ def judge_clients(
         if ledger.boot_id
         else f"the bootID that {node} was fenced in is unknown"
     )
+    # In the same boot nothing but the node itself can tell which clients it has.
     if options.clients is None:
         return [
             Reason(
@@ -557,6 +564,7 @@ def _plan_unfenced(
     if doubts:
         finding.refuse(*doubts)
         return
+    # Those that were Fenced before us stay so: their owner has a reason of its own.
     for planned in ours(ledger):
         fence = _current(state, planned, ledger)
         if fence is None and not _proven_gone(state, options, ledger, planned):
@@ -634,6 +642,7 @@ def _plan_released(
     if doubts:
         finding.refuse(*doubts)
         return
+    # Before the ledger goes, which alone says what of it was ours.
     finding.repair += _restore_node(ledger, host)
     finding.repair.append(
         Action(
@@ -734,6 +743,7 @@ def _still_blocked(state: State, options: Options, ledger: Ledger) -> list[Reaso
 def _unread(ledger: Ledger) -> list[Reason]:
     """What has to be read of Ceph before the fence counts as gone."""
     needed = [entry.entry for entry in ledger.entries if entry.ours]
+    # Of a NetworkFence the controller itself says when it is taken back (_still_fenced).
     if needed:
         return [
             Reason(
@@ -810,6 +820,7 @@ def _unfit(ceph: Reading, state: State, ledger: Ledger) -> Reason | None:
             f"the reading is of Ceph cluster {ceph.fsid}, and the fence is in {ledger.fsid}: "
             "read it from the right one",
         )
+    # Two clocks are compared here, so a reading from the future is as suspect as an old one.
     seconds = (state.now - ceph.read_at).total_seconds()
     if abs(seconds) > _MAX_AGE:
         when = (

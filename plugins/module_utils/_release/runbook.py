@@ -17,6 +17,9 @@ import time
 from collections.abc import Mapping
 from typing import Any, Callable
 
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import (
+    check_numbers,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
     Action,
     ActionFailed,
@@ -25,7 +28,6 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine 
     Plan,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
-    BadOption,
     StorageOpsError,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences import network_fence
@@ -47,9 +49,12 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.state
     HostRecord,
     pick_host_record,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.changing import (
+    change_object,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import (
     Cluster,
-    Conflict,
+    Object,
     path,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
@@ -64,14 +69,11 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._release.plan
     Subject,
 )
 
-# Nodes change all the time, so a patch that insists on what was read may have to be made again.
-# The kubelet of a node that has come back writes its Node often, and each write is another
-# resourceVersion.
-_PATCH_TRIES = 10
 # So that a run ends; no release takes a day.
 _MAX_TIMEOUT = 86_400.0
 
-Change = Callable[[dict[str, Any]], "dict[str, Any] | None"]
+# Of the spec of a node that is there.
+SpecChange = Callable[[Object], "Object | None"]
 
 
 class Release:
@@ -312,29 +314,18 @@ class Release:
         return {"unschedulable": None} if item["spec"].get("unschedulable") else None
 
     @property
-    def _changes(self) -> Mapping[str, Change]:
+    def _changes(self) -> Mapping[str, SpecChange]:
         """What changes the spec of the node."""
         return {"untaint_node": self._untaint, "uncordon_node": self._uncordon}
 
-    def _patch(self, change: Change, dry_run: bool = False) -> None:
+    def _patch(self, change: SpecChange, dry_run: bool = False) -> None:
         """Change the node, provided that it is still the one that was fenced, and Ready."""
-        # The resourceVersion makes a change of a list safe against another writer (409 Conflict,
-        # then read again).
-        for left in reversed(range(_PATCH_TRIES)):
-            item = self._cluster.get(self._node_path)
-            meta = _refuse_unready(item, self._options.node)["metadata"]
-            spec = change(item or {})
-            if spec is None:
-                return
-            try:
-                precondition = {"uid": meta["uid"], "resourceVersion": meta["resourceVersion"]}
-                self._cluster.patch(
-                    self._node_path, {"metadata": precondition, "spec": spec}, dry_run=dry_run
-                )
-                return
-            except Conflict:
-                if not left:
-                    raise
+
+        def patch(item: Object | None) -> Object | None:
+            spec = change(_refuse_unready(item, self._options.node))
+            return {"spec": spec} if spec else None
+
+        change_object(self._cluster, self._node_path, patch, dry_run)
 
     # verify
 
@@ -445,10 +436,7 @@ class Release:
 
 def make_release(cluster: Cluster, params: Mapping[str, Any], check_mode: bool) -> Release:
     """The runbook with its options, checked."""
-    # A number that is none (NaN) fails every comparison, so the test asks for what fits.
-    timeout = params["release_timeout"]
-    if not 1 <= timeout <= _MAX_TIMEOUT:  # not a number is neither
-        raise BadOption(f"release_timeout is {timeout:g}; give 1 to {_MAX_TIMEOUT:g} seconds")
+    check_numbers(params, {"release_timeout": (1, _MAX_TIMEOUT)})
     run = run_options(params, check_mode)
     options = Options(
         run.node,
@@ -464,7 +452,7 @@ def make_release(cluster: Cluster, params: Mapping[str, Any], check_mode: bool) 
             if entry.get("stand_in")
         ),
     )
-    return Release(cluster, run, options, timeout)
+    return Release(cluster, run, options, params["release_timeout"])
 
 
 def _refuse_unready(item: dict[str, Any] | None, node: str) -> dict[str, Any]:

@@ -36,12 +36,13 @@ def removed_paths(finding: Finding) -> PathsSubject:
 def release_actions(device: DmDevice, subject: MapSubject, queues: bool) -> list[Action]:
     """Flush a map. ``queues``: the kernel queues I/O while no path works."""
     # Queued I/O keeps its process waiting and the map open, so it has to fail first
-    # (drivers/md/dm-mpath.c MPATHF_QUEUE_IF_NO_PATH; multipathd(8), disablequeueing).
-    # multipath -f removes the map and its partition maps, unless one is in use (multipath(8)).
+    # (drivers/md/dm-mpath.c MPATHF_QUEUE_IF_NO_PATH; multipathd(8), disablequeueing). multipath -f
+    # removes the map and its partition maps, unless one is in use (multipath(8); dm_remove_partmaps
+    # of libmultipath/devmapper.c).
     flush = Action("flush_map", device.name, ["multipath", "-f", device.name], subject)
     if not queues:
         # The daemon is told, not dmsetup, since it would switch queueing on again by itself
-        # (multipathd(8)).
+        # (multipath-tools, libmultipath/structs_vec.c set_no_path_retry).
         return [flush]
     return [
         Action(

@@ -69,6 +69,7 @@ def judge_map(state: State, device: DmDevice, options: Options) -> Case | None:
         finding.summary = f"{device.name} stands on {', '.join(device.slaves)}, no SCSI disks"
         finding.reason = "not assessed: only SCSI disks can be asked what they are"
         return Case(finding, device.wwid, [])
+    # They answer and can be used, so the map works; only which volume it is stays open.
     if UNIDENTIFIED in kinds and kinds <= FINE:
         finding.control, finding.severity = "STOR-02", "minor"
         finding.summary = f"{device.name}: whether its paths serve {device.wwid} cannot be told"
@@ -90,6 +91,7 @@ def _map_finding(state: State, device: DmDevice, history: dict[str, list[Judgeme
     kinds = [judgements[-1].kind for judgements in history.values()]
     return Finding(
         control="STOR-01",
+        # Queued I/O hangs its processes for good, and a new LUN of that number may be taken for it.
         severity="major",
         kind="multipath map",
         name=device.name,
@@ -147,6 +149,8 @@ def _summarize(finding: Finding, device: DmDevice, now: dict[str, Judgement]) ->
     gone = [name for name, judgement in now.items() if judgement.kind == GONE]
     twins = [name for name, judgement in now.items() if judgement.kind == TWIN]
     total = len(now)
+    # The most dangerous comes first, since a finding has one control: what reads another volume
+    # also writes to it.
     if others:
         names = ", ".join(sorted({judgement.wwid for judgement in others}))
         finding.control, finding.severity = "STOR-02", "critical"
@@ -157,6 +161,8 @@ def _summarize(finding: Finding, device: DmDevice, now: dict[str, Judgement]) ->
             f"{device.name} was made for {device.wwid}, but {len(others)} of its "
             f"{total} paths read {names}: another volume's data"
         )
+    # An array that clones a volume may give the copy the same WWID, and then only the other names
+    # tell them apart.
     elif twins:
         finding.control, finding.severity = "STOR-02", "critical"
         finding.summary = (
@@ -201,6 +207,7 @@ def _path_evidence(
 ) -> dict[str, Any]:
     """One entry of the evidence "paths"."""
     disk = state.last.disks.get(name)
+    # A second witness beside the path's own answer: the target's list of LUNs.
     luns = state.last.luns.get(disk.target) if disk else None
     return {
         "disk": name,

@@ -17,6 +17,11 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine 
     Finding,
     Plan,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.guards import (
+    is_most,
+    limit_repairs,
+    majority,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths.actions import (
     path_action,
     paths_action,
@@ -52,7 +57,9 @@ def plan(state: State, options: Options) -> Plan:
     # Both are about the whole node, so the scope does not matter.
     against = [] if options.accept_majority else _outages(state, maps, disks)
     against += _too_hasty(state)
-    findings, sizes = _daemon_finding(state), {}
+    findings = _daemon_finding(state)
+    # By id() of a finding, how many repairs it counts as: each map, and each disk in no map.
+    sizes = {}
     for group in group_cases([*maps, *disks]):
         # A group is repaired as a whole or not at all.
         left_out = [case.finding.name for case in group if not _in_scope(case, state, options)]
@@ -73,7 +80,8 @@ def plan(state: State, options: Options) -> Plan:
         sizes[id(finding)] = len(group)
     # Limited after the scope, so that findings out of scope use up nothing.
     wanted = Plan(findings)
-    _limit(wanted, sizes, options)
+    repairs = [finding for finding in wanted.findings if finding.repair]
+    limit_repairs(repairs, options.max_repairs, lambda one: sizes[id(one)])
     if options.rescan_targets:
         _add_scans(state, wanted)
     return wanted
@@ -140,6 +148,7 @@ def _obstacles(group: list[Case], subject: PathsSubject) -> list[Reason]:
     """Those of all cases; in a group, each with the name of its map or disk in front."""
     obstacles = []
     for case in group:
+        # Of a single case the finding's own name says it.
         prefix = f"{case.finding.name}: " if len(group) > 1 else ""
         # Paths that serve the LUN do not matter if its map is made again from them.
         against = [*case.obstacles, *(() if case.wwid in subject.brings else case.serving)]
@@ -157,6 +166,7 @@ def _swap_finding(state: State, group: list[Case]) -> Finding:
     single = {"paths", "vendor", "product", "observed"}
     return Finding(
         control="STOR-02",
+        # Each map reads and writes the other's volume.
         severity="critical",
         kind="swapped LUNs",
         name=", ".join(case.finding.name for case in group),
@@ -191,28 +201,6 @@ def _swap_finding(state: State, group: list[Case]) -> Finding:
     )
 
 
-def _limit(wanted: Plan, sizes: dict[int, int], options: Options) -> None:
-    """Refuse the repairs beyond max_repairs; each map and each disk in no map counts.
-
-    ``sizes``: by id() of a finding, how many it has.
-    """
-    left = options.max_repairs
-    # A group may not fit while a smaller, later finding does.
-    for finding in [finding for finding in wanted.findings if finding.repair]:
-        size = sizes[id(finding)]
-        if size > left:
-            more = f", and this takes {size}" if size > 1 else ""
-            finding.refuse(
-                Reason(
-                    "too_many_repairs",
-                    f"max_repairs is {options.max_repairs}{more}: run again for this one, or "
-                    "raise it",
-                )
-            )
-        else:
-            left -= size
-
-
 def _add_scans(state: State, wanted: Plan) -> None:
     """Scan the targets of all removed paths at the very end; refuse all repairs if such a scan
     could mix a map.
@@ -243,13 +231,9 @@ def _outages(state: State, maps: list[Case], disks: list[Case]) -> list[Reason]:
     counts = [(len(dead), len(state.last.maps), "maps")]
     counts += _counts_by_target(state, disks, dead)
     return [
-        Reason(
-            "majority_broken",
-            f"{number} of the node's {total} {what} look broken at once: that may be an outage. "
-            "If they were all detached, set accept_majority",
-        )
+        majority(number, total, what, "they were all detached")
         for number, total, what in counts
-        if 2 * number > total
+        if is_most(number, total)
     ]
 
 
@@ -306,6 +290,8 @@ def _in_scope(case: Case, state: State, options: Options) -> bool:
     if (options.maps or options.wwids) and not finding.named:
         return False
     return all(
+        # multipath.conf compares with patterns; here a name that is only nearly the same is another
+        # array's.
         not wanted or wanted.strip().lower() == evidence[key].lower()
         for key, wanted in (("vendor", options.vendor), ("product", options.product))
     )

@@ -17,6 +17,8 @@ from typing import Any
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import (
     check_numbers,
+    given_names,
+    given_options,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import (
     Deadline,
@@ -32,7 +34,6 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine 
     Prevented,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
-    BadOption,
     StorageOpsError,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import (
@@ -94,19 +95,9 @@ def residual_options(params: dict[str, Any]) -> Options:
         params,
         {"observations": 1, "observation_seconds": 0, "probe_timeout": 0.1, "max_repairs": 0},
     )
-    # An empty name would match nothing, and the run would look successful.
-    empty = [name for name in ("maps", "wwids") if any(not item.strip() for item in params[name])]
-    if empty:
-        raise BadOption(f"{empty[0]} has an empty name; leave the option out to look at everything")
-    # An audit repairs nothing, so it has no limit to stay under.
-    given = {
-        "max_repairs": 1_000_000,
-        **{name: params[name] for name in Options.__dataclass_fields__ if name in params},
-    }
-    wwids = tuple(_spelled(wwid.strip()) for wwid in params["wwids"])
-    return Options(
-        **{**given, "maps": tuple(name.strip() for name in params["maps"]), "wwids": wwids}
-    )
+    names = given_names(params, "maps", "wwids")
+    names["wwids"] = tuple(_spelled(wwid) for wwid in names["wwids"])
+    return Options(**{**given_options(Options, params), **names})
 
 
 def _spelled(wwid: str) -> str:
@@ -234,6 +225,7 @@ class ResidualPaths:
         """
         through: dict[str, Disk] = {}
         for disk in seen.disks.values():
+            # Better than nothing where a target has no other disk.
             if disk.name in suspects:
                 through.setdefault(disk.target, disk)
         for disk in seen.disks.values():
@@ -348,6 +340,8 @@ class ResidualPaths:
             return
         maps = [step.subject.device for step in planned.repair if step.verb == "flush_map"]
         paths = removed_paths(planned)
+        # Before the first change: a map that no longer queues and is not flushed yet is the worst
+        # place to stop at.
         self._require_time(_MAP_SECONDS + _MORE_SECONDS * (len(maps) - 1))
         wanted = {slave for device in maps for slave in device.slaves} | paths.leaving
         # None asks every disk, as for a map without paths.
@@ -375,6 +369,7 @@ class ResidualPaths:
             raise NotStarted(
                 f"{planned.name} is no longer residual: {finding.reason}", finding.code
             )
+        # A path that reads nothing by now and one that reads another volume need other repairs.
         if finding.control != planned.control:
             raise NotStarted(
                 f"{planned.name} is now another finding, {finding.control}: {finding.summary}"
@@ -428,6 +423,7 @@ class ResidualPaths:
                 counts.get(part, 0) for part in parts
             )
 
+        # Readers that waited for a path get their errors now, and close the map by themselves.
         if not self._host.wait_for(unused, _READERS_END):
             found = usage.openers(self._host, {device.dev, *parts}).values()
             who = ", ".join(opener.describe() for openers in found for opener in openers)
@@ -443,6 +439,7 @@ class ResidualPaths:
             if not now.same_as(planned):
                 raise ActionFailed(f"{name} now is {now.kind}: {now.why}")
         self._command(action)
+        # Its exit status is no proof, since it leaves the removal to the daemon (multipath(8), -f).
         if not self._host.wait_for(lambda: self._find_map(device.wwid) is None, _SETTLE):
             raise ActionFailed("the map is still there")
 
@@ -465,6 +462,7 @@ class ResidualPaths:
             if host.exists(f"/sys/class/scsi_device/{path.disk.hctl}"):
                 self._require_unchanged(path, seen)
         risks = scans.mixtures(State(host.name, (seen,)), subject.brings, subject.leaving)
+        # A LUN that took a number joins the map of its WWID at once, whatever the others read.
         if risks:
             raise NotStarted("; ".join(risks), risks[0].code)
         self._delete(subject, needed)
@@ -472,6 +470,7 @@ class ResidualPaths:
     def _require_unchanged(self, path: PathSubject, seen: Observation) -> None:
         """A path must be the planned one, answer as it did, and have no user. Raises NotStarted."""
         planned, disk = path.disk, seen.disks.get(path.disk.name)
+        # The kernel gives the name of a disk that went to the next one that comes.
         if disk is None or (disk.hctl, disk.dev) != (planned.hctl, planned.dev):
             raise NotStarted(f"{planned.hctl} is no longer {planned.name}")
         now = judging.judge(disk, seen.answers.get(disk.name), path.expected)
@@ -515,9 +514,11 @@ class ResidualPaths:
             there: list[PathSubject] = []
             try:
                 for path in left():
+                    # By the address: sdX may be another disk by now.
                     _write(host.path(f"/sys/class/scsi_device/{path.disk.hctl}/device/delete"), "1")
                 host.wait_for(lambda: not left(), _SETTLE)
             finally:
+                # Also after an error: what was deleted by then still needs its scan.
                 there += left()
                 wrong = {path.expected for path in there}
                 for path in subject.paths:
@@ -585,6 +586,7 @@ class ResidualPaths:
             doubts[:] = self._left_behind(finding) or self._mixed(finding)
             return not doubts
 
+        # udev removes links in its own time, after the kernel's event (udev(7)).
         if not self._host.wait_for(clean, 2 * _SETTLE):
             raise StorageOpsError(
                 f"the repair of {finding.name} is not proven: {'; '.join(doubts)}",

@@ -146,8 +146,8 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "attacher-silent",
-        # pkg/volume/csi/csi_attacher.go, waitForVolumeAttachmentInternal and
-        # waitForVolumeDetachmentInternal.
+        # pkg/volume/csi/csi_attacher.go, waitForVolumeAttachDetachStatusWithLister (1.20:
+        # waitForVolumeAttachmentInternal and waitForVolumeDetachmentInternal).
         r"timed out waiting for external-attacher of \S+ CSI driver to (attach|detach) volume",
         "",
         "the driver's external-attacher did not answer the VolumeAttachment in time",
@@ -207,8 +207,8 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "iscsi-module",
-        # kmod's modprobe, and open-iscsi's iscsiadm (error 9, ISCSI_ERR_INTERNAL, of
-        # usr/iscsi_err.c).
+        # kmod's modprobe, and open-iscsi's iscsiadm (error 9, ISCSI_ERR_INTERNAL of
+        # include/iscsi_err.h; its text is in usr/iscsi_err.c).
         r"find module by name='iscsi_tcp'|iSCSI driver tcp is not loaded|Could not insert module "
         r"tcp|Failed to load module tcp"
         r"|can not connect to iSCSI daemon|initiator reported error \(9 - internal error\)",
@@ -341,7 +341,8 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "claim-lost",
-        # pkg/controller/volume/scheduling/scheduler_binder.go (ErrReasonPVNotExist).
+        # pkg/scheduler/framework/plugins/volumebinding/binder.go (ErrReasonPVNotExist); in 1.20 it
+        # was pkg/controller/volume/scheduling/scheduler_binder.go.
         r"persistentvolumeclaim \S+ bound to non-existent persistentvolume|pvc\(s\) bound to "
         r"non-existent pv\(s\)",
         "",
@@ -367,8 +368,9 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "volume-affinity",
-        # scheduler_binder.go (ErrReasonNodeConflict), volume_zone.go (ErrReasonConflict), and
-        # operation_generator.go of the kubelet for a pod that skipped the scheduler.
+        # The scheduler's volumebinding/binder.go (ErrReasonNodeConflict) and
+        # volumezone/volume_zone.go (ErrReasonConflict), and operation_generator.go of the kubelet
+        # for a pod that skipped the scheduler.
         r"volume node affinity conflict|match PersistentVolume's node affinity|NodeAffinity check "
         r"failed|had no available volume zone",
         "",
@@ -403,7 +405,7 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "claim-unbound",
-        # The scheduler's volumebinding plugin: PreFilter, and the reasons of scheduler_binder.go.
+        # The scheduler's volumebinding plugin: PreFilter, and the reasons of its binder.go.
         r"unbound immediate PersistentVolumeClaims|find available persistent volumes to bind|not "
         r"have enough free storage|PVC is not bound",
         "",
@@ -493,7 +495,7 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "driver-timeout",
-        # pkg/volume/csi: csiTimeout, 2 minutes, for a call of a driver.
+        # pkg/volume/csi/csi_plugin.go: csiTimeout, 2 minutes, for a call of a driver.
         r"(AttachVolume|MountVolume|MapVolume)\.\w+ failed for volume ...(DeadlineExceeded|context "
         r"deadline exceeded)",
         "",

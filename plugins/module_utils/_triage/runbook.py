@@ -16,6 +16,9 @@ from dataclasses import replace
 from typing import Any, Callable, TypeVar
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import untrusted
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import (
+    check_numbers,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Plan
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
     BadOption,
@@ -28,6 +31,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.events 
     pick_event,
     pick_message,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.lease import read_leader
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
     Attachment,
     Claim,
@@ -38,7 +42,6 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
     pick_attachment,
     pick_claim,
     pick_driver,
-    pick_lease,
     pick_node,
     pick_node_drivers,
     pick_volume,
@@ -218,17 +221,13 @@ class Triage:
         """Why no VolumeAttachment is created: read only where one is missing."""
         if not unattached(state):
             return state
-        # The leader's Lease has the name of its component (LeaderElection.ResourceName of
-        # cmd/kube-controller-manager/app/options/options.go).
-        lease = self._cluster.get(
-            path("coordination.k8s.io/v1", "leases", "kube-controller-manager", "kube-system")
-        )
+        # The newest of these tells whether the controller manager attaches anything at all.
         attached = self._cluster.list(
             path("v1", "events"), pick_event, fields=ATTACHED_FIELDS, cached=True
         )
         return replace(
             state,
-            lease=pick_lease(lease) if lease else None,
+            lease=read_leader(self._cluster),
             last_attach=max(
                 (message.last for _uid, message in attached if message.last), default=None
             ),
@@ -378,14 +377,13 @@ def triage_options(params: dict[str, Any]) -> Options:
         raise BadOption(
             f"pod {params['pod']} needs its namespace: set namespace (playbook: triage_namespace)"
         )
-    # "not >=" refuses NaN as well.
-    if not params["stuck_seconds"] >= 0:
-        raise BadOption(f"stuck_seconds is {params['stuck_seconds']:g}; give at least 0")
+    check_numbers(params, {"stuck_seconds": 0})
     given = keys_by_driver("required_metadata", params["required_metadata"])
     scope = {name: params[name].strip() for name in ("namespace", "pod", "node")}
     return Options(
         **scope,
         stuck_seconds=params["stuck_seconds"],
+        # What the user gives for a driver replaces what is built in for it.
         required_metadata={**REQUIRED_METADATA, **given},
     )
 
@@ -409,6 +407,7 @@ def _running(seen: Seen, messages: Sequence[Message]) -> str:
     """What its containers and probes say, and which audit checks its mounts."""
     pod = seen.pod
     mounts = f". {_audit_of(pod.node)}" if pod.node and has_volumes(pod) else ""
+    # A pod may be Ready and have a dead mount, so its node's audit is named in any case.
     if pod.ready:
         return f"is Running and Ready{mounts}"
     # Containers that were started before may keep a mount that died since: only they, or the node,

@@ -178,20 +178,29 @@ class TestVariations:
 
     def test_every_commit_chooses_a_share_and_every_share_is_chosen(self) -> None:
         found = {selection.chosen("commit", f"{number:040x}") for number in range(100)}
-        assert found == set(range(selection.SHARES))
+        assert found == set(range(selection.NUMBERS))
+
+    @pytest.mark.parametrize(("mark", "shares"), selection.SHARES.items())
+    def test_a_test_is_taken_by_each_number_of_its_share(self, mark: str, shares: int) -> None:
+        for test in range(200):
+            name = f"tests/faults/test_x.py::test_{test}"
+            takes = [n for n in range(selection.NUMBERS) if selection.taken(name, mark, n)]
+            assert takes == list(range(takes[0], selection.NUMBERS, shares))
+
+    @pytest.mark.parametrize("mark", selection.SHARES)
+    def test_every_share_has_tests(self, mark: str) -> None:
+        names = [f"tests/faults/test_x.py::test_{test}" for test in range(400)]
+        for number in range(selection.NUMBERS):
+            assert any(selection.taken(name, mark, number) for name in names)
 
     def test_a_test_has_one_share_for_good(self) -> None:
-        shares = [
-            selection.share_of(f"tests/faults/test_x.py::test_{number}") for number in range(200)
-        ]
-        assert set(shares) == set(range(selection.SHARES))
-        assert selection.share_of("tests/faults/test_nodes.py::test_without_root") == 0
+        assert selection.taken("tests/faults/test_nodes.py::test_without_root", "variation", 0)
 
     def test_all_and_one(self) -> None:
         assert selection.chosen("all", "0") is None
         assert selection.chosen("2", "ffff") == 2
 
-    @pytest.mark.parametrize("option", ["", "some", "-1", str(selection.SHARES), "1.5"])
+    @pytest.mark.parametrize("option", ["", "some", "-1", str(selection.NUMBERS), "1.5"])
     def test_a_misspelt_choice_is_an_error(self, option: str) -> None:
         with pytest.raises(pytest.UsageError, match="all, commit, or a number"):
             selection.chosen(option, "0")

@@ -530,7 +530,7 @@ def test_a_scope_does_not_change_what_counts_as_an_outage() -> None:
     name = make_attachment(make_volume("pv-0")).name
     finding = only(orphans(4), names=(name,), accept_majority=False)
     assert (finding.verdict, finding.named) == ("refuse", True)
-    assert "4 of the 4 attachments of n1" in finding.reason
+    assert "4 of n1's 4 attachments look broken" in finding.reason
 
 
 def test_max_repairs() -> None:
@@ -798,6 +798,7 @@ def test_a_lost_entry_of_the_node_status() -> None:
         "name": "web-5d4f",
         "claims": ["claim-pv-1"],
         "attachments": ["uid-pv-1-n1"],
+        "drivers": [DRIVER],
     }
     assert evidence["workload_title"] == "ReplicaSet shop/web-5d4f"
     assert evidence["pods"] == ["shop/web-0 Pending, 60 min old"]
@@ -960,6 +961,7 @@ def test_attachments_without_publish_information() -> None:
         "name": "web-5d4f",
         "claims": ["claim-pv-1", "claim-pv-2"],
         "attachments": ["uid-pv-1-n1", "uid-pv-2-n1"],
+        "drivers": [HUAWEI],
         "missing": ["publishInfo"],
     }
     assert [finding.workload for finding in findings] == [workload, None, None]

@@ -828,9 +828,9 @@ def test_options() -> None:
         ),
         ({"expiry_seconds": 3600}, "at least 604800"),
         ({"expiry_seconds": 10**12}, "at most 315360000"),
-        ({"renew_below": float("inf")}, "a share from 0 to 0.9"),
-        ({"renew_below": 1.0}, "a share from 0 to 0.9"),
-        ({"renew_below": float("nan")}, "a share from 0 to 0.9"),
+        ({"renew_below": float("inf")}, "give 0 to 0.9"),
+        ({"renew_below": 1.0}, "give 0 to 0.9"),
+        ({"renew_below": float("nan")}, "give 0 to 0.9"),
         ({"protected_addresses": ["10.0.0"]}, "'10.0.0'"),
         ({"ends": ends}, "ends is for state absent"),
         (

@@ -333,7 +333,7 @@ def test_a_hung_mount_is_not_one_that_a_restart_is_for() -> None:
 def test_at_most_so_many_in_one_run() -> None:
     findings = judged(*(container(number=number) for number in range(3)), max_repairs=2)
     assert [finding.verdict for finding in findings] == ["repair", "repair", "refuse"]
-    assert "3 containers would be restarted, and max_repairs is 2" in findings[2].reason
+    assert "max_repairs is 2: run again for this one" in findings[2].reason
     assert findings[2].code == "too_many_repairs"
     assert [finding.verdict for finding in judged(max_repairs=0)] == ["refuse"]
 
@@ -355,7 +355,7 @@ def test_a_majority_is_refused_unless_it_is_accepted() -> None:
         }
     findings = judged(*node, accept_majority=False)
     assert {finding.verdict for finding in findings} == {"refuse"}
-    assert "3 of 4 containers with FUSE mounts" in findings[0].reason
+    assert "3 of the node's 4 containers with FUSE mounts" in findings[0].reason
     assert {finding.verdict for finding in judged(*node, accept_majority=True)} == {"repair"}
     assert {finding.verdict for finding in judged(*node[2:], accept_majority=False)} == {"repair"}
     more = [container(well, number=number) for number in (4, 5)]
@@ -421,10 +421,13 @@ def test_pods_are_counted_like_containers() -> None:
         True,
         True,
     ]
+    # The reason why the pod must be restarted at all is still said, and is the code.
+    assert {finding.code for finding in findings[1:]} == {findings[1].code}
+    assert all("so its pod must be restarted" in finding.reason for finding in findings[1:])
     well = container(replace(COPY, answer=Answer(OK)), number=4)
     assert pods(*once, well, accept_majority=False) == []
     assert all(
-        "3 of 4 containers" in finding.reason
+        "3 of the node's 4 containers" in finding.reason
         for finding in judged(*once, well, accept_majority=False)
     )
     assert len(pods(*once, well, accept_majority=True)) == 3

@@ -159,7 +159,7 @@ def test_containers_that_were_not_asked_for_outvote_none(scene: Scene) -> None:
     scene.start("main", OLD)
     scene.start("web", NEW, OTHER)
     module = scene.repair(accept_majority=False)
-    assert "1 of 1 containers with FUSE mounts have a dead one" in module.reasons
+    assert "1 of the node's 1 containers with FUSE mounts look broken at once" in module.reasons
     assert scene.stopped() == []
 
 
@@ -289,7 +289,7 @@ def test_a_runtime_that_does_not_end_it_is_told(scene: Scene) -> None:
     scene.node.said[STOP] = CommandResult(("crictl",), 1, "", "context deadline exceeded", 0.0)
     module = scene.repair()
     assert module.failed
-    assert "context deadline exceeded" in module.result["msg"]
+    assert module.result["msg"].count("context deadline exceeded") == 1
     assert module.outcomes == [("stop_container", "failed")]
 
 
@@ -369,7 +369,9 @@ def test_what_is_no_proof_of_a_restart(
     assert module.failed
     assert "is not proven within 1 s (restart_timeout): " in module.result["msg"]
     (finding,) = module.result["findings"]
-    assert finding["reason"].count(doubt) == 1
+    assert finding["reason"].count(doubt) == module.result["msg"].count(doubt) == 1
+    # Nor is its name: all that is said of it follows it.
+    assert module.result["msg"].count(f"{UID}/main") == 1
     assert module.outcomes == RESTARTED
 
 
@@ -472,7 +474,7 @@ def test_without_the_runtime_one_new_container_proves_one_restart(scene: Scene) 
     scene.node.at("wait", ended)
     module = scene.repair(*entries, crictl="/no/such/crictl")
     assert module.failed
-    assert f"the restart of {UID}/side is not proven" in module.result["msg"]
+    assert f"{UID}/side: its restart is not proven" in module.result["msg"]
 
 
 def test_pods_that_must_be_restarted_are_handed_on(scene: Scene) -> None:

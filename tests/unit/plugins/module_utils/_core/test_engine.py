@@ -295,9 +295,8 @@ def test_a_repair_that_was_taken_back_whole_does_not_keep_others_from_theirs() -
         ("delete_path", "skipped"),
         ("restore_queueing", "done"),
     ]
-    assert result["msg"].startswith(
-        f"multipath map a: {said} 2 findings, 1 repaired and proven, 1 refused"
-    )
+    # What is said of it is said once.
+    assert result["msg"] == (f"multipath map a: {said} 2 findings, 1 repaired and proven, 1 failed")
 
 
 def test_a_proof_that_fails_may_be_nobody_elses_concern() -> None:
@@ -305,12 +304,23 @@ def test_a_proof_that_fails_may_be_nobody_elses_concern() -> None:
     result = run(world, Module())
     assert (result["failed"], result["undone"]) == (True, ["a"])
     assert "delete_path b" in world.log
+    told = "multipath map a: it does not answer. 2 findings, 1 repaired and proven, 1 failed"
+    assert result["msg"] == told
     # What no runbook foresaw is everybody's.
     world = Alone(
         [finding("a"), finding("b")], {"verify a": StorageOpsError("/proc cannot be read")}
     )
     assert "undone" not in run(world, Module())
     assert "delete_path b" not in world.log
+
+
+def test_beside_a_failure_the_first_refusal_is_told() -> None:
+    refused = finding("c", "refuse")
+    world = Alone([finding("a"), finding("b"), refused], {"verify a": ActionFailed("no answer")})
+    assert run(world, Module())["msg"] == (
+        "multipath map a: no answer. 3 findings, 1 repaired and proven, 1 failed, "
+        "1 refused (multipath map c: because)"
+    )
 
 
 @pytest.mark.parametrize(
@@ -829,6 +839,24 @@ def test_what_a_tenant_lengthens_leaves_room_for_the_others() -> None:
     left = 3001 - len(result["stale"])
     assert told["evidence"]["left_out"] == [f"evil: {left}"]
     assert report_parts(part("STOR-05", Crowded([])), wanted="STOR-05")["findings"] == [told]
+
+
+def test_the_names_of_what_was_refused_are_cut_with_a_count() -> None:
+    """A tenant with thousands of mounts made the result too long by them alone."""
+    many = [finding(f"n{number}" + "x" * 1000, "refuse") for number in range(600)]
+    result = run(World(many), Module(), fail_on_refusal=True)
+    assert len(result["refused"]) == 51 and result["refused"][-1] == "(+550 more)"
+    assert len(json.dumps(result)) < 600_000
+
+
+def test_several_parts_of_a_report_share_what_they_hand_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Telling, "facts", lambda self: {str(id(self)): "y" * 300_000})
+    result = report_parts(part("STOR-01", Telling([])), part("STOR-02", Telling([])))
+    assert list(result["not_assessed"]) == ["STOR-02"]
+    assert result["not_assessed_codes"] == {"STOR-02": "result_too_long"}
+    assert len(json.dumps(result)) < 600_000
 
 
 def test_facts_and_findings_have_one_budget(monkeypatch: pytest.MonkeyPatch) -> None:

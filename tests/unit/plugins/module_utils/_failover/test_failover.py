@@ -975,6 +975,15 @@ def test_a_pod_with_an_inline_volume_only() -> None:
     )
 
 
+@pytest.mark.parametrize(("created", "taints"), [("01T00:00:01Z", True), ("01T00:00:00Z", False)])
+def test_a_pod_that_never_ran_keeps_no_other_from_the_taint(created: str, taints: bool) -> None:
+    """Any tenant may name a lost node in a pod: its kubelet never saw it."""
+    late = pod("web", volumes=[{"name": "files", "nfs": {"server": "s", "path": "/"}}])
+    late["metadata"]["creationTimestamp"] = f"2026-01-{created}"
+    late["status"] = {"phase": "Pending"}
+    assert (verbs(run(standard(late)))[0] == "taint_node") is taints
+
+
 @pytest.mark.parametrize("version", ["v1.20.2", "v1.31.4"])
 def test_a_pod_with_a_fenced_and_an_inline_volume(version: str) -> None:
     both = pod("db-1", "db")

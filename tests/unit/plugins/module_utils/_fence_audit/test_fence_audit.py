@@ -590,7 +590,7 @@ def test_a_node_whose_object_is_gone_is_known_by_what_is_left() -> None:
 def test_many_volumes_of_nodes_that_were_not_named_are_left_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(fence_audit_plan, "_MAX_VOLUMES", 600)
+    monkeypatch.setattr(fence_audit_plan, "_MAX_VOLUMES", 900)
     monkeypatch.setattr(fence_audit, "_MAX_GETS", 1)
     objects = [LOST, node("b", "Unknown")]
     for name, on in (("pv-1", "a"), ("pv-2", "b")):

@@ -209,6 +209,47 @@ def test_a_machine(info: dict[str, str] | None, machine: str) -> None:
     assert found.host and found.host.machine == machine
 
 
+def silent(since: str = "2026-01-01T12:00:00Z", *volumes: str) -> dict[str, Any]:
+    """Node a, as the node controller has it since it fell silent."""
+    ready = {"type": "Ready", "status": "Unknown", "lastTransitionTime": since}
+    in_use = [unique_name("rbd.csi.ceph.com", f"h-{name}") for name in volumes]
+    return node("a", conditions=[ready], volumesInUse=in_use)
+
+
+class TestAPodThatNeverRan:
+    """Any tenant may name a lost node in a pod; so it is no proof that the node has its volume."""
+
+    LATE = "2026-01-01T12:00:01Z"
+
+    def waits(self, created: str = LATE) -> dict[str, Any]:
+        return {**pod("v", creationTimestamp=created), "status": {"phase": "Pending"}}
+
+    def used(self, *objects: dict[str, Any]) -> list[str]:
+        found, _cluster = gather(volume("v"), *objects)
+        return [entry.name for entry in found.used]
+
+    def test_is_no_user_if_it_was_created_after_the_node_fell_silent(self) -> None:
+        assert self.used(silent(), self.waits()) == []
+
+    @pytest.mark.parametrize("created", ["2026-01-01T12:00:00Z", "2026-01-01T11:00:00Z", "x"])
+    def test_is_one_if_its_kubelet_may_have_seen_it(self, created: str) -> None:
+        assert self.used(silent(), self.waits(created)) == ["v"]
+
+    def test_is_one_if_a_container_ran(self) -> None:
+        assert self.used(silent(), pod("v", creationTimestamp=self.LATE)) == ["v"]
+
+    def test_is_one_if_the_kubelet_called_its_volume_in_use(self) -> None:
+        assert self.used(silent("2026-01-01T12:00:00Z", "v"), self.waits()) == ["v"]
+
+    @pytest.mark.parametrize("since", ["", "x"])
+    def test_is_one_if_it_is_not_known_since_when_the_node_is_silent(self, since: str) -> None:
+        assert self.used(silent(since), self.waits()) == ["v"]
+
+    def test_is_one_on_a_node_that_reports(self) -> None:
+        ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T12:00:00Z"}
+        assert self.used(node("a", conditions=[ready]), self.waits()) == ["v"]
+
+
 def test_many_volumes_are_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fence_state, "_MAX_GETS", 1)
     found, cluster = gather(

@@ -1615,6 +1615,17 @@ def proof(*images: dict[str, Any], blocklist: Sequence[Any] = (), **fields: Any)
     return replace(OPTIONS, reading=read, run="run-2", **fields)
 
 
+def test_nothing_is_confirmed_while_another_run_has_the_lease() -> None:
+    ledger = intended()
+    found = state(node(unschedulable=True))._replace(ledger=ledger)
+    given = proof(blocklist=[blocked(A)])
+    assert verbs(pure.confirm(found, given)) == ["record_fence"]
+    decision = pure.confirm(found, given, "run r2 has the Lease")
+    refused(decision, "run r2 has the Lease")
+    assert decision.plan.findings[0].code == "lease_held"
+    assert decision.ledger == ledger
+
+
 def test_an_entry_and_no_watch_prove_it() -> None:
     decision = confirm(intended(), proof(blocklist=[blocked(A, until="2026-12-31T00:00:00Z")]))
     assert verbs(decision) == ["record_fence"]

@@ -300,6 +300,25 @@ def test_a_node_that_is_back_between_ledger_and_cordon(cluster: FakeCluster) -> 
     assert traces(cluster) == []
 
 
+@pytest.mark.parametrize("change", ["uid", "bootID"])
+def test_a_node_that_is_another_one_between_ledger_and_cordon(
+    cluster: FakeCluster, change: str
+) -> None:
+    """Created again under its name, or booted: what was judged is not what would be fenced."""
+
+    def another(verb: str, where: str) -> None:
+        if (verb, where) == ("get", NODE) and CONFIG_MAP in cluster.objects:
+            item = cluster.objects[NODE]
+            part = item["metadata"] if change == "uid" else item["status"]["nodeInfo"]
+            part[change] = "another"
+
+    cluster.before = another
+    module = fence(cluster)
+    assert module.failed and module.result["code"] == "identity_changed", module.result["msg"]
+    assert "cordon_node skipped" in module.done
+    assert "cordon" not in traces(cluster)
+
+
 def test_what_fails_half_way_is_taken_back(cluster: FakeCluster) -> None:
     def fail(verb: str, where: str) -> None:
         if (verb, where) == ("patch", NODE) and ANNOTATION in cluster.objects[NODE]["metadata"].get(

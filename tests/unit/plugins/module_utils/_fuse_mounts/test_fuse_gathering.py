@@ -101,7 +101,7 @@ def test_volumes_as_ansible_hands_them_over() -> None:
         ({"probe_timeout": 0.0}, "probe_timeout is 0; give at least 0.1"),
         ({"remount_timeout": float("nan")}, "remount_timeout is nan"),
         ({"max_repairs": -1}, "max_repairs is -1"),
-        ({"paths": ["/a", ""]}, "paths has an empty path"),
+        ({"paths": ["/a", ""]}, "paths has an empty name"),
         ({"volumes": [{"sources": ["a"]}]}, "says neither 'volume' nor 'handle' nor 'paths'"),
         ({"volumes": [{"volume": "a", "memory_max": 0}]}, "memory_max of a is 0; give at least 64"),
         ({"volumes": [{"volume": "a", "tasks_max": 15}]}, "tasks_max of a is 15; give at least 16"),

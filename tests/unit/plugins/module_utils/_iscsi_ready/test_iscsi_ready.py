@@ -383,6 +383,7 @@ def test_a_peer_of_the_same_name(
     state = make_state(boot_id=OURS)
     (finding,) = found(state, peer_initiator_names={"n1": IQN}, peer_boot_ids=boot_ids)
     assert (finding.severity, finding.verdict) == (severity, "refuse")
+    assert finding.code == "initiator_name_shared"
     assert finding.evidence["same_as"] == same_as
     assert ("or a clone that kept its name" in finding.reason) is (severity == "major")
 

@@ -345,6 +345,16 @@ def test_the_rest() -> None:
         == ()
     )
     lease = objects.pick_lease(
-        {"spec": {"holderIdentity": "cp1_x", "renewTime": "2026-01-31T10:00:00.000000Z"}}
+        {
+            "metadata": {"name": "m", "uid": "u", "resourceVersion": "7"},
+            "spec": {
+                "holderIdentity": "cp1_x",
+                "renewTime": "2026-01-31T10:00:00.000000Z",
+                "leaseDurationSeconds": 15,
+            },
+        }
     )
-    assert lease == objects.Lease("cp1_x", TEN)
+    assert lease == objects.Lease("cp1_x", TEN, 15, "m", "u", "7")
+    assert lease.until == TEN + timedelta(seconds=15) and objects.Lease("", None).until is None
+    for until, over in ((None, True), (TEN, False), (TEN - timedelta(microseconds=1), True)):
+        assert objects.is_over(until, TEN) is over

@@ -387,6 +387,25 @@ def test_a_kubelet_that_posts_nonsense_keeps_no_other_node_unprepared() -> None:
     assert verdicts == {"a": "repair", "b": "refuse"}
 
 
+def test_a_kubelet_that_claims_all_addresses_keeps_no_other_node_unprepared() -> None:
+    """status.addresses is its own to write: a range there, or the addresses of all others."""
+    evil = node("evil", "10.0.0.9", "0.0.0.0/0", "::/0")
+    nodes = node("a", "10.0.0.1"), node("b", "10.0.0.2"), evil
+    cluster = FakeCluster(*nodes, endpoint("provisioner"))
+    assert {found.verdict for found in planned(cluster).findings} == {"repair"}
+
+
+@pytest.mark.parametrize("source", ["option", "driver"])
+def test_a_kubelets_claim_counts_for_nothing_against_the_user_and_the_driver(source: str) -> None:
+    evil = node("evil", "10.9.0.1", "10.0.0.9")
+    reports = endpoint("a", capability="network_fence.GET_CLIENTS_TO_FENCE", ceph=["10.9.0.1/32"])
+    more = (reports, class_item()) if source == "driver" else ()
+    cluster = FakeCluster(node("a", "10.0.0.1"), evil, endpoint("provisioner"), *more)
+    given = {"addresses": {"a": ["10.9.0.1"]}} if source == "option" else {}
+    verdicts = {found.name: found.verdict for found in planned(cluster, **given).findings}
+    assert verdicts == {"a": "repair", "evil": "refuse"}
+
+
 def test_an_internal_ip_that_another_node_has_beside_what_its_driver_reports() -> None:
     reports = endpoint("b", capability="network_fence.GET_CLIENTS_TO_FENCE", ceph=["10.9.0.2/32"])
     nodes = node("a", "10.0.0.1", "10.0.0.2"), node("b", "10.0.0.2")
@@ -494,7 +513,7 @@ def test_an_old_csi_addons_lists_no_capabilities() -> None:
         ({"driver": ""}, "give driver, cluster_id"),
         ({"secret_name": ""}, "give driver, cluster_id"),
         ({"network_fence_class": "ceph"}, "leave driver, cluster_id"),
-        ({"fence_timeout": 0.5}, "give 1 to 3600 seconds"),
+        ({"fence_timeout": 0.5}, "fence_timeout is 0.5; give 1 to 3600"),
         ({"fence_timeout": float("nan")}, "fence_timeout is nan"),
         ({"fence_timeout": float("inf")}, "fence_timeout is inf"),
         ({"nodes": [" "]}, "empty name"),

@@ -6,12 +6,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import (
+    Deadline,
+    Reply,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.block import (
     Disk,
     DmDevice,
@@ -19,6 +24,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.block i
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.multipath import Daemon
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts import readonly
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.readonly import (
     Backing,
     joined,
@@ -27,6 +33,42 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.r
     read_names,
     since_mounted,
 )
+
+
+class Answering(Host):
+    """A node whose device answers as given, in order."""
+
+    def __init__(self, *replies: Reply) -> None:
+        super().__init__(Deadline(60), 10)
+        self.replies = list(replies)
+
+    def bounded(self, function: Callable[[], Any], timeout: float | None = None) -> Reply:
+        return self.replies.pop(0)
+
+
+READABLE = Reply(value="")
+
+
+@pytest.mark.parametrize(
+    ("replies", "code", "said"),
+    [
+        ((READABLE, Reply(value=False)), "", ""),
+        ((Reply(value="Input/output error"),), "device_unusable", "Input/output error"),
+        ((Reply(problem="no answer in 10 s", timed_out=True),), "device_unusable", "no answer"),
+        ((READABLE, Reply(value=True)), "device_read_only", "write-protected"),
+        ((READABLE, Reply(problem="no answer in 11 s")), "device_unusable", "cannot be written"),
+    ],
+)
+def test_a_device_must_answer_and_be_writable(
+    replies: tuple[Reply, ...], code: str, said: str
+) -> None:
+    """A move to a device that cannot be used would be an outage for nothing."""
+    host = Answering(*replies)
+    found = readonly.unusable(host, "sda", 10)
+    assert [reason.code for reason in found] == ([code] if code else [])
+    assert all(said in reason for reason in found)
+    assert host.replies == []
+
 
 MOUNTED = "[10.0] EXT4-fs (dm-1): mounted filesystem with ordered data mode. Quota mode: none."
 TURNED = "[20.0] EXT4-fs (dm-1): Remounting filesystem read-only"

@@ -1572,6 +1572,26 @@ def test_a_tenants_annotation_has_nothing_scaled(replicas: int, verdict: str) ->
         assert result["code"] == "consent_required" and "set scale_down" in result["msg"]
 
 
+@pytest.mark.parametrize(("noted", "scaled"), [(10_000, 10_000), (10_001, 0)])
+def test_with_consent_a_note_scales_its_own_workload_and_no_further(
+    noted: int, scaled: int
+) -> None:
+    """What its owner can do himself; nothing else in his namespace, and no absurd number."""
+    trap, other = workload("Deployment", "trap", 0), workload("Deployment", "other", 0)
+    held = ledger(by="x")
+    held = held._replace(key=held.key.replace("cordon", "scale"), replicas=noted)
+    trap["metadata"]["annotations"] = {held.key: held.value}
+    # It names claims that are not moved here.
+    strange = held._replace(claims=("elsewhere",))
+    other["metadata"]["annotations"] = {strange.key: strange.value}
+    world = World(*claim("data"), trap, other)
+    run(world, scale_down=True)
+    replicas = {
+        item["metadata"]["name"]: item["spec"]["replicas"] for item in world.of("Deployment")
+    }
+    assert replicas == {"trap": scaled, "other": 0}
+
+
 # what a kubelet has written on its own node
 
 
@@ -1669,7 +1689,7 @@ def test_who_was_quicker_has_the_lease() -> None:
         if (verb, path) == ("create", LEASES) and not world.of("Lease"):
             world.before = lambda verb, path: None
             lease(
-                world, living(10)._replace(key=records.Group("shop", ("data",)).key(records.CORDON))
+                world, living(10)._replace(key=records.Group("shop", ("data",)).key(objects.CORDON))
             )
 
     world.before = begin

@@ -25,7 +25,6 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledge
     Ledger,
     Ledgers,
     config_map_path,
-    object_name,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.network_fence import (
     FENCES,
@@ -34,6 +33,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client 
     Conflict,
     Forbidden,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.own import object_name
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._release.plan import read_clients
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._release.runbook import (
     make_release,
