@@ -124,7 +124,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         kept = [host for host in hosts if host in in_run]
         if not kept:
             why = (
-                f"the limit leaves nothing of the target {','.join(parts)}"
+                f"the limit excludes all hosts of the target {','.join(parts)}"
                 if hosts
                 else f"no host matches all of {','.join(parts)}"
             )

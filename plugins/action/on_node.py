@@ -112,8 +112,8 @@ def _within_bounds(said: dict[str, Any]) -> dict[str, Any]:
     if size <= MOST_TAKEN:
         return said
     why = (
-        f"the host answered with {size} characters, and {MOST_TAKEN} are taken from a module: "
-        "whoever is root there may send anything"
+        f"the host answered with {size} characters, and {MOST_TAKEN} are read from a module: "
+        "root on the host may send anything"
     )
     # In the form of a module's failure. The command that removes the temporary folder comes this
     # way as well, and nothing reads its answer.

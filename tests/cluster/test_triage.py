@@ -610,6 +610,6 @@ def test_playbook(cluster: Cluster) -> None:
         in cluster.playbook("triage", user=RBAC, triage_namespace="kube-public").text
     )
     mistyped = cluster.playbook("triage", user=RBAC, triage_namespace="defualt")
-    assert mistyped.rc != 0 and "no namespace defualt: is it a typing error?" in mistyped.text
+    assert mistyped.rc != 0 and "no namespace defualt: is it misspelt?" in mistyped.text
     bad = cluster.playbook("triage", user=RBAC, triage_pod="web")
     assert bad.rc != 0 and "needs its namespace" in bad.text

@@ -178,7 +178,7 @@ def test_a_workload_that_is_refused_does_not_keep_the_others_out(
     assert run.rc != 0 and f"1 workloads could not be moved: Pod default/{bare}: " in run.text, (
         run.text
     )
-    assert "has no controller that would make it again" in run.text
+    assert "has no controller that would recreate it" in run.text
     workload.wait_ready()
     assert all_pods(cluster) & pods == pods - moved
     assert workload.attachment()["status"]["attachmentMetadata"] == {"publishInfo": "{}"}

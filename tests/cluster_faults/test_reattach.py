@@ -159,7 +159,7 @@ def test_a_bare_pod(cluster: Cluster) -> None:
     cluster.wait(lambda: cluster.api.all("VolumeAttachment"), "attached")
     run = reattach(cluster)
     assert run.failed and not run.changed
-    assert "pod default/web has no controller that would make it again" in run.msg
+    assert "pod default/web has no controller that would recreate it" in run.msg
     assert cluster.api.find("Pod", "web")
 
 
@@ -228,8 +228,7 @@ def test_an_owner_that_makes_nothing_again(cluster: Cluster) -> None:
         run = reattach(cluster, check=check)
         assert run.failed and not run.changed, run.msg
         assert (
-            "belongs to ConfigMap widget, a kind that is not known to make its pods again"
-            in run.msg
+            "belongs to ConfigMap widget, a kind that is not known to recreate its pods" in run.msg
         )
         assert api.get(where)
     run = reattach(cluster, accept_unknown_owners=True, ready_timeout=2)
@@ -566,7 +565,7 @@ def test_a_pod_appears_between_plan_and_apply(cluster: Cluster) -> None:
     proxy.on("GET", r"/namespaces/default/pods\?", first=2, times=1, before=scale_up)
     run = reattach(cluster, proxy=proxy)
     assert run.failed and not run.changed, run.result
-    assert "no longer as they were planned for" in run.msg
+    assert "have changed since the plan" in run.msg
     assert pods < web.pods()
     no_trace(cluster)
 

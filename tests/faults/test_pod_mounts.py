@@ -308,7 +308,7 @@ def test_what_cannot_be_told(mounts: Mounts) -> None:
     before = mounts.table()
     for path in ("/mnt", f"{ROOT}/../../mnt", f"{point}/../mount", f"{point}/a b"):
         run = mounts.repair(paths=[path])
-        assert (run.failed, "is no mount point that the kubelet makes" in run.msg) == (
+        assert (run.failed, "is not a mount point that the kubelet creates" in run.msg) == (
             True,
             True,
         ), run.msg

@@ -281,7 +281,7 @@ def test_refused_before_the_node_is_touched(make_scene: Callable[..., Scene]) ->
 @pytest.mark.variation
 def test_pod_that_nobody_would_make_again(make_scene: Callable[..., Scene]) -> None:
     scene = make_scene(bare=True)
-    text = scene.refused("has no controller that would make it again")
+    text = scene.refused("has no controller that would recreate it")
     assert "Clean residual maps and disks" not in text
 
 

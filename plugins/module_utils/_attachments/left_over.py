@@ -174,7 +174,7 @@ def _obstacles(state: State, attachment: Attachment) -> list[Reason]:
     }
     if len(uids) > 1:
         found.append(
-            Reason("identity_changed", f"{attachment.node} is another node of that name by now")
+            Reason("identity_changed", f"{attachment.node} is another node with that name now")
         )
     return found
 

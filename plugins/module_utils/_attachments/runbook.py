@@ -264,8 +264,7 @@ class VolumeAttachments:
         unknown = pure.unmatched(state, self._options, known_elsewhere=True) if self._strict else []
         if unknown:
             raise StorageOpsError(
-                f"{'; '.join(unknown)}, nor does anything else there know it: is it a typing "
-                "error?",
+                f"{'; '.join(unknown)}, nor does anything else there know it: is it misspelt?",
                 code="not_found",
             )
         return pure.plan(state, self._options)
@@ -308,8 +307,8 @@ class VolumeAttachments:
         if old >= least:
             return "was not left over"
         return (
-            f"is {old:.0f} s old, and only what is older than min_age_seconds ({least:g} s) is "
-            f"called left over: run again in {math.ceil(least - old)} s, or lower "
+            f"is {old:.0f} s old, and only what is older than min_age_seconds ({least:g} s) "
+            f"counts as left over: run again in {math.ceil(least - old)} s, or lower "
             "min_age_seconds (playbook: attachment_repair_min_age_seconds)"
         )
 
@@ -668,7 +667,7 @@ class VolumeAttachments:
         # Another host by the same name: whether the old one still writes is a question for a fence.
         if node and node.uid != orphan.node_uid:
             raise NotStarted(
-                f"{planned.node} is another node of that name by now (uid {node.uid})",
+                f"{planned.node} is another node with that name now (uid {node.uid})",
                 code="identity_changed",
             )
         return attachment
@@ -769,11 +768,11 @@ class VolumeAttachments:
         if attachment and attachment.uid == planned.uid:
             return ["it is still there"]
         if node is None or node.uid != orphan.node_uid:
-            return [f"{planned.node} is gone, or another node of that name by now"]
+            return [f"{planned.node} is gone, or another node with that name now"]
         users = self._users(orphan)
         # A pod that came since needs an attachment, and then a new one is right.
         if users:
-            return [] if attachment else [f"pod {users[0].title} needs it by now, and has none yet"]
+            return [] if attachment else [f"pod {users[0].title} needs it now, and has none yet"]
         doubts = ["it was created again, though no pod needs it"] if attachment else []
         return doubts + (
             [f"volumesAttached of {planned.node} still lists it"]

@@ -579,8 +579,8 @@ def _change(blocklist: Blocklist, entry: Entry, options: Options, now: datetime)
             entry,
             found,
             [],
-            f"{stand_in.step.text}, which could stand in while it is made "
-            "again, is about to end: wait for that",
+            f"{stand_in.step.text}, which could stand in while it is recreated, is about to "
+            "expire: wait for that",
         )
     return Change(entry, found, _renew_behind(stand_in, entry, options, add, clean_up))
 
@@ -622,7 +622,7 @@ def _renew_with_gap(entry: Entry, found: list[Blocked], options: Options, add: S
         entry,
         found,
         [],
-        "Ceph cannot prolong it, and no other entry that hits just the same could stand in "
+        "Ceph cannot prolong it, and no other entry that blocks the same clients could stand in "
         "while it is recreated",
     )
 
@@ -785,7 +785,7 @@ def _would_hit(state: State, options: Options, entry: Entry) -> list[Reason]:
         if entry.overlaps(network)
     ]
     for who in sorted({who for daemon, who in state.daemons if _hits(entry, daemon)}):
-        may_be = "; set accept_daemons if that may be, as where the lost node has it: it fails over"
+        may_be = "; set accept_daemons if the lost node runs it: it fails over"
         reasons.append(
             Reason("address_protected", f"it would hit {who}{'' if who == _THIS_HOST else may_be}")
         )

@@ -57,7 +57,7 @@ def image_of(volume: Mapping[str, Any], namespaces: Mapping[str, str]) -> Target
     spec = volume.get("spec")
     if not name or not isinstance(spec, Mapping):
         raise BadOption(
-            "an item of volumes is no PersistentVolume: it has no "
+            "an item of volumes is not a PersistentVolume: it has no "
             f"{'spec' if name else 'metadata.name'}"
         )
     tree, csi = spec.get("rbd"), spec.get("csi")

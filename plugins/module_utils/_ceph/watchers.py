@@ -528,7 +528,7 @@ def make_options(params: dict[str, Any]) -> Options:
     }
     if not all(isinstance(namespace, str) for namespace in namespaces.values()):
         raise BadOption(
-            "rados_namespaces is no dictionary of clusterIDs and names of RADOS namespaces: "
+            "rados_namespaces is not a dictionary of clusterIDs and names of RADOS namespaces: "
             '{"rook-ceph": "tenant-a"}'
         )
     for volume in params["volumes"]:

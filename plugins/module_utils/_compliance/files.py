@@ -127,7 +127,7 @@ def read_report(path: str) -> Any:
         ) from error
     except (ValueError, RecursionError) as error:
         raise StorageOpsError(
-            f"{path} is no report of this collection: {error}", code="file_unusable"
+            f"{path} is not a report of this collection: {error}", code="file_unusable"
         ) from error
 
 

@@ -99,7 +99,7 @@ def read_result(
         row.findings = []
         row.reason = Reason(
             "unexpected_error",
-            f"what it returned is not what an audit returns: {type(error).__name__} "
+            f"its result is not the result of an audit: {type(error).__name__} "
             f"{clean.line(error, 100)}",
         )
         return row
@@ -205,7 +205,7 @@ def read_report(report: Any, file: str) -> Part:
         return _read_part(report, file)
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise StorageOpsError(
-            f"{file} is no report of this collection: {type(error).__name__} "
+            f"{file} is not a report of this collection: {type(error).__name__} "
             f"{clean.line(error, 100)}",
             code="file_unusable",
         ) from error

@@ -459,7 +459,7 @@ def obstacles(
             Reason(
                 "serves_others",
                 "it mounts for others (a volume with Bidirectional "
-                "propagation), who would lose what it serves",
+                "propagation), and a restart would end their mounts",
             )
         )
     # Which of its ways to be restarted is right depends on the volume, which is not known.

@@ -52,7 +52,7 @@ CONTROLS = {
     for control in (
         Control(
             "STOR-01",
-            "Multipath map whose every path is dead",
+            "Multipath map with only dead paths",
             "node",
             "clean_residual_paths",
             _TARGET,
@@ -96,7 +96,7 @@ CONTROLS = {
         ),
         Control(
             "STOR-09",
-            "NFS server unreachable, slow, or without the wanted version",
+            "NFS server unreachable, slow, or without the requested version",
             "node",
             "check_nfs",
             _TARGET,

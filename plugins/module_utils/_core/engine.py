@@ -679,7 +679,7 @@ def _take_back(runbook: Runbook[State], finding: Finding, begun: list[Action]) -
             said += f"{undo.verb} {undo.target} was done. "
         except Exception as error:
             # The others are taken back all the same: less is left to do by hand.
-            said += f"{action.verb} {action.target} could not be taken back: {_error(error)}. "
+            said += f"{action.verb} {action.target} could not be undone: {_error(error)}. "
             clean = False
     return said, clean
 

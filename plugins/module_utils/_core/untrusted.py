@@ -119,7 +119,7 @@ def is_name(text: str) -> bool:
 def name(what: str, text: str) -> str:
     """The text, which is a name of the API. Raises Refused that says ``what`` is none."""
     if not is_name(text):
-        raise Refused(f"the {what} {sample_of(text)} is no name that Kubernetes gives")
+        raise Refused(f"the {what} {sample_of(text)} is not a valid Kubernetes name")
     return text
 
 

@@ -655,7 +655,7 @@ def _pod_obstacles(state: State, lost: LostPod, tainting: bool, options: Options
         reasons.append(
             Reason(
                 "daemonset_pod",
-                f"pod {pod.title} is of a DaemonSet, which would make it again on this node: "
+                f"pod {pod.title} belongs to a DaemonSet, which would recreate it on this node: "
                 "keep the DaemonSet off it first",
             )
         )

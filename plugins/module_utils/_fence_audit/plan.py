@@ -76,7 +76,8 @@ ELSEWHERE, NOTHING, CONTRADICTED, STALE = "elsewhere", "nothing", "contradicted"
 # Anybody who may patch the Node can have written the annotation, and any backup tool can restore a
 # ConfigMap.
 _CONTRADICTED = (
-    "whoever has its kubelet may have written the annotation; or the ConfigMap is an old one, from "
+    "anyone who controls its kubelet may have written the annotation; or the ConfigMap is an old "
+    "one, from "
     "a backup. The ConfigMap counts, but the node is not released while they contradict each "
     "other: compare both with Ceph's blocklist"
 )
@@ -465,7 +466,7 @@ def _other_storage(held: list[AttachedVolume], rbd: list[AttachedVolume]) -> str
         {volume.attachment.driver for volume in held} - {volume.attachment.driver for volume in rbd}
     )
     return (
-        f" Volumes of {', '.join(others)} are no Ceph RBD: before you move them, prove by their "
+        f" Volumes of {', '.join(others)} are not Ceph RBD: before you move them, prove by their "
         "own storage that the host writes no more"
         if others
         else ""
@@ -561,8 +562,8 @@ def _release(ledger: Ledger, host: HostRecord) -> str:
             f"run {playbook} -e node_release_old_machine_confirmed_off=true"
         )
     return (
-        "it was not rebooted since (same bootID), so clients from before may still be there and "
-        f"would go on writing: reboot it and run {playbook}, which also takes it if the node "
+        "it was not rebooted since (same bootID), so old clients may still be there and would "
+        "continue to write: reboot it and run {playbook}, which also releases it if the node "
         "itself shows that none is left"
     )
 

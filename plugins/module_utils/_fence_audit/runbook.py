@@ -191,9 +191,7 @@ class FenceAudit:
         if kept is None:
             where = self._kept.elsewhere(node, note)
             if where:
-                said = (
-                    f"is kept in namespace {where}, and this was told to look in {self._namespace}"
-                )
+                said = f"is kept in namespace {where}, but this run looks in {self._namespace}"
                 return pure.Unlike(pure.ELSEWHERE, said)
             return pure.Unlike(
                 pure.NOTHING, "is nowhere, although the node has the annotation of one"
@@ -202,14 +200,14 @@ class FenceAudit:
         if not note.text and host and host.record.node.uid == kept.node_uid:
             return pure.Unlike(pure.STALE, "has no annotation, only its ConfigMap")
         if note.contradicts(kept):
-            said = "is not what the annotation of the node says, which is no older"
+            said = "contradicts the annotation of the node, which is not older"
             return pure.Unlike(pure.CONTRADICTED, said)
         if note.text and note.ledger is None:
             return pure.Unlike(pure.STALE, "has an annotation that cannot be read")
         if note.ledger and note.ledger != kept:
             return pure.Unlike(
                 pure.STALE,
-                f"has an annotation of before: it says {note.ledger.phase} (revision "
+                f"has an older annotation: it says {note.ledger.phase} (revision "
                 f"{note.ledger.revision}), the ConfigMap {kept.phase}",
             )
         return None
@@ -333,8 +331,8 @@ def _check_names(unknown: Iterable[str]) -> None:
     names = ", ".join(unknown)
     if names:
         raise StorageOpsError(
-            f"there is no node {names}, nor an attachment or a ledger that names it: is it a "
-            "typing error?",
+            f"there is no node {names}, nor an attachment or a ledger that names it: is it "
+            f"misspelt?",
             code="not_found",
         )
 

@@ -250,7 +250,7 @@ class _Reader:
 
     def __init__(self, data: Any, where: str) -> None:
         if not isinstance(data, Mapping):
-            raise _malformed(where, f"is no dictionary but {type(data).__name__}")
+            raise _malformed(where, f"is not a dictionary but {type(data).__name__}")
         self._data, self.where = data, where
 
     def _get(self, name: str) -> Any:
@@ -262,7 +262,7 @@ class _Reader:
         value = self._get(name)
         # Jinja turns text that looks like a number into one; True and False are ints to Python.
         if isinstance(value, bool) or not isinstance(value, (str, int)):
-            raise _malformed(f"{self.where}.{name}", f"is no text but {type(value).__name__}")
+            raise _malformed(f"{self.where}.{name}", f"is not a text but {type(value).__name__}")
         return str(value)
 
     def number(self, name: str) -> float:
@@ -293,7 +293,7 @@ class _Reader:
     def every(self, name: str, make: Callable[[_Reader], T]) -> tuple[T, ...]:
         value = self._get(name)
         if not isinstance(value, list):
-            raise _malformed(f"{self.where}.{name}", f"is no list but {type(value).__name__}")
+            raise _malformed(f"{self.where}.{name}", f"is not a list but {type(value).__name__}")
         return tuple(
             make(_Reader(item, f"{self.where}.{name}[{index}]")) for index, item in enumerate(value)
         )

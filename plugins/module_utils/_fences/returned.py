@@ -18,9 +18,9 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.state
 
 # Of a Node that has the annotation of a ledger without the ledger.
 LONE = (
-    "whoever has its kubelet may have written it, so it counts for nothing: the ConfigMap is the "
+    "anyone who controls its kubelet may have written it, so it is ignored: the ConfigMap is the "
     "ledger. If that was deleted, compare the annotation with Ceph's blocklist and the "
-    "NetworkFences, and take back by hand what is left of a fence; then remove the annotation"
+    "NetworkFences, and remove the rest of the fence by hand; then remove the annotation"
 )
 
 

@@ -32,7 +32,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.owne
 # What to do about a client whose owner is unknown.
 _FIND_OUT = (
     "Find out whose it is: if it is this node's, name it in fence_addresses; if it belongs to a "
-    "host that is no node, as for backups, in other_addresses"
+    "host that is not a node, such as a backup host, in other_addresses"
 )
 
 
@@ -162,8 +162,9 @@ def _check_off(case: Case, mine: set[str]) -> None:
             Reason(
                 "evidence_contradicts",
                 f"node {case.options.node} is said to be off (node_confirmed_off), but its "
-                f"images are held: {', '.join(alive)}. What is off holds nothing 30 s later, "
-                "so it is not off, or another client holds them: find out who, and fence "
+                f"images are held: {', '.join(alive)}. A node that is off has no image open "
+                "after 30 s, so it is not off, or another client holds them: find out who, and "
+                "fence "
                 "without node_confirmed_off",
             )
         )
@@ -247,8 +248,8 @@ def _check_strangers(case: Case, counting: list[Holder], mine: set[str], is_cert
         case.reasons.append(
             Reason(
                 "client_unknown",
-                f"{who} holds what is attached to node {case.options.node}, at an address "
-                "that nothing says is this node's (known: "
+                f"{who} holds what is attached to node {case.options.node}, at an address that "
+                "no source lists as this node's (known: "
                 f"{', '.join(sorted(mine)) or 'none'}). Who is where: {_seen(counting)}. "
                 f"{_FIND_OUT}",
             )

@@ -144,8 +144,8 @@ def majority_lost(state: NodeState, options: Options) -> list[Reason]:
     return [
         Reason(
             "majority_broken",
-            f"{len(lost)} of {len(nodes)} nodes are not Ready, so it is rather the control plane "
-            "or its network that is cut off, and the nodes may be at work: find out, and set "
+            f"{len(lost)} of {len(nodes)} nodes are not Ready, so more likely the control plane "
+            "or its network is cut off, and the nodes may still be running: find out, and set "
             "accept_majority if they really are lost",
         )
     ]

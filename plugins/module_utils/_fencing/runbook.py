@@ -144,7 +144,7 @@ def _parse(name: str, parse: Callable[[str], Any], text: str) -> Any:
     try:
         return parse(text)
     except ValueError:
-        raise BadOption(f"{name} has {text!r}, which is no IP address") from None
+        raise BadOption(f"{name} has {text!r}, which is not an IP address") from None
 
 
 class Fence:

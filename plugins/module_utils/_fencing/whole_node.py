@@ -179,10 +179,10 @@ def check_visitors(case: Case) -> None:
                 Reason(
                     "client_unknown",
                     f"{watcher.title} comes and goes on {image.title}, which no other "
-                    "node has, at an address that would not be fenced: a node whose "
-                    "connection is bad looks like this, too. Find out whose it is: if it "
-                    "is this node's, name it in fence_addresses; if it belongs to a host "
-                    "that is no node, in other_addresses; or run again",
+                    "node has, at an address that would not be fenced: a node with a bad "
+                    "connection looks like this too. Find out whose it is: if it "
+                    "is this node's, name it in fence_addresses; if it belongs to a host that is "
+                    "not a node, in other_addresses; or run again",
                 )
             )
 

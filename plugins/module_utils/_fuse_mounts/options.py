@@ -128,7 +128,8 @@ def _with_credentials(volumes: tuple[Volume, ...], given: dict[str, Any]) -> tup
     """
     if not all(isinstance(secrets, dict) for secrets in given.values()):
         raise BadOption(
-            "credentials has a part that is no dictionary: give one for each volume, by its name, "
+            "credentials has a part that is not a dictionary: give one for each volume, by its "
+            "name, "
             "handle or path"
         )
     # YAML may have made a number of a handle.

@@ -71,7 +71,8 @@ class IscsiReady:
         odd = [name for name in self._options.modules if not _MODULE.match(name)]
         if odd or not self._options.modules:
             raise BadOption(
-                f"{odd[0] if odd else ''!r} is no name of a kernel module; see the option modules"
+                f"{odd[0] if odd else ''!r} is not the name of a kernel module; see the option "
+                f"modules"
             )
         # The kernel names modules with underscores, whatever their files are called.
         modules = tuple(read_module(host, name.replace("-", "_")) for name in self._options.modules)

@@ -404,8 +404,8 @@ def blockers(seen: Observation, attachment: Attachment) -> list[Reason]:
         found.append(
             Reason(
                 "controller_responsible",
-                "it was not made by the controller manager, which gives it another name; whoever "
-                "made it takes it away",
+                "it was not made by the controller manager, which gives it another name; remove "
+                "it with the tool that created it",
             )
         )
     twins = [

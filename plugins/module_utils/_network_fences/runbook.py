@@ -93,7 +93,7 @@ class FencePreparation:
         unknown = sorted({*options.nodes, *options.addresses} - {host.node.name for host in hosts})
         if unknown:
             raise StorageOpsError(
-                f"there is no node {', '.join(unknown)}: is it a typing error?", code="not_found"
+                f"there is no node {', '.join(unknown)}: is it misspelt?", code="not_found"
             )
         return State(driver, cluster_id, hosts, fences, endpoints, classes, fenced)
 

@@ -183,7 +183,7 @@ def split_share(share: str) -> tuple[str, str]:
     # NUL would cut the argument short.
     if match is None or "\0" in share:
         raise BadOption(
-            f"{share!r} is no NFS share: write it as server:/export, with an IPv6 address in "
+            f"{share!r} is not an NFS share: write it as server:/export, with an IPv6 address in "
             "square brackets"
         )
     return match.group(1).strip("[]"), match.group(2)
@@ -354,7 +354,7 @@ def _explain(
             "major",
             f"mounting it as NFS {attempt.version} was not done within "
             f"{min(attempt.seconds, options.mount_timeout):.0f} s",
-            "the server accepts connections but does not answer the requests that follow: look at "
+            "the server accepts connections but does not answer requests: look at "
             f"its NFS threads and mountd; {other}",
         )
     if attempt.state == NOT_OFFERED and not shut:

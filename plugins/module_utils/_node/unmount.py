@@ -128,8 +128,8 @@ def replace(
                     raise
                 why = _words(error) if isinstance(error, OSError) else str(error)
                 raise _HalfDone(
-                    f"{taken} of {len(layers)} dead mounts were taken off, and nothing was put in "
-                    f"their place: {why}"
+                    f"{taken} of {len(layers)} dead mounts were unmounted, but nothing was "
+                    f"mounted in their place: {why}"
                 ) from error
         return ""
 

@@ -168,7 +168,8 @@ class PodMounts:
         # A mistyped path must not look like a healthy one.
         if kubelet.classify(real, root) is None:
             raise BadOption(
-                f"{path!r} is no mount point that the kubelet makes in {root}: name one as the "
+                f"{path!r} is not a mount point that the kubelet creates in {root}: name one as "
+                f"the "
                 "findings do, or a volume"
             )
         return real

@@ -208,15 +208,13 @@ def _owner_obstacles(state: State, pod: Pod, options: Options) -> list[Reason]:
     owner = pod.owner
     if owner is None:
         return [
-            Reason(
-                "pod_not_recreated", f"pod {pod.title} has no controller that would make it again"
-            )
+            Reason("pod_not_recreated", f"pod {pod.title} has no controller that would recreate it")
         ]
     if owner.kind in IMMOVABLE:
         why = IMMOVABLE[owner.kind]
         return [why.with_text(f"pod {pod.title}: {why}")]
     if (owner.group, owner.kind) in MAKERS:
-        gone = f"its {owner.title} is gone, or being deleted: nothing would make it again"
+        gone = f"its {owner.title} is gone, or being deleted: nothing would recreate it"
         return (
             []
             if owner.uid in state.makers
@@ -227,8 +225,8 @@ def _owner_obstacles(state: State, pod: Pod, options: Options) -> list[Reason]:
     return [
         Reason(
             "pod_not_recreated",
-            f"pod {pod.title} belongs to {owner.title}, a kind that is not known to make its pods "
-            "again: it may be gone for good. If you know that it does, set accept_unknown_owners "
+            f"pod {pod.title} belongs to {owner.title}, a kind that is not known to recreate its "
+            "pods: the pod may be lost. If you know that it does, set accept_unknown_owners "
             "(playbook: workload_reattach_accept_unknown_owners)",
         )
     ]

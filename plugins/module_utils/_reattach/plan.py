@@ -115,8 +115,8 @@ def _lone(state: State, options: Options) -> list[Finding]:
             f"{ledger.namespace} are moved off it, "
             "and no Lease of ours does",
             verdict="report",
-            reason="its kubelet may have written that, so it counts for nothing. See who has set "
-            f"the taint {HOLD}, and take it off",
+            reason="its kubelet may have written that, so it is ignored. Find out who set the "
+            f"taint {HOLD}, and remove it",
             runbook=RUNBOOK,
             evidence={
                 "annotation": ledger.key,

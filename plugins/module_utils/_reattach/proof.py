@@ -64,8 +64,8 @@ def _still_on(cluster: Cluster, options: Options, group: Group, node: str) -> li
     if not item or (node, item["metadata"]["uid"]) not in group.uids:
         # Its status says nothing of what the host that had the name has mounted.
         raise ActionFailed(
-            f"node {node} is gone, or another one by now: whether its host has let go of "
-            "the volume is not known",
+            f"node {node} is gone, or another one now: it is not known whether its host has "
+            "released the volume",
             code="identity_changed",
         )
     used = moving.in_use(records.pick_host(item).node, volumes, tuple(leaving))

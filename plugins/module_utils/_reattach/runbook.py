@@ -238,8 +238,7 @@ class Reattach:
         else:
             said, code = "pods, nodes or attachments are others now", ""
         raise NotStarted(
-            f"the claims {', '.join(group.claims)} are no longer as "
-            f"they were planned for: {said}. Run again",
+            f"the claims {', '.join(group.claims)} have changed since the plan: {said}. Run again",
             code,
         )
 

@@ -365,7 +365,8 @@ def _needed_elsewhere(state: State, ledger: Ledger) -> list[Reason]:
             doubts.append(
                 Reason(
                     "fence_shared",
-                    f"{', '.join(shared)} fences node {other.node} too, says its ledger (phase "
+                    f"{', '.join(shared)} fences node {other.node} too, according to its ledger "
+                    "(phase "
                     f"{other.phase}), and would go with this release: release {other.node} first, "
                     "or, if it is gone for good, delete its ledger",
                 )
@@ -432,8 +433,8 @@ def judge_clients(
         return [
             Reason(
                 "old_clients_left",
-                f"{node} reports no bootID, so it cannot be told which "
-                "boot it is in. Is its kubelet well?",
+                f"{node} reports no bootID, so its current boot is unknown. Is its kubelet "
+                f"healthy?",
             )
         ], ""
     stranger = machine_doubt(host, ledger)

@@ -135,8 +135,8 @@ class Release:
             raise self._lost
         if holds and not state.ledger and not options.check:
             raise NotStarted(
-                f"{options.node} has no ledger any more, so another run has released it: nothing "
-                "more may be taken back",
+                f"{options.node} has no ledger any more, so another run has released it: there "
+                "is nothing left to undo",
                 code="fence_missing",
             )
         return state
@@ -278,7 +278,7 @@ class Release:
                 )
             if busy and state.ledger.phase == "intended":
                 # That run may have fenced since Ceph was read.
-                raise NotStarted(f"{busy}, which has ended by now: run again", code="lease_held")
+                raise NotStarted(f"{busy}, which has ended meanwhile: run again", code="lease_held")
             if (state.ledger.entries, state.ledger.network_fences) != (
                 planned.entries,
                 planned.network_fences,
@@ -463,8 +463,8 @@ def _refuse_unready(item: dict[str, Any] | None, node: str) -> dict[str, Any]:
     if item is None or host is None or host.node.ready != "True":
         what = f"Ready={host.node.ready}" if host else "gone"
         raise NotStarted(
-            f"{node} is not Ready any more ({what}), so nothing more is taken back from it; run "
-            "again once it is back",
+            f"{node} is not Ready any more ({what}), so the release stops here; run again once "
+            "it is back",
             code="node_not_ready",
         )
     return item

@@ -348,7 +348,7 @@ class ResidualPaths:
         seen = self._observe(wanted or None, paths.brings)
         changed = _changed(maps, paths, seen)
         if changed:
-            raise NotStarted(f"{', '.join(changed)} is no longer as it was planned for")
+            raise NotStarted(f"{', '.join(changed)} has changed since the plan")
         self._require_residual(planned, maps, paths, self._state([seen], wanted))
         self._rechecked.add(id(planned))
 

@@ -508,7 +508,7 @@ ENTRIES: tuple[Entry, ...] = (
         r"AttachVolume\.\w+ failed for volume",
         "",
         "the storage refused to attach the volume",
-        "the driver's own words follow the volume's name in the message; look at the log of the "
+        "the driver's own message follows the volume's name in the message; look at the log of the "
         "driver's controller",
     ),
     Entry(
@@ -516,7 +516,7 @@ ENTRIES: tuple[Entry, ...] = (
         r"MapVolume\.\w+ failed for volume",
         "",
         "the raw block volume could not be given to the pod",
-        "the driver's own words follow the volume's name in the message; look at the log of the "
+        "the driver's own message follows the volume's name in the message; look at the log of the "
         "driver's node pod on {node}",
     ),
     Entry(

@@ -310,7 +310,7 @@ def _detaching(attachment: Attachment, state: State) -> Cause:
         "STOR-11",
         f"VolumeAttachment {attachment.name} for {attachment.node} was deleted {since} ago and is "
         f"still there{held}{error}",
-        "the driver must let go of the volume: look at its controller (container csi-attacher) and "
+        "the driver must release the volume: look at its controller (container csi-attacher) and "
         "the storage; never strip the finalizer",
     )
 

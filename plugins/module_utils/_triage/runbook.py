@@ -132,8 +132,8 @@ class Triage:
         # time.
         if not self._cluster.deadline.remaining():
             raise StorageOpsError(
-                "the deadline passed while stuck pods were judged: raise deadline, or ask for "
-                "fewer (namespace, node)",
+                "the deadline passed before all stuck pods were assessed: raise deadline, or "
+                "narrow the scope (namespace, node)",
                 code="deadline_passed",
             )
 
@@ -158,7 +158,7 @@ class Triage:
         ):
             if name and not self._cluster.get(path("v1", resource, name)):
                 raise StorageOpsError(
-                    f"no {resource[:-1]} {name}: is it a typing error?", code="not_found"
+                    f"no {resource[:-1]} {name}: is it misspelt?", code="not_found"
                 )
 
     def _pods(self) -> list[Seen]:

@@ -73,7 +73,7 @@ def test_a_host_does_not_make_the_controller_read_for_hours(
     refused = action._low_level_execute_command()
     said = json.loads(refused["stdout"])
     assert (refused["rc"], refused["stderr"], said["failed"]) == (1, "", True)
-    assert "answered with 1001 characters, and 1000 are taken" in said["msg"]
+    assert "answered with 1001 characters, and 1000 are read" in said["msg"]
     assert refused["stdout_lines"] == [refused["stdout"].strip()]
 
 

@@ -712,7 +712,7 @@ def test_a_node_that_is_made_again_after_the_deletion_is_no_proof() -> None:
     at_the_deletion(cluster, lambda: cluster.add(stranger))
     result = repair(cluster)
     assert result["failed"]
-    assert "not proven: n1 is gone, or another node of that name by now" in result["msg"]
+    assert "not proven: n1 is gone, or another node with that name now" in result["msg"]
 
 
 @pytest.mark.parametrize("check_mode", [True, False], ids=["check", "run"])
@@ -738,7 +738,7 @@ def test_a_node_of_the_same_name_is_another_node(looks: int) -> None:
             cluster.add(node() | {"metadata": NEW_NODE})
 
     cluster.before = made_again
-    refused(repair(cluster), "n1 is another node of that name by now")
+    refused(repair(cluster), "n1 is another node with that name now")
     assert cluster.count("delete") == 0
 
 
@@ -786,8 +786,8 @@ def test_a_named_attachment_that_is_young_is_told_when_to_look_again() -> None:
     )
     cluster.clock = lambda: datetime(2026, 1, 1, 0, 0, 13, tzinfo=timezone.utc)
     assert repair(cluster, names=(ORPHAN,), min_age_seconds=300.0)["msg"].endswith(
-        f"{ORPHAN} is 13 s old, and only what is older than min_age_seconds (300 s) is called left "
-        "over: run again in 287 s, or lower min_age_seconds (playbook: "
+        f"{ORPHAN} is 13 s old, and only what is older than min_age_seconds (300 s) counts as "
+        "left over: run again in 287 s, or lower min_age_seconds (playbook: "
         "attachment_repair_min_age_seconds)"
     )
 

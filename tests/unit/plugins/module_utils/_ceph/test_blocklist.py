@@ -340,7 +340,7 @@ def test_a_renewal_with_what_stands_there_already() -> None:
         f"ceph osd blocklist add 10.0.0.5:0/0 {YEAR}",
     ]
     ending = dump({"10.0.0.5:0/0": 1}, {"cidr:10.0.0.5:0/32": 0.01})
-    assert "about to end" in planned(ending, options("10.0.0.5")).findings[0].reason
+    assert "about to expire" in planned(ending, options("10.0.0.5")).findings[0].reason
     assert (
         planned(
             dump({"10.0.0.5:0/0": YEAR / 86400}, {"cidr:10.0.0.5:0/32": 1}), options("10.0.0.5")

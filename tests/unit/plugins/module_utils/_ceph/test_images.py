@@ -126,7 +126,7 @@ def test_the_namespace_that_only_ceph_csi_knows(volume: dict[str, Any], namespac
     ],
 )
 def test_what_is_no_volume(volume: dict[str, Any]) -> None:
-    with pytest.raises(StorageOpsError, match="no PersistentVolume"):
+    with pytest.raises(StorageOpsError, match="not a PersistentVolume"):
         image_of(volume, {})
 
 

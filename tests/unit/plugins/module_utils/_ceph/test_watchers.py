@@ -429,9 +429,9 @@ def test_notes_never_break(text: str) -> None:
         ({"gone_timeout": -1}, "gone_timeout is -1"),
         ({"gone_timeout": float("nan")}, "gone_timeout is nan"),
         ({"gone_timeout": float("inf")}, "gone_timeout is inf"),
-        ({"rados_namespaces": {"c": ["n"]}}, "rados_namespaces is no dictionary"),
+        ({"rados_namespaces": {"c": ["n"]}}, "rados_namespaces is not a dictionary"),
         ({"gone": ["worker01"]}, "'worker01' cannot be"),
-        ({"volumes": [{"spec": {}}]}, "no PersistentVolume"),
+        ({"volumes": [{"spec": {}}]}, "not a PersistentVolume"),
     ],
 )
 def test_options_that_make_no_sense(given: dict[str, Any], said: str) -> None:

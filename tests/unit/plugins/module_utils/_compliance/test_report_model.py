@@ -74,15 +74,15 @@ from ansible_collections.storage_ops.runbooks.tests.unit.support.results import 
         ),
         (
             result({"control": "STOR-01"}),
-            "what it returned is not what an audit returns: KeyError 'object'",
+            "its result is not the result of an audit: KeyError 'object'",
         ),
         (
             result(finding("STOR-99")),
-            "what it returned is not what an audit returns: ValueError STOR-99 major repair",
+            "its result is not the result of an audit: ValueError STOR-99 major repair",
         ),
         (
             result(finding(severity="fatal")),
-            "what it returned is not what an audit returns: ValueError STOR-01 fatal repair",
+            "its result is not the result of an audit: ValueError STOR-01 fatal repair",
         ),
     ],
 )
@@ -114,7 +114,7 @@ def test_a_node_tells_nothing_of_another() -> None:
     assert (
         row
         and row.findings == []
-        and row.reason.startswith("what it returned is not what an audit returns")
+        and row.reason.startswith("its result is not the result of an audit")
     )
     row = reading.read_result("cluster", "cluster", {"findings": [lost]})
     assert row and len(row.findings) == 1

@@ -255,7 +255,7 @@ def test_the_summary_is_there_without_a_script() -> None:
         "<b>host_unreachable</b> 0 refused, 1 not assessed",
         CODES["host_unreachable"].next_step,
         "There is no earlier run to compare with.",
-        "Multipath map whose every path is dead",
+        "Multipath map with only dead paths",
     ):
         assert said in text
 

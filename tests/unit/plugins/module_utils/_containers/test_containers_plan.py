@@ -224,7 +224,7 @@ def test_one_mount_that_is_not_ready_keeps_the_container_from_being_restarted() 
 
 def test_who_mounts_for_others_is_left_alone() -> None:
     driver = container(serves=True)
-    assert "who would lose what it serves" in only(driver).reason
+    assert "a restart would end their mounts" in only(driver).reason
     assert only(driver).code == "serves_others"
     assert pods(driver) == []
 

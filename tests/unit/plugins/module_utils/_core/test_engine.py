@@ -399,7 +399,7 @@ def test_a_failed_undo_is_told() -> None:
         "restore_queueing": ActionFailed("no answer"),
     }
     result = run(World([finding("a")], breaks), Module())
-    assert "disable_queueing a could not be taken back: no answer" in result["msg"]
+    assert "disable_queueing a could not be undone: no answer" in result["msg"]
 
 
 def test_a_repair_that_is_not_proven_is_a_failure() -> None:

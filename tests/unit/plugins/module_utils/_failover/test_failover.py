@@ -1065,7 +1065,7 @@ def test_a_daemon_set_would_make_its_pod_again(tolerations: Sequence[Any], versi
         pod("db-1", "db", owner="DaemonSet", tolerations=tolerations),
         version=version,
     )
-    assert "of a DaemonSet" in refusal(world)
+    assert "belongs to a DaemonSet" in refusal(world)
 
 
 @pytest.mark.parametrize("version", ["v1.20.2", "v1.31.4"])

@@ -150,15 +150,15 @@ def test_of_two_the_one_that_stays_longer() -> None:
 @pytest.mark.parametrize(
     ("place", "value", "said"),
     [
-        (("fsid",), None, "ceph.fsid is no text"),
+        (("fsid",), None, "ceph.fsid is not a text"),
         (("read_at",), "2026-01-01T12:00:00", "ceph.read_at is no time with its zone"),
         (("read_at",), "today", "ceph.read_at is no time with its zone"),
         (("observations",), "3", "ceph.observations is no number but '3'"),
         (("seconds",), float("nan"), "ceph.seconds is no number"),
         (("observations",), float("inf"), "ceph.observations is no number"),
-        (("blocklist",), {}, "ceph.blocklist is no list but dict"),
+        (("blocklist",), {}, "ceph.blocklist is not a list but dict"),
         (("blocklist", 0, "kind"), "all", "ceph.blocklist[0].kind is 'all'"),
-        (("images", 0), "v", "ceph.images[0] is no dictionary but str"),
+        (("images", 0), "v", "ceph.images[0] is not a dictionary but str"),
         (
             ("images", 0, "watchers", 0, "address"),
             "v1:10.0.0.5",

@@ -242,7 +242,7 @@ def test_what_ceph_saw_counts_and_not_what_kubernetes_calls_the_node() -> None:
     """
     found = state(attached=[volume(), volume("w")])
     both = image(watchers=[watcher(STORAGE)], locks=[lock(STORAGE)])
-    unknown = "at an address that nothing says is this node's"
+    unknown = "at an address that no source lists as this node's"
     for others in (
         image("w"),
         image("w", watchers=[watcher(STORAGE)]),
@@ -302,7 +302,7 @@ def test_a_lock_that_names_the_node_counts_beside_a_watcher() -> None:
     found = state(attached=[volume(), volume("w")])
     refused(
         pure.intend(found, options(*seen)),
-        "at an address that nothing says is this node's",
+        "at an address that no source lists as this node's",
         f"{A}:0/11 (client.1) has a lock on p/v",
     )
     told = [
@@ -680,7 +680,7 @@ def test_what_is_detached_by_force_is_fenced_like_what_is_attached() -> None:
     # Two that went to a node that is lost by now too are no evidence of whose address that is.
     gone = state(attached=[], used=(moved(elsewhere=""), moved("w", elsewhere="")))
     held = options(image(watchers=[watcher(STORAGE)]), image("w", watchers=[watcher(STORAGE)]))
-    refused(pure.intend(gone, held), "at an address that nothing says is this node's")
+    refused(pure.intend(gone, held), "at an address that no source lists as this node's")
 
 
 @pytest.mark.parametrize(("theirs", "notes"), [(B, []), ("192.168.7.6", [("b", "192.168.7.6")])])
@@ -900,7 +900,7 @@ def test_ceph_must_have_been_read_well(given: Options, reason: str) -> None:
         ),
         (
             options(image(watchers=[watcher(STORAGE)], notes=[("gone", STORAGE)])),
-            "at an address that nothing says is this node's",
+            "at an address that no source lists as this node's",
         ),
         (
             options(fence_addresses=(B,)),
@@ -916,15 +916,15 @@ def test_ceph_must_have_been_read_well(given: Options, reason: str) -> None:
         # a backup host, perhaps.
         (
             options(image(watchers=[watcher(), watcher(STORAGE, 2)])),
-            "at an address that nothing says is this node's",
+            "at an address that no source lists as this node's",
         ),
         (
             options(image(watchers=[watcher(STORAGE)], notes=[("a", A)])),
-            "at an address that nothing says is this node's",
+            "at an address that no source lists as this node's",
         ),
         (
             options(image(watchers=[watcher(STORAGE)]), fence_addresses=(A,)),
-            "at an address that nothing says is this node's",
+            "at an address that no source lists as this node's",
         ),
         # Nodes behind one address.
         (
@@ -1218,7 +1218,7 @@ def test_a_node_that_is_off() -> None:
     for method in ("auto", "ceph"):
         refused(
             pure.intend(state(), replace(locked, method=method)),
-            "at an address that nothing says is this node's",
+            "at an address that no source lists as this node's",
         )
 
 
@@ -1335,7 +1335,7 @@ def test_new_clients_are_added_after_the_same_checks() -> None:
     ledger = intended()._replace(phase="fenced")
     found = state(node(unschedulable=True), ledger=ledger)
     more = options(image(watchers=[watcher(), watcher("10.0.0.7", 2, nonce=12)]))
-    refused(pure.intend(found, more), "at an address that nothing says is this node's")
+    refused(pure.intend(found, more), "at an address that no source lists as this node's")
     named = pure.intend(found, replace(more, fence_addresses=("10.0.0.7",), run="run-2"))
     assert verbs(named) == ["write_fence_ledger"]
     assert named.ledger and (named.ledger.phase, named.ledger.addresses, named.ledger.run) == (

@@ -552,8 +552,11 @@ def test_a_network_fence_that_stays_silent(cluster: FakeCluster) -> None:
         ({"grace_seconds": float("nan")}, "grace_seconds is nan"),
         ({"fence_timeout": float("inf")}, "fence_timeout is inf"),
         ({"expiry_seconds": float("inf")}, "expiry_seconds is inf"),
-        ({"fence_addresses": ["node-a"]}, "fence_addresses has 'node-a', which is no IP address"),
-        ({"fence_addresses": ["10.0.0.0/24"]}, "which is no IP address"),
+        (
+            {"fence_addresses": ["node-a"]},
+            "fence_addresses has 'node-a', which is not an IP address",
+        ),
+        ({"fence_addresses": ["10.0.0.0/24"]}, "which is not an IP address"),
         ({"protected_addresses": ["10.0.0.0/240"]}, "protected_addresses has '10.0.0.0/240'"),
         ({"ceph": {"fsid": "f1"}}, "ceph.read_at is missing"),
     ],

@@ -111,7 +111,7 @@ def test_volumes_as_ansible_hands_them_over() -> None:
         ),
         (
             {"volumes": [{"volume": "a"}], "credentials": {"secret_key": "s3cr3t"}},
-            "^credentials has a part that is no dictionary",
+            "^credentials has a part that is not a dictionary",
         ),
         (
             {"volumes": [{"volume": "a", "handle": "h"}], "credentials": {"a": {}, "h": {}}},

@@ -444,7 +444,7 @@ def test_a_name_with_a_dash_is_the_same_module(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("modules", [("",), (), ("../x",), ("isc\u00e4",)])
 def test_odd_module_names(tmp_path: Path, modules: tuple[str, ...]) -> None:
-    with pytest.raises(StorageOpsError, match="is no name of a kernel module"):
+    with pytest.raises(StorageOpsError, match="is not the name of a kernel module"):
         IscsiReady(node(tmp_path), Options(modules=modules)).gather()
 
 

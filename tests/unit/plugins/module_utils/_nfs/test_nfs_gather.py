@@ -63,8 +63,8 @@ def test_options() -> None:
 @pytest.mark.parametrize(
     ("params", "words"),
     [
-        ({"shares": ["nas"]}, "no NFS share"),
-        ({"shares": [""]}, "no NFS share"),
+        ({"shares": ["nas"]}, "not an NFS share"),
+        ({"shares": [""]}, "not an NFS share"),
         ({"mount_options": ["ro,vers=3"]}, "'vers=3' may not be"),
         ({"mount_options": ["nfsvers=4"]}, "may not be"),
         ({"mount_options": ["v4.1"]}, "may not be"),

@@ -298,7 +298,7 @@ def test_share(text: str, server: str) -> None:
     "text", ["", "nas1", "nas1:a", ":/a", "fd00::1:/a", "-o:/a", "/a", "nas 1:/a", "nas1:/a\0"]
 )
 def test_no_share(text: str) -> None:
-    with pytest.raises(StorageOpsError, match="no NFS share"):
+    with pytest.raises(StorageOpsError, match="not an NFS share"):
         nfs_plan.split_share(text)
 
 

@@ -281,13 +281,14 @@ def test_a_child_that_does_not_come_back_has_proven_nothing(
         (
             [7, 100],
             False,
-            "1 of 2 dead mounts were taken off, and nothing was put in their place: another mount",
+            "1 of 2 dead mounts were unmounted, but nothing was mounted in their place: another "
+            "mount",
             [TAKEN_LAZILY],
         ),
         (
             [7],
             True,
-            "1 of 1 dead mounts were taken off, and nothing was put in their place: no memory",
+            "1 of 1 dead mounts were unmounted, but nothing was mounted in their place: no memory",
             [TAKEN_LAZILY, "mount"],
         ),
     ],

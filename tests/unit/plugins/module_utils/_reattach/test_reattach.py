@@ -577,8 +577,7 @@ def test_pods_that_are_not_moved(fields: dict[str, Any], reason: str) -> None:
 def test_a_custom_controller_is_trusted_only_if_that_is_accepted() -> None:
     reason = refusal(standard(made_by=("Custom", "pg")))
     assert (
-        "belongs to Custom.example.com pg, a kind that is not known to make its pods again"
-        in reason
+        "belongs to Custom.example.com pg, a kind that is not known to recreate its pods" in reason
     )
     result = run(standard(made_by=("Custom", "pg")), accept_unknown_owners=True)
     assert not result["failed"], result["msg"]
@@ -641,7 +640,7 @@ def test_a_node_that_is_made_again_while_it_is_left_is_no_proof(gone: bool) -> N
 
     world.before = made_again
     result = run(world)
-    assert result["failed"] and "node n1 is gone, or another one by now" in result["msg"]
+    assert result["failed"] and "node n1 is gone, or another one now" in result["msg"]
 
 
 @pytest.mark.parametrize("ready", ["False", "Unknown"])
@@ -1129,7 +1128,7 @@ def test_an_api_server_that_stays_away() -> None:
     result = run(world, sleep=sleep)
     assert (
         result["failed"]
-        and "cordon_node n1 could not be taken back: cannot patch /api/v1/nodes/n1: no answer"
+        and "cordon_node n1 could not be undone: cannot patch /api/v1/nodes/n1: no answer"
         in result["msg"]
     )
 
@@ -1260,7 +1259,7 @@ def test_a_new_pod_between_plan_and_apply() -> None:
     world.before = second_look
     result = run(world)
     assert result["failed"] and not result["changed"]
-    assert "no longer as they were planned for" in result["msg"]
+    assert "have changed since the plan" in result["msg"]
     assert outcomes(result) == []
 
 

@@ -536,7 +536,7 @@ def test_a_note_alone_takes_no_fence_off(text: str) -> None:
         assert (finding["verdict"], finding["severity"]) == ("report", "major")
         assert (
             "has no ledger in namespace storage-ops" in finding["summary"]
-            and "counts for nothing" in finding["reason"]
+            and "so it is ignored" in finding["reason"]
         )
     assert MAP not in world.objects
 
@@ -593,7 +593,8 @@ def test_what_fences_another_node_too_is_not_taken_back(
     world = World(node(), ledger=ours)
     Ledgers(world, "storage-ops").write(other)  # type: ignore[arg-type]
     words = (
-        f"{shared} fences node b too, says its ledger (phase detached), and would go with this "
+        f"{shared} fences node b too, according to its ledger (phase detached), and would go "
+        "with this "
         "release: release b first"
     )
     refused(world, words)

@@ -336,7 +336,7 @@ def leave(node: StorageNode, name: str, disk: str) -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (lose_a_path, "mpath2, sdc is no longer as it was planned for"),
+        (lose_a_path, "mpath2, sdc has changed since the plan"),
         (lambda node: node.serve(2, 2), "mpath2 is no longer residual: its paths serve the LUN"),
         (lambda node: node.serve(2, 9), "mpath2 is now another finding, STOR-02"),
         (lambda node: node.mount("mpath2"), "mpath2 is no longer residual: mounted at /mnt/mpath2"),

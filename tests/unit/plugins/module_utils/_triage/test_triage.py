@@ -324,12 +324,12 @@ def test_scope() -> None:
 
 def test_a_scope_that_may_be_a_typing_error() -> None:
     there = [pod(), node("worker-3"), space("shop"), space("idle")]
-    with pytest.raises(StorageOpsError, match=r"^no node wrk1: is it a typing error\?$"):
+    with pytest.raises(StorageOpsError, match=r"^no node wrk1: is it misspelt\?$"):
         triage(*there, node="wrk1")
-    with pytest.raises(StorageOpsError, match=r"^no node wrk1: is it a typing error\?$"):
+    with pytest.raises(StorageOpsError, match=r"^no node wrk1: is it misspelt\?$"):
         triage(*there, node="wrk1", namespace="shop")
     for scope in ({"namespace": "shopp"}, {"namespace": "shopp", "node": "worker-3"}):
-        with pytest.raises(StorageOpsError, match=r"^no namespace shopp: is it a typing error\?$"):
+        with pytest.raises(StorageOpsError, match=r"^no namespace shopp: is it misspelt\?$"):
             triage(*there, **scope)
     assert "0 pods looked at in namespace idle" in healthy(*there, namespace="idle")
     assert "0 pods looked at on node worker-3" in healthy(*there, node="worker-3")
@@ -1318,5 +1318,7 @@ def test_the_deadline_holds_while_pods_are_judged() -> None:
     runbook = Triage(cluster, Options())
     state = runbook.gather()
     cluster.deadline = Deadline(0)
-    with pytest.raises(StorageOpsError, match="the deadline passed while stuck pods were judged"):
+    with pytest.raises(
+        StorageOpsError, match="the deadline passed before all stuck pods were assessed"
+    ):
         runbook.plan(state)
