@@ -289,6 +289,6 @@ def test_a_single_attachment_is_most_of_them(control_plane_current: Cluster) -> 
     cluster.api.create(k8s.csi_driver(DRIVER))
     cluster.kubelets("n1", "n2", drivers=(DRIVER,))
     name = released(cluster)
-    refused(cluster, name, "1 of the 1 attachments", accept_majority=False)
+    refused(cluster, name, "1 attachments look broken at once", accept_majority=False)
     done = repair(cluster)
     assert done.outcomes == [("delete_volumeattachment", "done")] and not done.failed, done.msg
