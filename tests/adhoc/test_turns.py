@@ -1,0 +1,178 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Which hosts have their turn after one on which a role has failed, whatever it answers."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+from lab.common import patient
+
+COLLECTION = Path(__file__).resolve().parents[2]
+STEP = {"action": "stop", "target": "x", "command": ["stop"], "outcome": "failed", "seconds": 0.1}
+FINDING = {
+    "control": "STOR-05",
+    "severity": "major",
+    "object": {"kind": "container", "namespace": "shop", "name": "web", "node": "n1"},
+    "summary": "web has a dead mount",
+    "evidence": {},
+    "verdict": "refuse",
+    "code": "repair_unproven",
+    "reason": "it does not come back",
+    "runbook": "",
+    "repair": [STEP],
+}
+HEALTHY = {"changed": False, "msg": "nothing to do", "findings": [], "actions": []}
+FAILED = {
+    "changed": True,
+    "failed": True,
+    "msg": "it does not come back",
+    "code": "repair_unproven",
+    "findings": [FINDING],
+    "actions": [STEP],
+}
+HALF_MADE = {**FAILED, "half_made": True}
+
+
+class Run(NamedTuple):
+    """What came of a run: which hosts a module was sent to, and what was printed."""
+
+    asked: list[str]
+    printed: str
+
+
+def run(
+    programs: Path, folder: Path, playbook: str, answers: Mapping[str, Any], *options: str
+) -> Run:
+    """Run a playbook against hosts that answer so, in that order; it fails at its end.
+
+    A host without an answer can be reached, and its connection is lost when the module is sent.
+    """
+    hosts: dict[str, Any] = {"localhost": {"ansible_connection": "local"}}
+    for host, answer in answers.items():
+        python = folder / host
+        said = f"cat <<'END'\n{json.dumps(answer)}\nEND\n"
+        python.write_text(f"#!/bin/sh\necho {host} >>{folder}/asked\n{said}", encoding="utf-8")
+        python.chmod(0o755)
+        hosts[host] = {"ansible_connection": "local", "ansible_python_interpreter": str(python)}
+        if answer is None:
+            # No folder can be made there, which for Ansible is a host that cannot be reached.
+            hosts[host]["ansible_remote_tmp"] = "/proc/none"
+    inventory = folder / "hosts.yml"
+    inventory.write_text(yaml.safe_dump({"all": {"hosts": hosts}}, sort_keys=False), "utf-8")
+    command = [str(programs / "ansible-playbook"), "-i", str(inventory), playbook, *options]
+    command += ["-e", f"target={','.join(answers)}", "-e", "ansible_become=false"]
+    environment = {**os.environ, "ANSIBLE_HOME": str(folder / "home")}
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=patient(120), check=False
+    )
+    printed = done.stdout + done.stderr
+    assert done.returncode == 2, printed
+    return Run(list(dict.fromkeys((folder / "asked").read_text("utf-8").split())), printed)
+
+
+@pytest.mark.parametrize(
+    "playbook",
+    [
+        "clean_residual_paths",
+        pytest.param("check_nfs", marks=pytest.mark.variation),
+        pytest.param("load_iscsi_modules", marks=pytest.mark.variation),
+        pytest.param("recover_fuse_mounts", marks=pytest.mark.variation),
+        pytest.param("repair_pod_mounts", marks=pytest.mark.variation),
+    ],
+)
+def test_a_failure_that_is_not_half_made_leaves_the_next_host_its_turn(
+    tmp_path: Path, playbook: str
+) -> None:
+    """Whatever the host says was done, and that an option is wrong: it knows no other's."""
+    answers = {"evil": {**FAILED, "code": "bad_option"}, "good": {**HEALTHY, "runtimes": []}}
+    name = f"storage_ops.runbooks.{playbook}"
+    options = ("-e", "fuse_recovery_read_cluster=false") if "fuse" in playbook else ()
+    ended = run(Path(sys.executable).parent, tmp_path, name, answers, *options)
+    assert ended.asked == ["evil", "good"], ended.printed
+    assert " 1 not assessed: evil (it failed or was not reached, see above)" in ended.printed
+
+
+def test_one_host_ends_no_turn_and_a_second_half_made_repair_does(
+    programs: Path, tmp_path: Path
+) -> None:
+    answers = {"evil": HALF_MADE, "ill": HALF_MADE, "good": HEALTHY}
+    ended = run(programs, tmp_path, "storage_ops.runbooks.clean_residual_paths", answers)
+    assert ended.asked == ["evil", "ill"], ended.printed
+    assert "a repair is left half made on evil, ill" in ended.printed
+    assert "3 not assessed: evil (" in ended.printed
+    assert "good (it had no turn, see above)" in ended.printed, ended.printed
+
+
+def test_a_container_that_stays_away_is_left_and_the_next_host_has_its_turn(tmp_path: Path) -> None:
+    """The module that restarts it is the role's second one, and finds nothing half made."""
+    plays = [
+        {
+            "hosts": "evil,good",
+            "serial": 1,
+            "gather_facts": False,
+            "vars": {
+                "__fuse_recovery": {
+                    "check": False,
+                    "own": {
+                        "method": "auto",
+                        "liveness_timeout": 1,
+                        "restart_timeout": 1,
+                        "crictl": "crictl",
+                        "restart_pods": False,
+                    },
+                    "options": {"kubelet_root": "/x", "max_repairs": 1, "accept_majority": False},
+                },
+                "__fuse_recovery_join": {"containers": [{"pod": "u", "mount_path": "/data"}]},
+                "fuse_recovery_result": {"actions": []},
+            },
+            "tasks": [
+                {
+                    "block": [
+                        {
+                            "ansible.builtin.include_role": {
+                                "name": "storage_ops.runbooks.fuse_recovery",
+                                "tasks_from": "containers",
+                            }
+                        },
+                        {
+                            "storage_ops.runbooks.conclude": {
+                                "findings": "{{ fuse_recovery_containers_result.findings }}"
+                            },
+                            "vars": {"__conclude_later": True},
+                            "register": "__fuse_recovery_outcome",
+                        },
+                    ],
+                    "rescue": [
+                        {
+                            "ansible.builtin.import_tasks": str(
+                                COLLECTION / "playbooks/tasks/gave_up.yml"
+                            )
+                        }
+                    ],
+                }
+            ],
+        },
+        {
+            "hosts": "localhost",
+            "gather_facts": False,
+            "tasks": [{"storage_ops.runbooks.conclude": {"hosts": ["evil", "good"]}}],
+        },
+    ]
+    playbook = tmp_path / "play.yml"
+    playbook.write_text(yaml.safe_dump(plays, sort_keys=False), encoding="utf-8")
+    answers = {"evil": {**FAILED, "undone": ["web"]}, "good": HEALTHY}
+    ended = run(Path(sys.executable).parent, tmp_path, str(playbook), answers)
+    assert ended.asked == ["evil", "good"], ended.printed
+    assert "1 left: evil: container shop/web: it does not come back" in ended.printed
+    assert "not assessed" not in ended.printed
