@@ -234,7 +234,7 @@ def test_a_host_that_fails_keeps_no_other_from_its_turn(tmp_path: Path) -> None:
     started = [event for event in job.events if event["event"] == "runner_on_start"]
     asked = [event["event_data"] for event in started]
     assert [data["host"] for data in asked if data["task"] == MODULE] == ["worker03", "worker01"]
-    wrong = {"target": "worker01,worker03", "residual_paths_max_repairs": "-1"}
+    wrong = {"target": "worker01,worker03", "residual_paths_max_repairs": "many"}
     ended = run(tmp_path, "clean_residual_paths", wrong, True, inventory)
     assert ended.rc == 2 and "worker03 is not touched, since an option is wrong" in ended.stdout
     assert ended.artifacts["storage_outcome"]["not_assessed"] == [

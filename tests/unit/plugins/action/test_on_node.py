@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
+from ansible.errors import AnsibleConnectionFailure
 from ansible.parsing.dataloader import DataLoader
 
 from ansible_collections.storage_ops.runbooks.plugins.action import on_node
@@ -79,7 +81,28 @@ def test_a_host_does_not_make_the_controller_read_for_hours(
 
 def test_no_module_of_ours_was_skipped_that_has_run() -> None:
     """Else Ceph's host could pass for one that was not to be asked."""
-    assert as_run({"changed": False, "skipped": True, "ceph": {}}) == {"changed": False, "ceph": {}}
+    said = {"skipped": True, "results": [{"skipped": True}]}
+    assert as_run({"changed": False, **said, "ceph": {}}) == {"changed": False, "ceph": {}}
+
+
+@pytest.mark.parametrize(
+    ("goes_on", "kept"),
+    [
+        (False, {"failed": True, "unreachable": True, "msg": "lost"}),
+        (True, {"unreachable": True, "msg": "lost"}),
+    ],
+)
+def test_a_host_that_is_lost_has_failed(goes_on: bool, kept: dict[str, Any]) -> None:
+    """For one that is only unreachable Ansible runs no rescue, and may end the run. Whether it is,
+    the connection says, and not the host.
+    """
+
+    def lost() -> dict[str, Any]:
+        raise AnsibleConnectionFailure("lost")
+
+    task = SimpleNamespace(ignore_unreachable=goes_on)
+    assert on_node.answered(task, lost) == kept
+    assert on_node.answered(task, lambda: {"unreachable": True, "msg": "x"}) == {"msg": "x"}
 
 
 def test_no_text_of_ours_is_obeyed_by_a_terminal() -> None:
