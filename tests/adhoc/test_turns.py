@@ -211,3 +211,16 @@ def test_a_container_that_stays_away_is_left_and_the_next_host_has_its_turn(tmp_
     assert ended.asked == ["evil", "good"], ended.printed
     assert "1 left: evil: container shop/web: it does not come back" in ended.printed
     assert "not assessed" not in ended.printed
+
+
+def test_what_a_node_does_not_see_is_left(programs: Path, tmp_path: Path) -> None:
+    """Of a pod that hangs, as the cluster says, respond is not green by the node's word alone."""
+    pod = {"kind": "pod", "namespace": "shop", "name": "web", "node": "evil"}
+    finding = {**FINDING, "object": pod, "verdict": "report", "reason": "it hangs", "repair": []}
+    stuck = json.dumps({**HEALTHY, "findings": [finding]})
+    evil = f"case $* in *pod_volume_info*) echo '{stuck}';; *) echo '{json.dumps(HEALTHY)}';; esac"
+    # The play on the localhost asks this one, too.
+    options = ["-e", f"ansible_python_interpreter={tmp_path}/evil", "-e", "triage_namespace=shop"]
+    options += ["-e", "respond_repair=STOR-05,STOR-06", "-e", "fuse_recovery_read_cluster=false"]
+    ended = run(programs, tmp_path, "storage_ops.runbooks.respond", {"evil": evil}, *options)
+    assert "1 left: pod shop/web: it hangs" in ended.printed, ended.printed
