@@ -86,9 +86,10 @@ def answered(task: Any, run: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     except AnsibleConnectionFailure as error:
         lost = {"unreachable": True, "msg": str(error)}
     # Ansible runs no rescue and no always for a host that it cannot reach, and ends the run where
-    # that is the only one of its batch: a host could end it for all by cutting the connection. So
-    # it has failed, unless the task itself goes on. Nor is a host lost since it answers so.
-    return lost if task.ignore_unreachable else {"failed": True, **lost}
+    # that is the only one of its batch: a host could end it for all by cutting the connection. So a
+    # role's task has failed, unless it goes on itself. Nor is a host lost since it answers so.
+    within = task._role is not None and not task.ignore_unreachable
+    return {"failed": True, **lost} if within else lost
 
 
 def escape(action: Any) -> None:

@@ -86,13 +86,16 @@ def test_no_module_of_ours_was_skipped_that_has_run() -> None:
 
 
 @pytest.mark.parametrize(
-    ("goes_on", "kept"),
+    ("role", "goes_on", "kept"),
     [
-        (False, {"failed": True, "unreachable": True, "msg": "lost"}),
-        (True, {"unreachable": True, "msg": "lost"}),
+        ("residual_paths", False, {"failed": True, "unreachable": True, "msg": "lost"}),
+        ("node_fence", True, {"unreachable": True, "msg": "lost"}),
+        (None, False, {"unreachable": True, "msg": "lost"}),
     ],
 )
-def test_a_host_that_is_lost_has_failed(goes_on: bool, kept: dict[str, Any]) -> None:
+def test_a_role_has_failed_on_a_host_that_is_lost(
+    role: str | None, goes_on: bool, kept: dict[str, Any]
+) -> None:
     """For one that is only unreachable Ansible runs no rescue, and may end the run. Whether it is,
     the connection says, and not the host.
     """
@@ -100,7 +103,7 @@ def test_a_host_that_is_lost_has_failed(goes_on: bool, kept: dict[str, Any]) -> 
     def lost() -> dict[str, Any]:
         raise AnsibleConnectionFailure("lost")
 
-    task = SimpleNamespace(ignore_unreachable=goes_on)
+    task = SimpleNamespace(_role=role, ignore_unreachable=goes_on)
     assert on_node.answered(task, lost) == kept
     assert on_node.answered(task, lambda: {"unreachable": True, "msg": "x"}) == {"msg": "x"}
 
