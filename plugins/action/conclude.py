@@ -19,6 +19,8 @@ ROLES = Path(__file__).resolve().parents[2] / "roles"
 LATER = "__conclude_later"
 # What playbooks/tasks/gave_up.yml sets on a host where a role has failed.
 GAVE_UP = "__gave_up"
+# What playbooks/tasks/reach.yml sets on a host that it leaves out.
+NO_TURN = "__no_turn"
 # Limits of an AWX artifact and of a message: AWX keeps artifacts with the job, and people read
 # both.
 MAX_LEFT = 50
@@ -152,7 +154,9 @@ def _outcome_of(host: str, variables: Mapping[str, Any]) -> dict[str, Any]:
     not_assessed = _texts_of(host, own, "not_assessed")
     # A host that did not come to its end was not assessed, as far as is known. One of several roles
     # may have: GAVE_UP says that another one did not.
-    if not own or found.get(GAVE_UP):
+    if found.get(NO_TURN):
+        not_assessed.append(f"{host} (it had no turn, see above)")
+    elif not own or found.get(GAVE_UP):
         not_assessed.append(f"{host} (it failed or was not reached, see above)")
     return {
         **{name: sum(int(each[name]) for each in own) for name in COUNTS},

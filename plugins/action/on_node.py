@@ -52,8 +52,10 @@ class ActionModule(Normal):  # type: ignore[misc]
         """Run the module, and return its result without anything that Ansible would act on."""
         if self._task.action not in OWN_NAMES:
             escape(self)
-            result: dict[str, Any] = answered(lambda: super(ActionModule, self).run(tmp, task_vars))
-            return as_run(without_orders(result, _interpreter(self)))
+            result: dict[str, Any] = answered(
+                self._task, lambda: as_run(super(ActionModule, self).run(tmp, task_vars))
+            )
+            return without_orders(result, _interpreter(self))
         _ok, params = self.validate_argument_spec(argument_spec=SPEC)
         task = self._task.copy()
         task.action, task.args = params["module"], params["arguments"]
@@ -69,20 +71,25 @@ class ActionModule(Normal):  # type: ignore[misc]
             shared_loader_obj=self._shared_loader_obj,
         )
         escape(action)
-        result = answered(lambda: action.run(task_vars=task_vars))
+        result = answered(self._task, lambda: action.run(task_vars=task_vars))
         return without_orders(result, _interpreter(action))
 
 
-def answered(run: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def answered(task: Any, run: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """What an action returns, also where the host cannot be reached."""
     # Before ansible-core 2.19 the text of a failed connection is templated if an action raises it
     # (TaskExecutor._execute marks only what is returned as unsafe). Whoever answers at the host's
     # address writes that text, even before ssh has checked the key: "Bad remote protocol version
     # identification: ...".
     try:
-        return run()
+        return {key: value for key, value in run().items() if key != "unreachable"}
     except AnsibleConnectionFailure as error:
-        return {"unreachable": True, "msg": str(error)}
+        lost = {"unreachable": True, "msg": str(error)}
+    # Ansible runs no rescue and no always for a host that it cannot reach, and ends the run where
+    # that is the only one of its batch: a host could end it for all by cutting the connection. So a
+    # role's task has failed, unless it goes on itself. Nor is a host lost since it answers so.
+    within = task._role is not None and not task.ignore_unreachable
+    return {"failed": True, **lost} if within else lost
 
 
 def escape(action: Any) -> None:
@@ -158,15 +165,16 @@ def _traceback(exception: Any) -> str:
 
 
 def as_run(result: dict[str, Any]) -> dict[str, Any]:
-    """The result of a module of this collection, without "skipped" and safe to show."""
+    """The result of a module of this collection, never a skipped one, and safe to show."""
     # Each of them supports check mode. A playbook treats what was skipped as not wanted, so a host
-    # could hide itself with that key. And roles show its texts in labels and messages, so none may
-    # have anything that a terminal would obey: our modules return nothing of the kind, but root on
-    # the host may.
+    # could hide itself with "skipped", or with "results" that were all skipped
+    # (TaskResult.is_skipped of ansible/executor). And roles show its texts in labels and messages,
+    # so none may have anything that a terminal would obey: our modules return nothing of the kind,
+    # but root on the host may.
     cleaned: dict[str, Any] = {
         key: value if key == "ansible_facts" else untrusted.clean(value, MOST)
         for key, value in result.items()
-        if key != "skipped"
+        if key not in ("skipped", "results")
     }
     return {untrusted.shown(key): value for key, value in cleaned.items()}
 

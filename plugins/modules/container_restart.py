@@ -227,6 +227,11 @@ pods:
       type: list
       elements: str
       returned: always
+half_made:
+  description: Whether the repair that failed has left something half made, or this is not known.
+    Then find out why before you continue with other hosts.
+  returned: if it has
+  type: bool
 refused:
   description: Names of the objects whose refusal failed the task.
   returned: when the task failed only because of refusals
@@ -329,6 +334,15 @@ actions:
       description: Duration in seconds.
       type: float
       returned: always
+undone:
+  description:
+    - Names of the findings whose repair failed and left nothing half made. Their verdict is
+      V(refuse), and their C(reason) says why.
+    - The task has failed then. A playbook may continue with the other repairs, and end with
+      M(storage_ops.runbooks.conclude).
+  returned: if that, and nothing else, failed the task
+  type: list
+  elements: str
 """
 
 from typing import Any

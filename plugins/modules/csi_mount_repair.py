@@ -116,6 +116,11 @@ code:
   returned: failure
   type: str
   sample: evidence_unreadable
+half_made:
+  description: Whether the repair that failed has left something half made, or this is not known.
+    Then find out why before you continue with other hosts.
+  returned: if it has
+  type: bool
 refused:
   description: Names of the objects whose refusal failed the task.
   returned: when the task failed only because of refusals

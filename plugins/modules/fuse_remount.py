@@ -318,6 +318,11 @@ code:
   returned: failure
   type: str
   sample: evidence_unreadable
+half_made:
+  description: Whether the repair that failed has left something half made, or this is not known.
+    Then find out why before you continue with other hosts.
+  returned: if it has
+  type: bool
 refused:
   description: Names of the objects whose refusal failed the task.
   returned: when the task failed only because of refusals
@@ -426,7 +431,7 @@ actions:
       returned: always
 undone:
   description:
-    - Names of the findings whose repair failed and was rolled back completely. Their verdict is
+    - Names of the findings whose repair failed and left nothing half made. Their verdict is
       V(refuse), and their C(reason) says why.
     - The task has failed then. A playbook may continue with the other repairs, and end with
       M(storage_ops.runbooks.conclude).

@@ -409,6 +409,11 @@ alone:
     - With O(state=held) it is read again, right before the entries are changed.
   returned: unless the module fails before it has read it
   type: bool
+half_made:
+  description: Whether the repair that failed has left something half made, or this is not known.
+    Then find out why before you continue with other hosts.
+  returned: if it has
+  type: bool
 refused:
   description: Names of the objects whose refusal failed the task.
   returned: when the task failed only because of refusals

@@ -18,8 +18,12 @@ description:
     workflow in AWX. With C(delegate_to) it sets variables of the host of the play.
   - This module runs another module and drops both from its result. Gathered facts are returned as
     RV(facts), and set no variables.
+  - Before ansible-core 2.19 the text of a failed connection is a template, and whoever answers at
+    the host's address writes it. With this module it is data.
   - The modules of this collection that run on nodes and on Ceph hosts always run this way, and need
     no such task.
+  - On a host without Python, M(ansible.builtin.raw) runs this way, with its command as the argument
+    C(_raw_params).
 options:
   module:
     description: The module, by its full name.

@@ -209,6 +209,11 @@ left:
   type: list
   elements: str
   sample: [pvc-0b5c]
+half_made:
+  description: Whether the repair that failed has left something half made, or this is not known.
+    Then find out why before you continue with other hosts.
+  returned: if it has
+  type: bool
 refused:
   description: Names of the objects whose refusal failed the task.
   returned: when the task failed only because of refusals

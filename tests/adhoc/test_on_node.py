@@ -13,6 +13,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 from typing import Any
@@ -113,44 +114,74 @@ def test_the_defaults_of_a_module_are_its_own(programs: Path, tmp_path: Path) ->
     assert "no_such_option" in printed
 
 
-@pytest.mark.parametrize("by", ["storage_ops.runbooks.ceph_client_info", "on_node"])
-def test_who_answers_in_place_of_ssh_writes_no_template(
-    programs: Path, tmp_path: Path, by: str
-) -> None:
-    """At the host's address, before ssh has seen a key: with ansible-core 2.16 the words that ssh
-    shows of it ran on the controller.
-    """
-    done = tmp_path / "done"
-    server = socket.create_server(("127.0.0.1", 0))
-    # What follows "SSH-" is no version; ssh shows a hundred characters of it.
-    said = f"SSH-{{{{ lookup('pipe', 'echo >{done.name}') }}}}"
+class NoSsh:
+    """What answers in place of ssh at a host's address, before ssh has seen a key."""
 
-    def answer() -> None:
+    def __init__(self) -> None:
+        # Its name is short: ssh shows a hundred characters of what is said.
+        self.folder = tempfile.TemporaryDirectory()
+        self.done = Path(self.folder.name) / "done"
+        self.server = socket.create_server(("127.0.0.1", 0))
+        self.host = {
+            "ansible_connection": "ssh",
+            "ansible_host": "127.0.0.1",
+            "ansible_port": self.server.getsockname()[1],
+            "ansible_python_interpreter": sys.executable,
+        }
+        threading.Thread(target=self._answer, daemon=True).start()
+
+    def _answer(self) -> None:
+        # What follows "SSH-" is no version. With ansible-core 2.16 it ran on the controller.
+        said = f"SSH-{{{{ lookup('pipe', 'echo >{self.done}') }}}}"
         while True:
             try:
-                connection, _address = server.accept()
+                connection, _address = self.server.accept()
             except OSError:
                 return
             connection.sendall(f"{said}\r\n".encode())
             connection.close()
 
-    threading.Thread(target=answer, daemon=True).start()
+    def run(
+        self, programs: Path, folder: Path, *arguments: str
+    ) -> subprocess.CompletedProcess[str]:
+        """Run ansible-playbook, and see that what it was answered did not run."""
+        environment = {**os.environ, "ANSIBLE_HOME": str(folder / "home")}
+        try:
+            ended = subprocess.run(
+                [str(programs / "ansible-playbook"), *arguments],
+                cwd=folder,
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=patient(120),
+                check=False,
+            )
+        finally:
+            self.server.close()
+        assert not self.done.exists(), ended.stdout + ended.stderr
+        return ended
+
+
+@pytest.mark.parametrize("by", ["storage_ops.runbooks.ceph_client_info", "setup", "raw"])
+def test_who_answers_in_place_of_ssh_writes_no_template(
+    programs: Path, tmp_path: Path, by: str
+) -> None:
+    evil = NoSsh()
+    task = {
+        "setup": through("ansible.builtin.setup"),
+        "raw": through("ansible.builtin.raw", _raw_params="true"),
+    }
     play = {
         "hosts": "localhost",
         "gather_facts": False,
         "vars": {"ansible_connection": "local"},
         "tasks": [
             {
-                **({by: {}} if by != "on_node" else through("ansible.builtin.setup")),
+                **task.get(by, {by: {}}),
                 "delegate_to": "node",
                 "register": "answer",
                 "ignore_unreachable": True,
-                "vars": {
-                    "ansible_connection": "ssh",
-                    "ansible_host": "127.0.0.1",
-                    "ansible_port": server.getsockname()[1],
-                    "ansible_python_interpreter": sys.executable,
-                },
+                "vars": evil.host,
             },
             {
                 "ansible.builtin.assert": {
@@ -162,20 +193,22 @@ def test_who_answers_in_place_of_ssh_writes_no_template(
     }
     playbook = tmp_path / "play.yml"
     playbook.write_text(yaml.safe_dump([play], sort_keys=False), encoding="utf-8")
-    environment = {**os.environ, "ANSIBLE_HOME": str(tmp_path / "home")}
-    try:
-        ended = subprocess.run(
-            [str(programs / "ansible-playbook"), "-i", "localhost,node,", str(playbook)],
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=patient(120),
-            check=False,
-        )
-    finally:
-        server.close()
-    assert ended.returncode == 0 and not done.exists(), ended.stdout + ended.stderr
+    ended = evil.run(programs, tmp_path, "-i", "localhost,node,", str(playbook))
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+def test_a_playbook_asks_whether_who_answers_is_there_at_all(
+    programs: Path, tmp_path: Path
+) -> None:
+    """By its first task on a host, before any module of ours."""
+    evil = NoSsh()
+    inventory = tmp_path / "hosts.yml"
+    hosts = {"localhost": {"ansible_connection": "local"}, "node": evil.host}
+    inventory.write_text(yaml.safe_dump({"all": {"hosts": hosts}}), encoding="utf-8")
+    playbook = "storage_ops.runbooks.clean_residual_paths"
+    ended = evil.run(programs, tmp_path, "-i", str(inventory), "-e", "target=node", playbook)
+    assert ended.returncode == 2, ended.stdout + ended.stderr
+    assert "1 not assessed: node (" in ended.stdout, ended.stdout
 
 
 def through(module: str, **arguments: Any) -> dict[str, Any]:

@@ -308,7 +308,11 @@ def run(module: Any, make_runbook: Callable[[], Runbook[State]], fail_on_refusal
         # Before fail_json, which leaves by SystemExit.
         _close(module, made, failed=True)
         module.fail_json(
-            msg=_error(error), code=code_of(error), **_traceback(error), **_result(plan)
+            msg=_error(error),
+            code=code_of(error),
+            **_half_made(plan),
+            **_traceback(error),
+            **_result(plan),
         )
     if module._diff:
         left = [finding.summary for finding in plan.findings if finding.verdict != "repair"]
@@ -317,6 +321,19 @@ def run(module: Any, make_runbook: Callable[[], Runbook[State]], fail_on_refusal
     if failure:
         module.fail_json(**failure, **result)
     module.exit_json(msg=message, **result)
+
+
+def _half_made(plan: Plan) -> dict[str, bool]:
+    """The one word by which a playbook knows that a repair was begun, and is neither proven nor
+    taken back as a whole.
+    """
+    begun = any(
+        action.outcome in ("done", "failed")
+        for finding in plan.findings
+        if "proof" not in finding.evidence and not finding.failed
+        for action in finding.repair
+    )
+    return {"half_made": True} if begun else {}
 
 
 def _failure(plan: Plan, fail_on_refusal: bool) -> dict[str, Any]:

@@ -164,6 +164,11 @@ def test_a_host_on_which_one_of_two_roles_failed_was_not_assessed() -> None:
     ]
 
 
+def test_a_host_that_had_no_turn_was_not_assessed() -> None:
+    summed = _outcome_of("n1", {"hostvars": HostVars({"n1": {"__no_turn": True}})})
+    assert summed["not_assessed"] == ["n1 (it had no turn, see above)"]
+
+
 def test_what_a_node_wrote_is_shown_as_what_it_is() -> None:
     """Whoever is root on a node writes the results of its modules."""
     told = conclude([outcome([finding("refuse", name="\x1b[2Jmap\n")], False, False)], False)

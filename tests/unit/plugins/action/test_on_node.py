@@ -9,12 +9,14 @@ sent to it.
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
+from ansible.errors import AnsibleConnectionFailure
+from ansible.parsing.dataloader import DataLoader
 
 from ansible_collections.storage_ops.runbooks.plugins.action import on_node
 from ansible_collections.storage_ops.runbooks.plugins.action.on_node import as_run, without_orders
@@ -79,7 +81,31 @@ def test_a_host_does_not_make_the_controller_read_for_hours(
 
 def test_no_module_of_ours_was_skipped_that_has_run() -> None:
     """Else Ceph's host could pass for one that was not to be asked."""
-    assert as_run({"changed": False, "skipped": True, "ceph": {}}) == {"changed": False, "ceph": {}}
+    said = {"skipped": True, "results": [{"skipped": True}]}
+    assert as_run({"changed": False, **said, "ceph": {}}) == {"changed": False, "ceph": {}}
+
+
+@pytest.mark.parametrize(
+    ("role", "goes_on", "kept"),
+    [
+        ("residual_paths", False, {"failed": True, "unreachable": True, "msg": "lost"}),
+        ("node_fence", True, {"unreachable": True, "msg": "lost"}),
+        (None, False, {"unreachable": True, "msg": "lost"}),
+    ],
+)
+def test_a_role_has_failed_on_a_host_that_is_lost(
+    role: str | None, goes_on: bool, kept: dict[str, Any]
+) -> None:
+    """For one that is only unreachable Ansible runs no rescue, and may end the run. Whether it is,
+    the connection says, and not the host.
+    """
+
+    def lost() -> dict[str, Any]:
+        raise AnsibleConnectionFailure("lost")
+
+    task = SimpleNamespace(_role=role, ignore_unreachable=goes_on)
+    assert on_node.answered(task, lost) == kept
+    assert on_node.answered(task, lambda: {"unreachable": True, "msg": "x"}) == {"msg": "x"}
 
 
 def test_no_text_of_ours_is_obeyed_by_a_terminal() -> None:
@@ -91,21 +117,52 @@ def test_no_text_of_ours_is_obeyed_by_a_terminal() -> None:
     assert "\\u001b" not in json.dumps(kept) and len(kept) == 5
 
 
-def test_no_role_for_nodes_lets_a_result_in() -> None:
-    """By a module that is not ours. raw reads no result, and the others work on the controller."""
-    harmless = {"raw", "assert", "debug", "fail", "set_fact", "include_role", "import_role"}
-    harmless |= {"include_tasks", "import_tasks", "import_playbook", "async_status"}
-    roles = ("fuse_recovery", "iscsi_ready", "nfs_check", "pod_mounts", "residual_paths")
-    files = [
-        file for role in roles for file in (COLLECTION / "roles" / role / "tasks").glob("*.yml")
-    ]
-    files.append(COLLECTION / "playbooks/load_iscsi_modules.yml")
-    used = {
-        (file.name, name)
-        for file in files
-        for name in re.findall(r"(?m)^ +ansible\.builtin\.(\w+):", file.read_text(encoding="utf-8"))
-    }
-    assert {(file, name) for file, name in used if name not in harmless} == set()
+# They ask no host anything.
+HERE = {"assert", "debug", "fail", "group_by", "import_playbook", "import_role", "import_tasks"}
+HERE |= {"include_role", "include_tasks", "meta", "set_fact", "set_stats"}
+OURS = {"check_scope", "compliance_report", "conclude", "on_node", *REMOTE}
+HARMLESS = {f"ansible.builtin.{name}" for name in HERE}
+HARMLESS |= {f"storage_ops.runbooks.{name}" for name in OURS}
+NODE_ROLES = ("fuse_recovery", "iscsi_ready", "nfs_check", "pod_mounts", "residual_paths")
+
+
+def on_a_host(tasks: list[dict[str, Any]], host: bool) -> set[str]:
+    """What these tasks run on a host that is not the controller; ``host``: theirs is not."""
+    found: set[str] = set()
+    for task in tasks:
+        there = task.get("delegate_to", "" if host else "localhost") != "localhost"
+        for part in ("block", "rescue", "always", "tasks", "pre_tasks", "post_tasks", "handlers"):
+            found |= on_a_host(task.get(part, []), there)
+        actions = {key for key in task if "." in key or key in {"action", "local_action"}}
+        assert actions or {"block", "hosts"} & set(task), task
+        found |= actions if there else set()
+    return found
+
+
+def all_tasks() -> dict[str, set[str]]:
+    """By file, what roles and playbooks run on hosts."""
+    found = {}
+    for file in COLLECTION.glob("roles/*/tasks/*.yml"):
+        role = file.parents[1].name
+        tasks = DataLoader().load_from_file(str(file))
+        found[f"{role}/{file.name}"] = on_a_host(tasks, role in NODE_ROLES)
+    for file in COLLECTION.glob("playbooks/**/*.yml"):
+        loaded = DataLoader().load_from_file(str(file))
+        for play in loaded if isinstance(loaded, list) else []:
+            there = play.get("hosts") != "localhost"
+            # Else Ansible runs its own module there first.
+            assert "hosts" not in play or play["gather_facts"] is False, file
+            name = str(file.relative_to(COLLECTION))
+            found[name] = found.get(name, set()) | on_a_host([play], there)
+    return found
+
+
+def test_nothing_runs_on_a_host_but_through_it() -> None:
+    """What a host answers, and what ssh says of it, is data: also of what reads no result."""
+    found = all_tasks()
+    assert "storage_ops.runbooks.on_node" in found["playbooks/tasks/reach.yml"]
+    assert "storage_ops.runbooks.on_node" in found["attachment_repair/restart_on_host.yml"]
+    assert {file: others for file, ran in found.items() if (others := ran - HARMLESS)} == {}
 
 
 @pytest.mark.parametrize("name", REMOTE)

@@ -303,7 +303,7 @@ def test_a_proof_that_fails_may_be_nobody_elses_concern() -> None:
     world = Alone([finding("a"), finding("b")], {"verify a": ActionFailed("it does not answer")})
     result = run(world, Module())
     assert (result["failed"], result["undone"]) == (True, ["a"])
-    assert "delete_path b" in world.log
+    assert "delete_path b" in world.log and "half_made" not in result
     told = "multipath map a: it does not answer. 2 findings, 1 repaired and proven, 1 failed"
     assert result["msg"] == told
     # What no runbook foresaw is everybody's.
@@ -344,11 +344,27 @@ def test_what_is_not_known_to_be_whole_ends_the_run(
     world = Alone([finding("a"), finding("b")], breaks)
     world.left = left
     result = run(world, Module())
-    assert result["failed"]
+    assert result["failed"] and result["half_made"] is True
     assert not {"undone", "refused"} & set(result)
     assert "disable_queueing b" not in world.log
     if left == ["a is half mounted"] and "flush_map a" in breaks:
         assert "a is half mounted. Nothing after it was done." in result["msg"]
+
+
+def test_what_was_proven_before_is_not_half_made() -> None:
+    """Nor what was not begun, or is refused."""
+    prevented = {"disable_queueing b": Prevented("no time is left")}
+    result = run(Alone([finding("a"), finding("b")], prevented), Module())
+    assert result["failed"] and "half_made" not in result
+    assert ("delete_path", "done") in outcomes(result)
+    refused = finding("b", "refuse", named=True)
+    result = run(World([finding("a"), refused]), Module())
+    assert result["failed"] and "half_made" not in result
+
+
+def test_a_repair_that_nothing_takes_back_is_half_made() -> None:
+    world = World([finding("a")], {"delete_path": ActionFailed("in use")})
+    assert run(world, Module())["half_made"] is True
 
 
 def test_what_the_user_named_and_was_refused_fails_at_once() -> None:
