@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Callable, NamedTuple
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import NotStarted
@@ -27,7 +27,10 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client 
     NotFound,
     path,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import parse_time
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
+    parse_time,
+    shifted,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.own import create_own
 
 _POLL_SECONDS = 1.0
@@ -141,9 +144,7 @@ class RunLease:
                 f"run may be at work at node {self._node}: delete it when none is",
                 code="evidence_unreadable",
             )
-        until = (
-            renewed + timedelta(seconds=spec.get("leaseDurationSeconds") or 0) if renewed else None
-        )
+        until = shifted(renewed, spec.get("leaseDurationSeconds") or 0) if renewed else None
         return _Held(spec.get("holderIdentity") or "", meta["uid"], meta["resourceVersion"], until)
 
     def _is_over(self, held: _Held) -> bool:
