@@ -431,11 +431,7 @@ class VolumeAttachments:
     def _namespaces(seen: Observation, attachment: Attachment) -> set[str]:
         """The namespaces of the pods that may need the attachment; an empty text for all."""
         # A claim and its pods share a namespace. Without a claim any pod might use the volume.
-        return (
-            {namespace for namespace, _name in seen.keys_of(attachment)}
-            if seen.has_claim(attachment.volume)
-            else {""}
-        )
+        return seen.namespaces_of(attachment) if seen.has_claim(attachment.volume) else {""}
 
     def _claims(
         self, seen: Observation, attachments: Collection[Attachment], cached: bool

@@ -770,12 +770,13 @@ def _traceback(error: Exception) -> dict[str, str]:
 def _result(plan: Plan, taken: int = 0) -> dict[str, Any]:
     """``taken``: characters of the rest of the result."""
     room = max(MAX_RESULT_CHARACTERS - taken, MIN_FINDINGS_CHARACTERS)
-    findings = [finding.to_result() for finding in plan.findings]
+    told = [_Told(_owner(finding), finding.to_result()) for finding in plan.findings]
+    findings = [finding for _owner, finding in told]
     actions = [action.to_result() for action in plan.actions]
     excess = len(json.dumps([findings, actions])) - room
     # The least severe first. Only what explains goes; object, verdict and code stay, since
     # playbooks and the report decide on them.
-    for finding in reversed(findings):
+    for _whose, finding in reversed(turns.in_turns(told, _Told.whose, _Told.weight)):
         if excess <= 0:
             break
         excess -= len(json.dumps(finding))
@@ -786,28 +787,52 @@ def _result(plan: Plan, taken: int = 0) -> dict[str, Any]:
         finding["reason"] = finding["reason"][:300]
         excess += len(json.dumps(finding))
     if excess > 0:
-        findings = _shorten(findings, room - len(json.dumps(actions)))
+        findings = _shorten(told, room - len(json.dumps(actions)))
     # A failed action may have changed something, and a planned one would (check mode).
     changed = any(action.outcome in ("done", "failed", "planned") for action in plan.actions)
     return {"changed": changed, "findings": findings, "actions": actions}
 
 
-def _shorten(findings: list[dict[str, Any]], characters: int) -> list[dict[str, Any]]:
-    """As many of the findings as there is room for, the most severe ones, and one that counts the
-    others.
+class _Told(NamedTuple):
+    """A finding as it is told, and whose it is."""
 
-    Of equal ones those go last that a playbook needs.
+    owner: str
+    finding: dict[str, Any]
+
+    def whose(self) -> str:
+        """For turns."""
+        return self.owner
+
+    def weight(self) -> int:
+        """An owner has at most 8 critical findings told before the first of any other owner."""
+        return int(2 ** SEVERITIES.index(self.finding["severity"]))
+
+    def size(self) -> int:
+        """Its characters in the result."""
+        return len(json.dumps(self.finding)) + 2
+
+
+def _owner(finding: Finding) -> str:
+    """Who could have made many such findings: a tenant, in its namespace; or a node."""
+    namespace = finding.namespace or str(finding.evidence.get("claim", "")).rpartition("/")[0]
+    if namespace:
+        return f"namespace {namespace}"
+    return f"node {finding.node}" if finding.node else "no owner"
+
+
+def _shorten(told: Sequence[_Told], characters: int) -> list[dict[str, Any]]:
+    """As many of the findings as there is room for, in turns of their owners, and one that counts
+    the others.
+
+    Of an owner the most severe ones; of equal ones those go last that a playbook needs.
     """
-    findings = sorted(
-        findings,
-        key=lambda finding: (SEVERITIES.index(finding["severity"]), "workload" not in finding),
+    told = sorted(
+        told,
+        key=lambda one: (SEVERITIES.index(one.finding["severity"]), "workload" not in one.finding),
     )
-    kept = 0
-    while kept < len(findings) and characters > 0:
-        characters -= len(json.dumps(findings[kept])) + 2
-        kept += 1
-    # The last that had room gives its place to the one that counts the others.
-    left = findings[kept - 1 :]
+    kept, owners = turns.within(told, _Told.whose, _Told.size, characters, _Told.weight)
+    there = {id(one.finding) for one in kept}
+    left = [one.finding for one in told if id(one.finding) not in there]
     controls = Counter(finding["control"] or "no control" for finding in left)
     nodes = Counter(finding["object"]["node"] or "no node" for finding in left)
     others = Finding(
@@ -822,10 +847,10 @@ def _shorten(findings: list[dict[str, Any]], characters: int) -> list[dict[str, 
         runbook="",
         evidence={
             what: [f"{name}: {count}" for name, count in counts.most_common()]
-            for what, counts in (("controls", controls), ("nodes", nodes))
+            for what, counts in (("controls", controls), ("nodes", nodes), ("owners", owners))
         },
     )
-    return [*findings[: kept - 1], others.to_result()]
+    return [*(one.finding for one in kept), others.to_result()]
 
 
 def _message(plan: Plan, healthy: str, check_mode: bool) -> str:

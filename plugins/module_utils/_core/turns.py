@@ -15,30 +15,44 @@ from typing import Callable, TypeVar
 T = TypeVar("T")
 
 
-def in_turns(items: Iterable[T], owner: Callable[[T], Hashable]) -> list[T]:
+def in_turns(
+    items: Iterable[T],
+    owner: Callable[[T], Hashable],
+    weight: Callable[[T], int] = lambda _item: 1,
+) -> list[T]:
     """The first of each owner, then the second, each in the order given.
 
-    So an owner of many does not use up max_repairs and the deadline of the others.
+    So an owner of many does not use up max_repairs and the deadline of the others. ``weight``: how
+    many turns it has to wait at each; one of weight 4 comes with the fourth of another owner's of
+    weight 1.
     """
     before: Counter[Hashable] = Counter()
     turns = []
     for item in items:
         whose = owner(item)
-        turns.append((before[whose], item))
         before[whose] += 1
+        turns.append((before[whose] * weight(item), item))
     # Stable, so each turn keeps the order given.
     return [item for _turn, item in sorted(turns, key=lambda turn: turn[0])]
 
 
 def within(
-    items: Sequence[T], owner: Callable[[T], Hashable], size: Callable[[T], int], room: int
+    items: Sequence[T],
+    owner: Callable[[T], Hashable],
+    size: Callable[[T], int],
+    room: int,
+    weight: Callable[[T], int] = lambda _item: 1,
 ) -> tuple[list[T], Counter[Hashable]]:
     """Those that have room, in the order given and chosen in turns, and how many of each owner
     have none.
     """
     kept: set[int] = set()
     left: Counter[Hashable] = Counter()
-    for number in in_turns(range(len(items)), lambda number: owner(items[number])):
+    for number in in_turns(
+        range(len(items)),
+        lambda number: owner(items[number]),
+        lambda number: weight(items[number]),
+    ):
         # One that is too big does not end it: a smaller one of the next owner may still fit.
         needed = size(items[number])
         if needed <= room:

@@ -31,6 +31,12 @@ MAX_SHOWN = 4_000
 # PATH_MAX (include/uapi/linux/limits.h): no option that names a file is longer.
 MAX_WORD = 4_096
 
+# Of an API object, what is nested deeper is not read.
+_MAX_DEPTH = 100
+# The last is the quote of a text that is not whole.
+_TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}"]', re.DOTALL)
+_decode = json.JSONDecoder().raw_decode
+
 # RFC 1123 subdomain (section 2.1; each label has at most 63 characters, RFC 1035, section 2.3.4),
 # as the names of nearly all Kubernetes objects are (apimachinery's IsDNS1123Subdomain).
 _MAX_NAME = 253
@@ -188,6 +194,49 @@ def from_json(text: str) -> Any:
     except RecursionError as error:
         # A tenant's annotation of thousands of brackets must not end a run about others.
         raise ValueError("it is nested too deep") from error
+
+
+def read_object(text: bytes) -> Any:
+    """What an answer of the API server says; see ``read_value``. Raises ValueError."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        decoded = text.decode()
+        flat, end = _flat(decoded, 0)
+        return json.loads(flat + decoded[end:])
+
+
+def read_value(text: str, at: int) -> tuple[Any, int]:
+    """The JSON value that begins there, and its end; what is nested too deep in it is null.
+
+    Raises json.JSONDecodeError, also for a value that is not whole.
+    """
+    # managedFields of an object may be nested thousands deep, as its owner wants. An object that
+    # is left out for that would look as if it were not there.
+    try:
+        return _decode(text, at)
+    except RecursionError:
+        flat, end = _flat(text, at)
+        return _decode(flat)[0], end
+
+
+def _flat(text: str, at: int) -> tuple[str, int]:
+    """The JSON value that begins there, with null for what is nested too deep; and its end."""
+    parts, depth = [], 0
+    for token in _TOKEN.finditer(text, at):
+        if token[0] in ("[", "{"):
+            depth += 1
+            if depth == _MAX_DEPTH + 1:
+                parts.append(f"{text[at : token.start()]}null")
+        elif token[0] in ("]", "}"):
+            if depth == _MAX_DEPTH + 1:
+                at = token.end()
+            depth -= 1
+            if depth == 0:
+                return "".join([*parts, text[at : token.end()]]), token.end()
+        elif token[0] == '"':
+            break
+    raise json.JSONDecodeError("it is not whole", text, len(text))
 
 
 def masked(text: str) -> str:

@@ -23,6 +23,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any, Callable, Generic, NamedTuple, TypeVar
 from urllib.parse import quote, unquote, urlencode
 
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import untrusted
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
     StorageOpsError,
@@ -34,6 +35,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.endpoin
     Headers,
     NotSent,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import place_of
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.stream import (
     BrokenList,
     read_changes,
@@ -355,6 +357,18 @@ class Cluster:
         limit: int = 500,
     ) -> Listing[T]:
         """As ``list``, with the version of the state that was read."""
+
+        def picked(item: Object) -> T | None:
+            try:
+                return pick(item)
+            except StorageOpsError:
+                raise
+            except Exception as error:  # of whatever kind: who reads it has to know which it was
+                raise StorageOpsError(
+                    f"cannot read {place_of(item)} of {path}: {type(error).__name__}: {error}",
+                    code="evidence_unreadable",
+                ) from error
+
         query = {"fieldSelector": fields, "labelSelector": labels}
         query = {name: value for name, value in query.items() if value}
         pages = {**query, "limit": str(limit)}
@@ -363,7 +377,7 @@ class Cluster:
             # (Kubernetes API Concepts, Semantics for get and list).
             whole = {**query, "resourceVersion": "0"} if cached and path not in self._long else None
             try:
-                return self._pages(path, pick, whole, pages)
+                return self._pages(path, picked, whole, pages)
             except _Expired:
                 if not left:
                     raise
@@ -738,7 +752,7 @@ class _Said:
         self.is_status, self.missing = False, ""
         budgets: Items[Object] = []
         try:
-            status = json.loads(body)
+            status = untrusted.read_object(body)
             self.is_status = status.get("kind") == "Status"
             details = status.get("details") or {}
             if self.is_status and status.get("reason") == "NotFound":
@@ -763,7 +777,7 @@ def _budgets(details: Object) -> Items[Object]:
 
 def _read_object(answer: Answer) -> Object:
     try:
-        value = json.loads(answer.body())
+        value = untrusted.read_object(answer.body())
     except ValueError as error:
         raise BrokenList(str(error)) from None
     if not isinstance(value, dict):

@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta, timezone
 from hashlib import sha256
 from sys import intern
-from typing import Any, NamedTuple
+from typing import Any, Callable, NamedTuple, TypeVar
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import in_tree
 
@@ -50,6 +50,9 @@ _GRPC = re.compile(r"rpc error: code = (\w+) desc = ")
 # specification, "ControllerPublishVolume Errors").
 _ELSEWHERE = "FailedPrecondition"
 _ELSEWHERE_NUMBER = 9
+
+
+T = TypeVar("T")
 
 
 class VolumeError(NamedTuple):
@@ -263,7 +266,7 @@ class Lease(NamedTuple):
     @property
     def until(self) -> datetime | None:
         """When it runs out unless it is renewed; None for one that was never renewed."""
-        return self.renewed + timedelta(seconds=self.seconds) if self.renewed else None
+        return shifted(self.renewed, self.seconds) if self.renewed else None
 
 
 def unique_name(driver: str, handle: str) -> str:
@@ -316,6 +319,41 @@ def parse_time(text: str | None) -> datetime | None:
 def is_over(until: datetime | None, now: datetime) -> bool:
     """A lock that lasted until then lasts no longer. ``now`` is the API server's time."""
     return until is None or now > until
+
+
+def shifted(time: datetime, seconds: float) -> datetime:
+    """A time (UTC) so many seconds later; as far as Python knows times."""
+    # A tenant's terminationGracePeriodSeconds may be 2^63 - 1.
+    try:
+        return time + timedelta(seconds=seconds)
+    except OverflowError:
+        end = datetime.max if seconds > 0 else datetime.min
+        return end.replace(tzinfo=timezone.utc)
+
+
+def place_of(item: Any) -> str:
+    """Namespace and name of an object, as far as it has them."""
+    meta = item.get("metadata") if isinstance(item, dict) else None
+    names = [meta.get("namespace"), meta.get("name")] if isinstance(meta, dict) else []
+    return "/".join(str(name) for name in names if name) or "an object without a name"
+
+
+def leniently(
+    pick: Callable[[dict[str, Any]], T | None], unread: dict[str, str]
+) -> Callable[[dict[str, Any]], T | None]:
+    """``pick``, which leaves out an object of which nothing can be made, and notes why.
+
+    For what only reports: an object that is left out looks as if it were not there.
+    """
+
+    def picked(item: dict[str, Any]) -> T | None:
+        try:
+            return pick(item)
+        except Exception as error:
+            unread[place_of(item)] = f"{type(error).__name__}: {error}"
+            return None
+
+    return picked
 
 
 def cut(text: str | None) -> str:

@@ -147,10 +147,12 @@ class Observation:
     @cached_property
     def _by_bound(self) -> dict[str, list[tuple[str, str]]]:
         """Claims by the PersistentVolume they are bound to."""
-        found: dict[str, list[tuple[str, str]]] = defaultdict(list)
-        for key, claim in self.claims.items():
-            found[claim.volume].append(key)
-        return found
+        return _by_volume(self.claims, proven=True)
+
+    @cached_property
+    def _by_word(self) -> dict[str, list[tuple[str, str]]]:
+        """Claims by the PersistentVolume that only they themselves name."""
+        return _by_volume(self.claims, proven=False)
 
     @cached_property
     def _unexplained(self) -> dict[str, list[tuple[Pod, Reason]]]:
@@ -179,7 +181,7 @@ class Observation:
         return name in self.volumes and bool(self.volumes[name].claim_name)
 
     def unexplained(self, attachment: Attachment) -> list[Reason]:
-        """Pods that may have the attachment's volume mounted, although no claim says so.
+        """Pods that may have the attachment's volume mounted, although no claim proves it.
 
         Of a pod no container of which ever ran, the kubelet may have mounted it: but it mounts
         nothing attachable before its node's volumesInUse lists it
@@ -187,12 +189,44 @@ class Observation:
         pkg/volume/util/operationexecutor/operation_generator.go). So a tenant's pod that waits for
         ever for a claim that never existed keeps no attachment of others.
         """
-        if self.has_claim(attachment.volume):
-            return []
         mounted = attachment.name in self.in_use | self.was_in_use
-        return [
+        found = self._claimed(attachment, mounted)
+        if self.has_claim(attachment.volume):
+            return found
+        return found + [
             why for pod, why in self._unexplained.get(attachment.node, []) if pod.ran or mounted
         ]
+
+    def _claimed(self, attachment: Attachment, mounted: bool) -> list[Reason]:
+        """Pods with a claim that names the volume, while nothing else says that it is the claim's.
+
+        Any tenant can make one. So it is told, and never taken for the volume's own: that would
+        hide the attachment, and bring it into the scope of the tenant's namespace.
+        """
+        # A volume without a claim may be bound to this one any moment. A volume that is gone, or
+        # another claim's, is not mounted for a pod of which no container ever ran (getPVSpec of
+        # pkg/kubelet/volumemanager/populator/desired_state_of_world_populator.go).
+        free = attachment.volume in self.volumes and not self.has_claim(attachment.volume)
+        pods = [
+            (pod, name)
+            for namespace, name in self._by_word.get(attachment.volume, ())
+            for known in (self._by_claim, self._passed_by_claim)
+            for pod in known.get((attachment.node, namespace, name), ())
+            if not pod.terminal and (free or mounted or pod.ran)
+        ]
+        return [
+            Reason(
+                "in_use_by_pod",
+                f"pod {pod.title} has the claim {name}, which names {attachment.volume}, and "
+                "nothing proves that it is that claim's",
+            )
+            for pod, name in dict.fromkeys(pods)
+        ]
+
+    def namespaces_of(self, attachment: Attachment) -> set[str]:
+        """The namespaces of all claims that have, had, or say they have its volume."""
+        keys = self.keys_of(attachment).union(self._by_word.get(attachment.volume, ()))
+        return {namespace for namespace, _name in keys}
 
     def keys_of(self, attachment: Attachment) -> set[tuple[str, str]]:
         """All claims that stand or stood for the attachment's volume, by whichever
@@ -248,6 +282,21 @@ class Observation:
 def _names(entries: Iterable[tuple[tuple[str, ...], str]]) -> set[str]:
     """Names of the attachments that these entries of a node's status stand for, with that node."""
     return {name for volumes, node in entries for name in attachment_names(volumes, node)}
+
+
+def _by_volume(
+    claims: Mapping[tuple[str, str], Claim], proven: bool
+) -> dict[str, list[tuple[str, str]]]:
+    """Claims by the PersistentVolume they name: those that are proven to be its, or the others."""
+    # Whoever makes a claim names any volume. Bound says the controller manager, once the volume's
+    # claimRef agreed; Lost it says of any claim with the annotation of a bound one (syncBoundClaim
+    # of pkg/controller/volume/persistentvolume/pv_controller.go). And a volume that was made for a
+    # claim is named for its uid (getProvisionedVolumeNameForClaim there).
+    found: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    for key, claim in claims.items():
+        if proven == (claim.phase == "Bound" or claim.volume == f"pvc-{claim.uid}"):
+            found[claim.volume].append(key)
+    return found
 
 
 def _by_claim(pods: Iterable[Pod]) -> _Pods:

@@ -18,6 +18,8 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, Callable, TypeVar
 
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import untrusted
+
 T = TypeVar("T")
 
 # Characters to wait for at least. An API server sends a list in pieces of the size of an object or
@@ -26,7 +28,6 @@ _BATCH = 1 << 16
 # The types of events of a watch (k8s.io/apimachinery/pkg/watch/watch.go).
 _KINDS = {"ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"}
 
-_decode = json.JSONDecoder().raw_decode
 _skip_space = re.compile(r"[ \t\n\r]*").match
 
 
@@ -91,7 +92,7 @@ def read_changes(chunks: Iterable[bytes]) -> Iterator[tuple[str, dict[str, Any]]
 
 def _change(line: bytes) -> tuple[str, dict[str, Any]]:
     try:
-        change = json.loads(line)
+        change = untrusted.read_object(line)
         kind, item = change["type"], change["object"]
         if kind != "ERROR":
             # A watch that begins again needs the version of the last change.
@@ -129,7 +130,7 @@ class _Text:
         self._peek()
         while True:
             try:
-                value, end = _decode(self._text, self._at)
+                value, end = untrusted.read_value(self._text, self._at)
             except json.JSONDecodeError as error:
                 # More text may complete it. Each try waits for twice as much, so that the cost of a
                 # huge item stays linear.

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.events import (
     VOLUME_REASONS,
@@ -547,6 +547,8 @@ ENTRIES: tuple[Entry, ...] = (
 _SIMILAR = "(combined from similar events): "
 
 
+# The same message is asked about several times for a pod, and often by many pods.
+@lru_cache(maxsize=1_000)
 def match(reason: str, message: str) -> Entry | None:
     """The entry for this event or waiting state; None when there is none."""
     text = f"{reason}: {message.replace(_SIMILAR, '', 1)}"

@@ -11,7 +11,7 @@ Pure: no I/O here.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime
+from datetime import datetime, timezone
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import observation
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.events import (
@@ -45,6 +45,33 @@ BEFORE_NOT_READY_SECONDS = 300.0
 _CSI = "kubernetes.io/csi/"
 
 
+# How many messages are kept of one object, and looked at for one pod; the newest. Kubernetes itself
+# makes one event of those that repeat each other, so an object has few.
+MAX_MESSAGES = 50
+_NEVER = datetime.min.replace(tzinfo=timezone.utc)
+
+
+class Newest:
+    """The newest messages about one object, of however many its owner has written."""
+
+    def __init__(self) -> None:
+        self._kept: list[Message] = []
+
+    def add(self, message: Message) -> None:
+        """One more; it may come twice, where a list was read again."""
+        self._kept.append(message)
+        if len(self._kept) >= 2 * MAX_MESSAGES:
+            self._kept = list(self.all())
+
+    def all(self) -> tuple[Message, ...]:
+        """Those that are kept."""
+        once = dict.fromkeys(self._kept)
+        if len(once) <= MAX_MESSAGES:
+            return tuple(once)
+        by_time = sorted(once, key=lambda message: message.last or _NEVER, reverse=True)
+        return tuple(by_time[:MAX_MESSAGES])
+
+
 # Which messages still hold
 
 
@@ -56,17 +83,23 @@ def current(seen: Seen, state: State) -> list[Message]:
     for message in said:
         last = message.last or state.now
         newest[message.reason] = max(newest.get(message.reason, last), last)
-    lasting = [
+    claims = [claim for _name, claim in state.claims_of(seen.pod)]
+    all_bound = all(claim and is_bound(claim) for claim in claims)
+    answered = max(
+        (other.last or _NEVER for other in said if catalogue.answered(other.text)), default=_NEVER
+    )
+    return [
         message
         for message in said
         if age(newest[message.reason], message.last or state.now) <= OUTDATED_SECONDS
-        and not _has_passed(message, said, seen, state)
+        and not _has_passed(message, answered, seen, all_bound)
     ]
-    return sorted(lasting, key=lambda message: message.last or state.now, reverse=True)
 
 
 def _said_of(seen: Seen, state: State) -> list[Message]:
-    """All messages about a pod and its unbound claims."""
+    """The messages about a pod and its unbound claims, newest first, so many that all pods have
+    their turn.
+    """
     pod = seen.pod
     said = [*seen.waiting, *state.messages.get(pod.uid, ())]
     for _name, claim in state.claims_of(pod):
@@ -75,33 +108,28 @@ def _said_of(seen: Seen, state: State) -> list[Message]:
     # It has found its node since.
     if pod.node:
         said = [message for message in said if message.reason != "FailedScheduling"]
-    return said
+    return sorted(said, key=lambda message: message.last or state.now, reverse=True)[:MAX_MESSAGES]
 
 
-def _has_passed(message: Message, said: Iterable[Message], seen: Seen, state: State) -> bool:
-    """Something else shows that the message does not hold any more."""
+def _has_passed(message: Message, answered: datetime, seen: Seen, all_bound: bool) -> bool:
+    """Something else shows that the message does not hold any more.
+
+    ``answered``: when a driver last did; ``all_bound``: all claims of the pod are.
+    """
     # Normal until the pod has a node; after that _bypassed_scheduler reports it.
     if message.reason == WAITS_FOR_SCHEDULER:
         return True
     entry = catalogue.match(message.reason, message.text)
-    claims = [claim for _name, claim in state.claims_of(seen.pod)]
-    if entry and entry.of_claims and all(claim and is_bound(claim) for claim in claims):
+    if entry and entry.of_claims and all_bound:
         return True
     if not message.last:
         return False
     # What went wrong while the pod was mounted says nothing about why it does not end.
     if seen.ending and message.last < seen.ending and not (entry and entry.lasts):
         return True
-    return bool(entry and entry.id == "driver-not-registered" and _answered_later(message, said))
-
-
-def _answered_later(message: Message, said: Iterable[Message]) -> bool:
-    """The driver has answered since, so it is registered."""
-    # After a reboot the kubelet mounts before the drivers' registrars have run.
-    return any(
-        other.last and message.last and other.last > message.last and catalogue.answered(other.text)
-        for other in said
-    )
+    # A driver that has answered since is registered: after a reboot the kubelet mounts before the
+    # drivers' registrars have run.
+    return bool(entry and entry.id == "driver-not-registered" and answered > message.last)
 
 
 def of_a_running_pod(messages: Iterable[Message], seen: Seen) -> list[Message]:

@@ -11,11 +11,13 @@ it is. Pure: no I/O here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Callable
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import controls, untrusted
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Finding, Plan
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.turns import in_turns
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import Pod
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage.evidence import (
     evidence_of,
@@ -43,16 +45,69 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage.state
 CONTROLS = {"", *controls.REPAIRABLE, "STOR-15"}
 
 
-def plan(state: State, options: Options, go_on: Callable[[], None] = lambda: None) -> Plan:
-    """One finding for every pod that is stuck.
+def plan(state: State, options: Options, go_on: Callable[[], bool] = lambda: True) -> Plan:
+    """One finding for every pod that is stuck, and what was not judged.
 
-    ``go_on`` is called before each pod, and raises what ends the run.
+    ``go_on`` is asked before each pod whether there is time for it.
     """
-    findings = []
-    for seen in state.suspects:
-        go_on()
-        findings.append((seen, _cause(seen, state, options)))
-    return Plan([_finding(seen, cause, state) for seen, cause in findings if cause])
+    # In turns, so that the pods of one namespace do not use up the time of others'.
+    turns = in_turns(state.suspects, lambda seen: seen.pod.namespace)
+    findings, judged = [], 0
+    for seen in turns:
+        if not go_on():
+            break
+        judged += 1
+        cause = _cause(seen, state, options)
+        findings += [_finding(seen, cause, state)] if cause else []
+    return Plan([*findings, *_not_judged(turns[judged:]), *_unread(state)])
+
+
+def _not_judged(left: Sequence[Seen]) -> list[Finding]:
+    """The finding about pods for which there was no time."""
+    if not left:
+        return []
+    counts = Counter(seen.pod.namespace for seen in left)
+    return [
+        _not_assessed(
+            # As what has no room in a result: respond takes so many for an outage.
+            "findings",
+            f"{len(left)} more",
+            f"{len(left)} pods that look stuck were not judged: the deadline passed",
+            "raise deadline, or ask for fewer (namespace, node)",
+            [f"{namespace}: {number}" for namespace, number in counts.most_common()],
+        )
+    ]
+
+
+def _unread(state: State) -> list[Finding]:
+    """The finding about objects of which nothing could be made."""
+    if not state.unread:
+        return []
+    number = len(state.unread)
+    return [
+        _not_assessed(
+            "objects",
+            f"{number} unreadable",
+            f"{number} objects are not as Kubernetes makes them, and were left out",
+            "look at these alone; whoever owns them, or their controller, has to mend them",
+            [f"{place}: {why}" for place, why in sorted(state.unread.items())],
+        )
+    ]
+
+
+def _not_assessed(kind: str, name: str, summary: str, reason: str, whose: list[str]) -> Finding:
+    return Finding(
+        control="",
+        severity="minor",
+        kind=kind,
+        name=name,
+        node="",
+        summary=summary,
+        verdict="report",
+        reason=reason,
+        runbook="",
+        evidence={"not_assessed": whose},
+    )
 
 
 def _cause(seen: Seen, state: State, options: Options) -> Cause | None:

@@ -39,6 +39,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
     Volume,
     age,
     attachment_name,
+    leniently,
     pick_attachment,
     pick_claim,
     pick_driver,
@@ -53,6 +54,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.observa
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import (
     keys_by_driver,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage.messages import Newest
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage.plan import plan
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage.proven import has_volumes
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage.state import (
@@ -85,15 +87,15 @@ class Triage:
     def __init__(self, cluster: Cluster, options: Options) -> None:
         self._cluster = cluster
         self._options = options
+        # Objects of which nothing could be made, and why.
+        self._unread: dict[str, str] = {}
 
     def gather(self) -> State:
         """Read attachments before pods: otherwise an attachment made in between would look like one
         that no pod needs.
         """
         # The watch cache is new enough: what looks stuck has been so for stuck_seconds.
-        attachments = self._cluster.list(
-            path(_STORAGE, "volumeattachments"), pick_attachment, cached=True
-        )
+        attachments = self._list(path(_STORAGE, "volumeattachments"), pick_attachment)
         pods = self._pods()
         now = self._cluster.now()
         named = self._named_pod(pods)
@@ -102,20 +104,41 @@ class Triage:
             for seen in ([named] if named else pods)
             if suspect(seen, now, self._options.stuck_seconds)
         )
-        if not pods:
+        if not pods and not self._unread:
             self._check_scope()
         state = State(now, len(pods), suspects, named)
-        return self._around(state, pods, attachments) if suspects else state
+        state = self._around(state, pods, attachments) if suspects else state
+        return replace(state, unread=self._unread)
+
+    def _list(
+        self,
+        path: str,
+        pick: Callable[[dict[str, Any]], T | None],
+        fields: str = "",
+        cached: bool = True,
+    ) -> list[T]:
+        """A list, by default from the watch cache. No object ends it, whatever is in it."""
+        pick = leniently(pick, self._unread)
+        return self._cluster.list(path, pick, fields=fields, cached=cached)
+
+    def _get(self, path: str, pick: Callable[[dict[str, Any]], T]) -> T | None:
+        """An object, None where there is none; the same holds."""
+        item = self._cluster.get(path)
+        return leniently(pick, self._unread)(item) if item else None
 
     def _named_pod(self, pods: list[Seen]) -> Seen | None:
         """The pod that the user named; None where they named none."""
         if not self._options.pod:
             return None
         named = next((seen for seen in pods if seen.pod.name == self._options.pod), None)
+        title = f"{self._options.namespace}/{self._options.pod}"
+        if title in self._unread:
+            raise StorageOpsError(
+                f"cannot read pod {title}: {self._unread[title]}", code="evidence_unreadable"
+            )
         if named is None:
             raise StorageOpsError(
-                f"pod {self._options.namespace}/{self._options.pod} does not exist; a "
-                "Deployment's pods get new names: "
+                f"pod {title} does not exist; a Deployment's pods get new names: "
                 + untrusted.shown_command(
                     "kubectl -n {namespace} get pods", namespace=self._options.namespace
                 ),
@@ -125,17 +148,9 @@ class Triage:
 
     def plan(self, state: State) -> Plan:
         """Judge what was gathered."""
-        return plan(state, self._options, self._require_time)
-
-    def _require_time(self) -> None:
         # The messages of thousands of pods take a while to match; requests are not all that takes
         # time.
-        if not self._cluster.deadline.remaining():
-            raise StorageOpsError(
-                "the deadline passed before all stuck pods were assessed: raise deadline, or "
-                "narrow the scope (namespace, node)",
-                code="deadline_passed",
-            )
+        return plan(state, self._options, lambda: self._cluster.deadline.remaining() > 0)
 
     def healthy(self, state: State) -> str:
         """What was read, where no pod is stuck."""
@@ -167,7 +182,7 @@ class Triage:
         # pkg/registry/core/pod/strategy.go).
         fields = f"spec.nodeName={self._options.node}" if self._options.node else ""
         pods = path("v1", "pods", namespace=self._options.namespace)
-        return self._cluster.list(pods, pick_seen, fields=fields, cached=not self._options.pod)
+        return self._list(pods, pick_seen, fields, cached=not self._options.pod)
 
     def _around(self, state: State, pods: list[Seen], attachments: list[Attachment]) -> State:
         """What the suspects' claims, volumes, nodes and events say."""
@@ -222,9 +237,7 @@ class Triage:
         if not unattached(state):
             return state
         # The newest of these tells whether the controller manager attaches anything at all.
-        attached = self._cluster.list(
-            path("v1", "events"), pick_event, fields=ATTACHED_FIELDS, cached=True
-        )
+        attached = self._list(path("v1", "events"), pick_event, ATTACHED_FIELDS)
         return replace(
             state,
             lease=read_leader(self._cluster),
@@ -244,10 +257,10 @@ class Triage:
     def _claims(self, keys: set[tuple[str, str]]) -> dict[tuple[str, str], Claim]:
         if len(keys) <= MAX_GETS:
             found = [
-                self._cluster.get(path("v1", "persistentvolumeclaims", name, namespace))
+                self._get(path("v1", "persistentvolumeclaims", name, namespace), pick_claim)
                 for namespace, name in sorted(keys)
             ]
-            claims = [pick_claim(item) for item in found if item]
+            claims = [claim for claim in found if claim]
         else:
             claims = self._of_namespaces(
                 "persistentvolumeclaims", {namespace for namespace, _name in keys}, pick_claim
@@ -263,16 +276,14 @@ class Triage:
     ) -> dict[str, T]:
         """Those of the named cluster-wide objects that exist."""
         if len(names) <= MAX_GETS:
-            found = {
-                name: self._cluster.get(path(version, resource, name)) for name in sorted(names)
-            }
-            return {name: pick(item) for name, item in found.items() if item}
+            found = {name: self._get(path(version, resource, name), pick) for name in sorted(names)}
+            return {name: item for name, item in found.items() if item}
 
         def wanted(item: dict[str, Any]) -> tuple[str, T] | None:
             name = item["metadata"]["name"]
             return (name, pick(item)) if name in names else None
 
-        return dict(self._cluster.list(path(version, resource), wanted, cached=True))
+        return dict(self._list(path(version, resource), wanted))
 
     def _of_namespaces(
         self,
@@ -286,16 +297,14 @@ class Triage:
         return [
             item
             for namespace in scopes
-            for item in self._cluster.list(
-                path("v1", resource, namespace=namespace), pick, fields=fields, cached=True
-            )
+            for item in self._list(path("v1", resource, namespace=namespace), pick, fields)
         ]
 
     def _messages(
         self, suspects: Sequence[Seen], claims: list[Claim]
     ) -> dict[str, tuple[Message, ...]]:
         """The messages about pods and unbound claims, by uid."""
-        said: dict[str, list[Message]] = defaultdict(list)
+        said: dict[str, Newest] = defaultdict(Newest)
         pods = {
             (seen.pod.namespace, uid)
             for seen in suspects
@@ -305,26 +314,28 @@ class Triage:
         unbound = {(claim.namespace, claim.uid) for claim in claims}
         pod_of = _mirrored(suspects, claims)
         for kind, objects in (("Pod", pods), ("PersistentVolumeClaim", unbound)):
-            for uid, message in self._events(kind, objects):
-                said[pod_of.get(uid, uid)].append(message)
-        return {uid: tuple(messages) for uid, messages in said.items()}
+            self._read_events(
+                kind, objects, lambda uid, message: said[pod_of.get(uid, uid)].add(message)
+            )
+        return {uid: messages.all() for uid, messages in said.items()}
 
-    def _events(self, kind: str, objects: set[tuple[str, str]]) -> list[tuple[str, Message]]:
-        if len(objects) <= MAX_GETS:
-            return [
-                said
-                for namespace, uid in sorted(objects)
-                for said in self._of_namespaces(
-                    "events", {namespace}, pick_message, f"involvedObject.uid={uid}"
-                )
-            ]
+    def _read_events(
+        self, kind: str, objects: set[tuple[str, str]], keep: Callable[[str, Message], None]
+    ) -> None:
+        """Hand over what events say about the objects, one by one: there may be any number."""
 
-        def wanted(item: dict[str, Any]) -> tuple[str, Message] | None:
+        def wanted(item: dict[str, Any]) -> None:
             # A tenant may write events in its own namespace about an object of another one.
             about = item["metadata"].get("namespace"), (item.get("involvedObject") or {}).get("uid")
-            return pick_message(item) if about in objects else None
+            said = pick_message(item) if about in objects else None
+            if said:
+                keep(*said)
 
-        return self._of_namespaces(
+        if len(objects) <= MAX_GETS:
+            for namespace, uid in sorted(objects):
+                self._of_namespaces("events", {namespace}, wanted, f"involvedObject.uid={uid}")
+            return
+        self._of_namespaces(
             "events",
             {namespace for namespace, _uid in objects},
             wanted,

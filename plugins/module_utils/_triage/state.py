@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import observation
@@ -31,6 +31,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
     cut,
     parse_time,
     pick_pod,
+    shifted,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.observation import (
     Observation,
@@ -110,6 +111,8 @@ class State:
     drivers_on: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     lease: Lease | None = None
     last_attach: datetime | None = None
+    # Objects of which nothing could be made, and why.
+    unread: Mapping[str, str] = field(default_factory=dict)
 
     def claims_of(self, pod: Pod) -> list[tuple[str, Claim | None]]:
         """The names of the pod's claims, and each claim, None where it does not exist."""
@@ -237,7 +240,7 @@ def _deleted_at(pod: Pod, meta: Mapping[str, Any]) -> datetime | None:
     """The time of the deletion: a deletionTimestamp is the end of the grace period."""
     if not pod.deleted:
         return None
-    return pod.deleted - timedelta(seconds=meta.get("deletionGracePeriodSeconds") or 0)
+    return shifted(pod.deleted, -(meta.get("deletionGracePeriodSeconds") or 0))
 
 
 def _mirror(meta: Mapping[str, Any]) -> str:

@@ -454,9 +454,74 @@ def test_a_claim_of_the_same_name_with_another_volume_is_not_in_the_way() -> Non
 
 
 def test_without_the_volume_its_claim_tells_who_needs_it() -> None:
-    claim = Claim("shop", "claim-pv-1", "c1", "Lost", "pv-1", ("ReadWriteOnce",), "gold", None)
+    claim = Claim("shop", "claim-pv-1", "c1", "Bound", "pv-1", ("ReadWriteOnce",), "gold", None)
     assert left_over(state(observe(make_attachment(), make_pod(), claim))) == []
     assert only(state(observe(make_attachment(), make_pod(node="n2"), claim))).verdict == "repair"
+    # The controller manager says Lost of what any tenant's claim names.
+    lost = claim._replace(phase="Lost")
+    finding = only(state(observe(make_attachment(), make_pod(), lost)))
+    assert (finding.verdict, finding.code) == ("refuse", "in_use_by_pod")
+    assert "pod shop/web-0 has the claim claim-pv-1, which names pv-1" in finding.reason
+    # Its name tells that the volume was made for this claim.
+    own = make_volume("pvc-c1")
+    attachment, claim = make_attachment(own), lost._replace(volume="pvc-c1")
+    assert left_over(state(observe(attachment, make_pod(), claim))) == []
+    assert left_over(state(observe(attachment, make_pod(), claim._replace(uid="c2"))))
+
+
+EVILS = Claim("evil", "c", "cu", "Pending", "pv-1", ("ReadWriteOnce",), "", None, OLD)
+
+
+@pytest.mark.parametrize("phase", ["", "Pending", "Lost"])
+@pytest.mark.parametrize("ran", [False, True])
+def test_a_tenants_claim_hides_no_attachment_of_others(phase: str, ran: bool) -> None:
+    """Any tenant may make a claim that names another's volume, and a pod that waits for it."""
+    claim = EVILS._replace(phase=phase)
+    waits = make_pod("p", namespace="evil", claims=("c",), alive=ran, ran=ran)
+    seen = state(observe(make_attachment(), waits, claim))
+    finding = only(seen)
+    # A kubelet mounts nothing whose PersistentVolume is gone.
+    assert finding.verdict == ("refuse" if ran else "repair")
+    assert ("pod evil/p has the claim c" in finding.reason) is ran
+    assert plan(seen, namespaces=("evil",)) == []
+    # While the volume has no claim, it may become that claim's.
+    free = make_volume(phase="Available", claim_namespace="", claim_name="", claim_uid="")
+    finding = only(state(observe(make_attachment(), free, waits, claim)))
+    assert (finding.verdict, finding.code) == ("refuse", "in_use_by_pod")
+    passed = replace(observe(make_attachment(), free, claim), passed_pods=(waits,))
+    assert [why.code for why in observation.blockers(passed, make_attachment())] == [
+        "in_use_by_pod"
+    ]
+
+
+def test_nor_does_it_where_the_volume_names_another_claim() -> None:
+    waits = make_pod("p", namespace="evil", claims=("c",), alive=False, ran=False)
+    seen = state(observe(make_attachment(), RELEASED, waits, EVILS))
+    assert only(seen).verdict == "repair"
+    assert plan(seen, namespaces=("evil",)) == []
+    # It may have been that claim's before an administrator gave the volume to another one.
+    runs = waits._replace(ran=True)
+    finding = only(state(observe(make_attachment(), RELEASED, runs, EVILS)))
+    assert finding.verdict == "refuse" and "pod evil/p has the claim c" in finding.reason
+
+
+def test_a_tenants_pod_elsewhere_is_no_sign_that_the_volume_is_waited_for() -> None:
+    other = make_attachment(node="n2", attached=False, attach_error=VolumeError("it is on n1", OLD))
+    waits = make_pod("p", namespace="evil", claims=("c",), node="n2", phase="Pending", ran=False)
+    bound = make_volume()
+    seen = observe(make_attachment(), other, bound, waits, EVILS)
+    assert observation.proofs(seen, make_attachment(), (1, 31, 0), "v1.31") == []
+
+
+def test_a_tenants_pod_that_is_older_than_its_claim_is_told() -> None:
+    """Of one whose containers ran, nothing tells what it had mounted before: see the security
+    page.
+    """
+    late = EVILS._replace(phase="Bound", volume="own-pv", created=OLD)
+    runs = make_pod("p", namespace="evil", claims=("c",), scheduled=OLD - timedelta(hours=1))
+    finding = only(state(observe(make_attachment(), runs, late)))
+    assert (finding.verdict, finding.code) == ("refuse", "in_use_by_pod")
+    assert "pod evil/p was there before its claim c" in finding.reason
 
 
 def test_only_a_pod_that_may_have_mounted_something_keeps_an_unexplained_attachment() -> None:

@@ -101,14 +101,14 @@ def twin(name: str = "twin") -> Object:
     return made
 
 
-def claim(name: str = "a", bound_to: str = "a") -> Object:
+def claim(name: str = "a", bound_to: str = "a", phase: str = "Bound") -> Object:
     meta = {"name": f"claim-{name}", "namespace": "shop"}
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
         "metadata": meta,
         "spec": {"volumeName": bound_to},
-        "status": {},
+        "status": {"phase": phase},
     }
 
 
@@ -770,6 +770,8 @@ def test_without_its_volume_the_claims_are_asked() -> None:
     assert f"{VAS}/{ORPHAN}" not in cluster.objects
     needed = FakeCluster(node(), attachment(), claim(bound_to="a"), pod())
     assert repair(needed, controls=frozenset({"STOR-11"}))["findings"] == []
+    named = FakeCluster(node(), attachment(), claim(bound_to="a", phase="Lost"), pod())
+    refused(repair(named, controls=frozenset({"STOR-11"})), "pod shop/web-0 has the claim claim-a")
 
 
 def test_named_attachments_are_told_why_they_are_in_order() -> None:
@@ -1210,7 +1212,7 @@ def test_a_pod_that_never_ran_keeps_no_attachment_of_others(
     waits = pod("x", uses="nothing", phase="Pending")
     waits["status"].update(statuses)
     waits["metadata"]["creationTimestamp"] = "2020-01-01T00:00:00Z"
-    late = claim("nothing", bound_to="")
+    late = claim("nothing", bound_to="", phase="Pending")
     late["metadata"]["creationTimestamp"] = "2020-01-02T00:00:00Z"
     cluster = FakeCluster(node(), attachment(), waits, *([late] if made_since else []))
     result = repair(cluster, controls=frozenset({"STOR-11"}))

@@ -834,6 +834,45 @@ def test_check_mode_holds_nothing() -> None:
     assert world.log == ["gather"]
 
 
+def of_pod(namespace: str, number: int, severity: str) -> Finding:
+    return Finding(
+        "STOR-15", severity, "pod", f"web-{number}", "w1", "x" * 250, "report", "y" * 200, "",
+        evidence={"messages": ["m" * 300]}, namespace=namespace,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("severity", engine.SEVERITIES)
+def test_one_tenants_findings_push_no_other_out(severity: str) -> None:
+    """612 of 901 had room, all of them of the same tenant."""
+    many = [of_pod("evil", number, severity) for number in range(900)]
+    claims = finding("csi-1", "report", verbs=(), evidence={"claim": "bank/data"})
+    result = engine._result(Plan([*many, of_pod("victim", 0, "info"), claims]))
+    assert len(json.dumps(result)) < 700_000
+    *shown, last = result["findings"]
+    assert [one for one in shown if one["object"].get("namespace") == "victim"]
+    assert [one for one in shown if one["object"]["name"] == "csi-1"]
+    evil = len(shown) - 2
+    assert last["evidence"]["owners"] == [f"namespace evil: {900 - evil}"]
+    order = [engine.SEVERITIES.index(one["severity"]) for one in shown]
+    assert order == sorted(order)
+
+
+def test_evidence_is_left_out_of_who_has_most() -> None:
+    many = [of_pod("evil", number, "major") for number in range(600)]
+    result = engine._result(Plan([*many, of_pod("victim", 0, "info")]))
+    *evil, victim = result["findings"]
+    assert (len(evil), victim["object"]["namespace"]) == (600, "victim")
+    assert victim["evidence"] == {"messages": ["m" * 300]}
+    assert "cut" in evil[-1]["evidence"]
+
+
+def test_severe_findings_of_an_owner_come_before_its_others() -> None:
+    many = [of_pod("evil", number, "info") for number in range(1200)]
+    severe = [of_pod("evil", number, "critical") for number in range(300)]
+    *shown, _last = engine._result(Plan([*many, *severe]))["findings"]
+    assert len([one for one in shown if one["severity"] == "critical"]) == 300
+
+
 class Crowded(World):
     """What a node with one tenant's thousands of mounts hands on."""
 

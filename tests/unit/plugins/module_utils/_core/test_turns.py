@@ -38,3 +38,11 @@ def test_who_has_much_leaves_room_for_the_others() -> None:
     assert kept == ["evil-0", "evil-1", "evil-2", "shop-1", "bank-1"]
     assert sum(map(len, kept)) <= 30
     assert left == {"evil": 47}
+
+
+def test_what_weighs_more_comes_later_and_comes() -> None:
+    items = [*(f"evil-{number}" for number in range(20)), "shop-minor"]
+    turns = in_turns(
+        items, lambda item: item.partition("-")[0], lambda item: 4 if "minor" in item else 1
+    )
+    assert turns.index("shop-minor") == 4

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import shlex
 from pathlib import Path
@@ -189,6 +190,18 @@ def _text(node: ast.AST) -> str:
 def test_no_json(text: str) -> None:
     with pytest.raises(ValueError, match="Expecting value|nested too deep"):
         untrusted.from_json(text)
+
+
+@pytest.mark.parametrize("depth", [1, 99, 5_000])
+def test_of_an_object_what_is_nested_too_deep_is_left_out(depth: int) -> None:
+    text = f'{{"a": {"[" * depth}"]"{"]" * depth}, "b": 1}}'
+    value = untrusted.read_object(text.encode())
+    assert value["b"] == 1
+    assert ('"]"' in json.dumps(value)) == (depth < 100)
+    assert untrusted.read_value(f"  {text} ...", 2) == (value, len(text) + 2)
+    for wrong in (text[:-1], f"{text}]", text[: len(text) // 2]):
+        with pytest.raises(ValueError, match="Expecting|Extra data|not whole"):
+            untrusted.read_object(wrong.encode())
 
 
 def test_shown() -> None:

@@ -366,6 +366,16 @@ def test_a_namespace_that_is_not_there_is_not_waited_for() -> None:
     assert not sleeps
 
 
+def test_a_lease_that_ends_after_the_last_day_of_the_calendar_is_held(
+    cluster: FakeCluster, clock: Clock
+) -> None:
+    lease(cluster, clock, "one").take(0)
+    spec = cluster.objects[LEASE]["spec"]
+    spec.update(renewTime="9999-12-31T00:00:00Z", leaseDurationSeconds=2**31 - 1)
+    with pytest.raises(StorageOpsError, match="another run"):
+        lease(cluster, clock, "two").take(0)
+
+
 def test_the_modules_of_a_run_share_it(cluster: FakeCluster, clock: Clock) -> None:
     lease(cluster, clock, "one").take(0)
     clock.sleep(20)

@@ -229,6 +229,13 @@ def test_a_version_that_is_none_is_an_error() -> None:
         ServerVersion.parse({"gitVersion": "latest"})
 
 
+def test_an_object_that_is_nested_deep_is_read(server: Server) -> None:
+    deep = f'{{"kind":"Pod","metadata":{{"name":"web-0","x":{"[" * 5_000}1{"]" * 5_000}}}}}'
+    found = cluster(server, says(deep.encode())).get(POD)
+    assert found is not None
+    assert found["metadata"]["name"] == "web-0"
+
+
 def test_the_version_is_asked_once(server: Server) -> None:
     client = cluster(server, says({"gitVersion": "v1.20.2"}))
     assert client.version() == client.version() == ServerVersion(1, 20, 2, "v1.20.2")
@@ -471,7 +478,7 @@ class TestLists:
 
     def test_a_failure_of_the_caller_is_no_failure_of_the_server(self, server: Server) -> None:
         client = cluster(server, lists("a"))
-        with pytest.raises(KeyError):
+        with pytest.raises(StorageOpsError, match=r"cannot read a of /api/v1/pods: KeyError"):
             client.list(PODS, lambda item: item["missing"])
         assert len(server.requests) == 1
 

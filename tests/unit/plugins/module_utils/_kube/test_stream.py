@@ -11,9 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import untrusted
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import stream
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.stream import (
     BrokenList,
+    read_changes,
     read_list,
 )
 
@@ -144,9 +146,43 @@ def test_only_what_was_picked_stays_in_memory() -> None:
 
 def test_a_huge_item_is_not_tried_anew_with_every_chunk(monkeypatch: Any) -> None:
     tried = []
-    decode = stream._decode
-    monkeypatch.setattr(stream, "_decode", lambda text, at: tried.append(at) or decode(text, at))
+    read = untrusted.read_value
+    monkeypatch.setattr(
+        untrusted, "read_value", lambda text, at: tried.append(at) or read(text, at)
+    )
     text = json.dumps({"items": ["x" * 1_000_000]}).encode()
     picked, _fields = read_list(pieces(text, [512]), len)
     assert picked == [1_000_000]
     assert len(tried) < 20
+
+
+def deep_item(depth: int) -> bytes:
+    """An object whose owner has nested its managedFields so deep."""
+    fields = b'{"f:[\\"a]":[' * depth + b"]}" * depth
+    return (
+        b'{"metadata":{"name":"evil","resourceVersion":"7","managedFields":[{"fieldsV1":'
+        + fields
+        + b'}]},"spec":{"nodeName":"w1"}}'
+    )
+
+
+@pytest.mark.parametrize("depth", [10, 470, 5_000])
+@pytest.mark.parametrize("size", [7, 512, 1 << 20])
+def test_an_item_that_is_nested_deep_is_read_as_all_others(depth: int, size: int) -> None:
+    text = b'{"items":[{"metadata":{"name":"a"}},%s,{"metadata":{"name":"b"}}],"kind":"PodList"}'
+    picked, fields = read_list(
+        pieces(text % deep_item(depth), [size]),
+        lambda item: (item["metadata"]["name"], item.get("spec")),
+    )
+    assert picked == [("a", None), ("evil", {"nodeName": "w1"}), ("b", None)]
+    assert fields == {"kind": "PodList"}
+    change = b'{"type":"ADDED","object":%s}\n' % deep_item(depth)
+    ((kind, item),) = read_changes(pieces(change, [size]))
+    assert (kind, item["spec"]) == ("ADDED", {"nodeName": "w1"})
+
+
+@pytest.mark.parametrize("end", [b"", b'"', b'"x', b'{"a":', b"]", b"}"])
+def test_what_is_nested_deep_and_ends_early_is_an_error(end: bytes) -> None:
+    for depth in (100, 5_000):
+        with pytest.raises(BrokenList, match=r"ended early|where|end"):
+            read_list([b'{"items":[' + b'{"a":[' * depth + end], lambda item: item)

@@ -21,13 +21,24 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors 
     StorageOpsError,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Forbidden
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.events import pick_message
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.events import (
+    Message,
+    pick_message,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
     MAX_MESSAGE,
     attachment_name,
     unique_name,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage.plan import CONTROLS
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage import catalogue
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage.messages import (
+    MAX_MESSAGES,
+    Newest,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage.plan import (
+    CONTROLS,
+    plan,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage.runbook import (
     Triage,
     triage_options,
@@ -1313,12 +1324,78 @@ def test_a_huge_message_is_cut_when_it_is_read() -> None:
     assert len(repr(finding.to_result())) < 20_000
 
 
-def test_the_deadline_holds_while_pods_are_judged() -> None:
-    cluster = fake(pod("a"), pod("b"), *FINE)
+def stuck(namespace: str, number: int) -> dict[str, Any]:
+    return pod(f"web-{number}", namespace=namespace)
+
+
+def test_what_there_is_no_time_for_is_counted_and_the_rest_is_judged() -> None:
+    """Pods come in turns, so the many of one namespace take no time from others'."""
+    many = [stuck("evil", number) for number in range(50)]
+    cluster = fake(*many, pod("db-0"), claim(namespace="evil"), *FINE)
     runbook = Triage(cluster, Options())
     state = runbook.gather()
+    left = iter([True] * 3 + [False])
+    found = plan(state, Options(), lambda: next(left)).findings
+    assert [one.namespace for one in found if one.kind == "pod"] == ["evil", "shop", "evil"]
+    (counted,) = [one for one in found if one.kind == "findings"]
+    assert counted.evidence == {"not_assessed": ["evil: 48"]}
+    assert "deadline" in counted.reason
     cluster.deadline = Deadline(0)
-    with pytest.raises(
-        StorageOpsError, match="the deadline passed before all stuck pods were assessed"
-    ):
-        runbook.plan(state)
+    (counted,) = runbook.plan(state).findings
+    assert counted.name == "51 more"
+
+
+def test_events_of_one_pod_take_no_time_from_others(monkeypatch: Any) -> None:
+    """4,000 events of a pod took half a minute, and its turn ended the run."""
+    asked = []
+    match = catalogue.match
+    monkeypatch.setattr(
+        catalogue, "match", lambda reason, text: asked.append(text) or match(reason, text)
+    )
+    text = "driver name x not found in the list of registered CSI drivers {}"
+    events = [event("FailedMount", text.format(number), seconds=number) for number in range(2000)]
+    found = triage(pod(), *events, pod("db-0"), *FINE)
+    assert len(found) == 2
+    # Of each message it is asked whether it has passed, whether it is about storage, what it says.
+    assert len(asked) <= 3 * MAX_MESSAGES
+    assert text.format(0) in found[0].evidence["messages"][0]
+
+
+def test_the_newest_messages_of_an_object_are_kept() -> None:
+    newest = Newest()
+    for number in range(500):
+        said = Message("R", str(number), 1, NOW - timedelta(seconds=(number * 7) % 500))
+        newest.add(said)
+        newest.add(said)
+    newest.add(Message("R", "without a time", 1, None))
+    kept = newest.all()
+    assert len(kept) == MAX_MESSAGES
+    assert {message.last for message in kept} == {
+        NOW - timedelta(seconds=number) for number in range(MAX_MESSAGES)
+    }
+
+
+def test_an_object_that_cannot_be_read_is_named_and_the_rest_is_judged() -> None:
+    """No API server stores that; whatever it is, one object must not end the run."""
+    broken = pod("evil-0", namespace="evil", spec={"volumes": 7})
+    odd_claim = {**claim(), "spec": {"accessModes": 7}}
+    cluster = fake(broken, pod(), odd_claim, *FINE[1:])
+    runbook = Triage(cluster, Options())
+    found = runbook.plan(runbook.gather()).findings
+    assert [one.name for one in found if one.kind == "pod"] == ["web-0"]
+    (left,) = [one for one in found if one.kind == "objects"]
+    assert [text.partition(":")[0] for text in left.evidence["not_assessed"]] == [
+        "evil/evil-0",
+        "shop/data",
+    ]
+    with pytest.raises(StorageOpsError, match="cannot read pod evil/evil-0") as error:
+        Triage(cluster, Options(namespace="evil", pod="evil-0")).gather()
+    assert error.value.code == "evidence_unreadable"
+
+
+@pytest.mark.parametrize("grace", [10**11, 2**63 - 1])
+def test_a_pod_that_may_end_for_ever_ends_no_triage(grace: int) -> None:
+    meta = {"deletionTimestamp": ago(300), "deletionGracePeriodSeconds": grace}
+    endless = pod("evil-0", namespace="evil", metadata=meta)
+    found = triage(endless, pod(), claim(namespace="evil"), *FINE)
+    assert {one.namespace for one in found} == {"evil", "shop"}
