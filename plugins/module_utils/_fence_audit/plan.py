@@ -821,21 +821,20 @@ def _noted_ranges(state: State) -> set[str]:
 
 def _stray_entry(entry: Blocked, nodes: list[str], state: State) -> Finding:
     # Only for a node that is Ready may the entry be a mistake. Of a node that is not it may be the
-    # one thing that protects the data.
-    range_ = "range " if entry.kind == "range" else ""
-    remove = untrusted.shown_command(f"ceph osd blocklist {range_}rm {{entry}}", entry=entry.entry)
+    # one thing that protects the data. No command is offered: whose the address is the kubelets
+    # say, and it may be the fence of a host that is no node.
     ready, lost = [node for node in nodes if state.ready(node)], _lost_of(nodes, state)
     if ready and lost:
         reason = _MAY_BE_OF.format(", ".join(lost[:3]), ready[0])
     elif ready:
         reason = (
-            f"{_IF_ITS_OWN}, whoever set it has to remove it, once the node was rebooted: "
-            f"{remove}. Until then volumes of this Ceph fail there"
+            f"{_IF_ITS_OWN}, whoever set it has to remove it from Ceph's blocklist, once the node "
+            "was rebooted. Until then volumes of this Ceph fail there"
         )
     else:
         reason = (
-            "perhaps the node was fenced by hand. The entry stays until it is removed by hand: "
-            f"{remove}"
+            "perhaps the node was fenced by hand. The entry stays until whoever set it removes it "
+            "from Ceph's blocklist"
         )
     return _report(
         "STOR-17",

@@ -81,7 +81,8 @@ def _not_judged(left: Sequence[Seen]) -> list[Finding]:
 
 def _unread(state: State) -> list[Finding]:
     """The finding about objects of which nothing could be made."""
-    if not state.unread:
+    # A named pod's own objects can be read.
+    if not state.unread or state.named:
         return []
     number = len(state.unread)
     return [

@@ -46,6 +46,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
     pick_node,
     pick_node_drivers,
     pick_volume,
+    place_of,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.observation import (
     REQUIRED_METADATA,
@@ -122,9 +123,17 @@ class Triage:
         return self._cluster.list(path, pick, fields=fields, cached=cached)
 
     def _get(self, path: str, pick: Callable[[dict[str, Any]], T]) -> T | None:
-        """An object, None where there is none; the same holds."""
+        """An object, None where there is none. The same holds, unless it is the named pod's."""
         item = self._cluster.get(path)
-        return leniently(pick, self._unread)(item) if item else None
+        found = leniently(pick, self._unread)(item) if item else None
+        if item and found is None and self._options.pod:
+            raise self._unreadable(place_of(item))
+        return found
+
+    def _unreadable(self, title: str) -> StorageOpsError:
+        return StorageOpsError(
+            f"cannot read {title}: {self._unread[title]}", code="evidence_unreadable"
+        )
 
     def _named_pod(self, pods: list[Seen]) -> Seen | None:
         """The pod that the user named; None where they named none."""
@@ -133,9 +142,7 @@ class Triage:
         named = next((seen for seen in pods if seen.pod.name == self._options.pod), None)
         title = f"{self._options.namespace}/{self._options.pod}"
         if title in self._unread:
-            raise StorageOpsError(
-                f"cannot read pod {title}: {self._unread[title]}", code="evidence_unreadable"
-            )
+            raise self._unreadable(title)
         if named is None:
             raise StorageOpsError(
                 f"pod {title} does not exist; a Deployment's pods get new names: "
@@ -150,6 +157,11 @@ class Triage:
         """Judge what was gathered."""
         # The messages of thousands of pods take a while to match; requests are not all that takes
         # time.
+        if state.named and not self._cluster.deadline.remaining():
+            raise StorageOpsError(
+                "the deadline passed before the pod was judged: raise deadline",
+                code="deadline_passed",
+            )
         return plan(state, self._options, lambda: self._cluster.deadline.remaining() > 0)
 
     def healthy(self, state: State) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -1343,6 +1344,9 @@ def test_what_there_is_no_time_for_is_counted_and_the_rest_is_judged() -> None:
     cluster.deadline = Deadline(0)
     (counted,) = runbook.plan(state).findings
     assert counted.name == "51 more"
+    named = Triage(cluster, Options(namespace="shop", pod="db-0"))
+    with pytest.raises(StorageOpsError, match="the deadline passed before the pod was judged"):
+        named.plan(replace(state, named=state.suspects[0]))
 
 
 def test_events_of_one_pod_take_no_time_from_others(monkeypatch: Any) -> None:
@@ -1388,9 +1392,13 @@ def test_an_object_that_cannot_be_read_is_named_and_the_rest_is_judged() -> None
         "evil/evil-0",
         "shop/data",
     ]
-    with pytest.raises(StorageOpsError, match="cannot read pod evil/evil-0") as error:
-        Triage(cluster, Options(namespace="evil", pod="evil-0")).gather()
-    assert error.value.code == "evidence_unreadable"
+    for namespace, name, place in (
+        ("evil", "evil-0", "evil/evil-0"),
+        ("shop", "web-0", "shop/data"),
+    ):
+        with pytest.raises(StorageOpsError, match=f"cannot read {place}") as error:
+            Triage(cluster, Options(namespace=namespace, pod=name)).gather()
+        assert error.value.code == "evidence_unreadable"
 
 
 @pytest.mark.parametrize("grace", [10**11, 2**63 - 1])
