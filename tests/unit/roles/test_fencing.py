@@ -134,6 +134,33 @@ def test_the_newest_reading_of_ceph_counts(
     assert role("volume_failover", "ceph_now", **given).get("read_at") == wanted
 
 
+def result(code: str, *kinds: str, left: bool = True) -> dict[str, Any]:
+    """What volume_failover returned when it failed, with one refused finding of each kind."""
+    findings = [{"verdict": "refuse", "object": {"kind": kind}} for kind in kinds]
+    findings.append({"verdict": "repair", "object": {"kind": "Node"}})
+    return {"failed": True, "code": code, "findings": findings, **({"left": []} if left else {})}
+
+
+@pytest.mark.parametrize(
+    ("found", "goes_on"),
+    [
+        (result("not_detached", "PersistentVolume"), True),
+        # All that was to leave has not; an earlier run may have left others unproven.
+        (result("not_detached", left=False), True),
+        (result("daemonset_pod", "PersistentVolume", "PersistentVolume"), True),
+        # It ended before its last step, so what has left is not known.
+        (result("not_attached", "PersistentVolume", left=False), False),
+        (result("node_not_lost", "Node"), False),
+        (result("fence_missing", "Node", "PersistentVolume"), False),
+        ({"failed": True, "msg": "MODULE FAILURE"}, False),
+    ],
+)
+def test_one_volume_that_stays_keeps_no_other_from_the_next_step(
+    found: dict[str, Any], goes_on: bool
+) -> None:
+    assert role("volume_failover", "some_stay", result=found) is goes_on
+
+
 @pytest.mark.parametrize("name", ["node_fence", "node_release"])
 def test_how_the_ceph_host_is_reached(name: str) -> None:
     """As its own variables say, and not as those of a play for localhost."""
