@@ -160,14 +160,28 @@ class State(NamedTuple):
 class Subject(NamedTuple):
     """What the actions of a finding are about.
 
-    ``volumes``: those that leave; ``awaited``: those whose new attachments are awaited.
+    ``volumes``: those that leave; ``awaited``: those whose new attachments are awaited; ``done``:
+    then nothing of the fence is left on the node.
     """
 
     volumes: tuple[AttachedVolume, ...]
     awaited: tuple[AttachedVolume, ...]
     attach_timeout: float
+    done: bool = False
     pod: Pod | None = None
     attachment: Attachment | None = None
+
+
+class Remark(str):
+    """A sentence that says why one volume is not where it is to be. ``volume``: its name."""
+
+    volume: str
+
+    def __new__(cls, volume: str, text: str) -> Remark:
+        """Like Reason, a str, so that it is joined and shown as one."""
+        remark = super().__new__(cls, text)
+        remark.volume = volume
+        return remark
 
 
 def pick_lost_pod(item: dict[str, Any], claims: Mapping[tuple[str, str], Claim | None]) -> LostPod:
@@ -291,12 +305,17 @@ def _judge(state: State, ledger: Ledger, options: Options, finding: Finding) -> 
     tainting = options.detach != "volumes" and not reasons
     going, findings = _sort(state, selected, tainting, options)
     done = _is_done(state, ledger, options, len(going) == len(held))
+    awaited = _awaited(state, ledger, options, going, done)
     # Also with nothing left to detach: a run that was killed has still to be seen through.
-    if going or done or _awaits_earlier(state, options):
+    if going or done or awaited:
         # Whoever chose the way needs no reason for it.
         why = reasons if options.detach == "auto" else []
         finding.evidence.update(_evidence(state, going, tainting, why))
-        finding.repair = _actions(state, options, going, tainting, done)
+        timeout = options.attach_timeout
+        about = Subject(
+            tuple(going), awaited, timeout if tainting else max(timeout, _NOTICE_SECONDS), done
+        )
+        finding.repair = _actions(state, options, about, tainting)
         if not going:
             finding.summary = f"what has left the lost node {options.node} is awaited elsewhere"
         findings.append(finding)
@@ -335,9 +354,24 @@ def _is_done(state: State, ledger: Ledger, options: Options, all_go: bool) -> bo
     return options.waits and all_go and not noted
 
 
-def _awaits_earlier(state: State, options: Options) -> bool:
-    """A volume that an earlier step took off the node is awaited elsewhere."""
-    return options.waits and any(found.name in options.awaited for found in state.covered)
+def _awaited(
+    state: State, ledger: Ledger, options: Options, going: list[AttachedVolume], done: bool
+) -> tuple[AttachedVolume, ...]:
+    """The volumes that are to be seen elsewhere, or free: those that leave, those that an earlier
+    step took off the node, and those that a run which was killed has left unproven.
+    """
+    if not options.waits:
+        return ()
+    known = {covered.name for covered in going} | {*options.awaited}
+    if ledger.phase != "detached":
+        # What stays on the node, whatever that is, keeps no other volume from its proof.
+        proven = {covered.name for covered in _held(state)} | {*ledger.detached}
+        known |= {
+            covered.name
+            for covered in state.covered
+            if covered.name not in proven and options.filters.selects(covered)
+        }
+    return tuple(found for found in state.covered if done or found.name in known)
 
 
 def not_held(state: State, options: Options) -> list[Reason]:
@@ -667,32 +701,21 @@ def _users(state: State, covered: AttachedVolume) -> list[LostPod]:
     return [lost for lost in state.pods if covered.name in lost.volumes]
 
 
-def _actions(
-    state: State, options: Options, going: list[AttachedVolume], tainting: bool, done: bool
-) -> list[Action]:
-    about = _subject(state, options, going, tainting, done)
+def _actions(state: State, options: Options, about: Subject, tainting: bool) -> list[Action]:
     leave = [
         *_taint_action(state, options, about, tainting),
         *_delete_actions(state, about, tainting),
     ]
-    if going:
+    if about.volumes:
         places = [
-            attachment_path(covered.attachment) for covered in going if covered.attachment.name
+            attachment_path(covered.attachment)
+            for covered in about.volumes
+            if covered.attachment.name
         ]
         # Deleted is not detached: the attacher's finalizer keeps the object until the driver has
         # answered.
         leave.append(Action("wait_detached", options.node, ["GET", *places], about))
-    return leave + (_arrivals(options, about, done) if options.waits else [])
-
-
-def _subject(
-    state: State, options: Options, going: list[AttachedVolume], tainting: bool, done: bool
-) -> Subject:
-    # After a run that was killed, those whose volumes had left already are awaited too.
-    known = [covered.name for covered in going] + [*options.awaited]
-    awaited = [found for found in state.covered if options.waits and (done or found.name in known)]
-    timeout = options.attach_timeout if tainting else max(options.attach_timeout, _NOTICE_SECONDS)
-    return Subject(tuple(going), tuple(awaited), timeout)
+    return leave + (_arrivals(options, about) if options.waits else [])
 
 
 def _taint_action(state: State, options: Options, about: Subject, tainting: bool) -> list[Action]:
@@ -740,8 +763,8 @@ def _delete_actions(state: State, about: Subject, tainting: bool) -> list[Action
     ]
 
 
-def _arrivals(options: Options, about: Subject, done: bool) -> list[Action]:
-    """Await the volumes where pods wait for them, and note that the fail-over has ended."""
+def _arrivals(options: Options, about: Subject) -> list[Action]:
+    """Await the volumes where pods wait for them, and note which have been failed over."""
     # The ledger says "detached" only once the volumes are in use elsewhere or free, so a run that
     # was killed before is ended by the next.
     names = ", ".join(covered.name for covered in about.awaited)
@@ -749,16 +772,9 @@ def _arrivals(options: Options, about: Subject, done: bool) -> list[Action]:
     # Attached, and still not in use: its filesystem may need a check, or NodeStage may be refused.
     if options.ready_timeout:
         actions.append(Action("wait_ready", names, ["GET", "pods"], about))
-    if done:
-        actions.append(
-            Action(
-                "record_detached",
-                options.node,
-                ["PATCH", node_path(options.node), "the ledger: phase detached"],
-                about,
-            )
-        )
-    return actions
+    noted = "phase detached" if about.done else f"detached {names}"
+    where = ["PATCH", node_path(options.node), f"the ledger: {noted}"]
+    return [*actions, Action("record_detached", options.node, where, about)]
 
 
 def _describe(state: State, options: Options) -> Finding:
@@ -818,14 +834,27 @@ def _evidence(
 def _left_there(options: Options, covered: AttachedVolume, reasons: list[Reason]) -> Finding:
     """The finding about a volume that stays on the lost node."""
     # Each volume that stays is a finding of its own, since each has its own next step.
+    finding = _about_volume(options, covered, f"stays on the lost node {options.node}")
+    finding.refuse(*reasons)
+    return finding
+
+
+def late(options: Options, covered: AttachedVolume, reason: Reason) -> Finding:
+    """The finding about a volume whose fail-over failed, and that of the others did not."""
+    finding = _about_volume(options, covered, f"is not failed over from {options.node}")
+    finding.fail(reason)
+    return finding
+
+
+def _about_volume(options: Options, covered: AttachedVolume, what: str) -> Finding:
     attachment = covered.attachment
-    finding = Finding(
+    return Finding(
         control="STOR-16",
         severity="critical",
         kind="PersistentVolume",
         name=covered.name,
         node=options.node,
-        summary=f"{_title(covered)} stays on the lost node {options.node}",
+        summary=f"{_title(covered)} {what}",
         verdict="repair",
         reason="",
         runbook=RUNBOOK,
@@ -836,8 +865,6 @@ def _left_there(options: Options, covered: AttachedVolume, reasons: list[Reason]
             "attachment_uid": attachment.uid,
         },
     )
-    finding.refuse(*reasons)
-    return finding
 
 
 def homeless(tenant: Tenant, volumes: Iterable[AttachedVolume]) -> Finding:

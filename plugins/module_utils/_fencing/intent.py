@@ -44,10 +44,8 @@ def make_ledger(case: Case, method: str, fences: list[NetworkFence]) -> Ledger:
     if kept == known:
         return known
     # What adds nothing to the fence leaves it proven; anything else is proven from the start.
-    same = (
-        kept._replace(cordoned=known.cordoned, machine=known.machine, namespace=known.namespace)
-        == known
-    )
+    indifferent = ("cordoned", "machine", "namespace", "detached")
+    same = kept._replace(**{name: getattr(known, name) for name in indifferent}) == known
     return ledger._replace(phase=known.phase) if same else ledger
 
 
@@ -101,6 +99,12 @@ def _continue(case: Case, ledger: Ledger, before: Ledger) -> Ledger:
         # The machine that was fenced first, should another one have the node's name by now: its
         # fence must not be released because that other one is healthy.
         machine=before.machine or ledger.machine,
+        # What the node has again has not left it, whatever was proven before.
+        detached=tuple(
+            name
+            for name in before.detached
+            if name not in {found.name for found in case.state.held}
+        ),
     )
 
 

@@ -1406,6 +1406,19 @@ def test_a_node_that_was_booted_or_given_back_is_judged_as_a_new_one(
     )
 
 
+def test_what_has_left_the_node_stays_noted() -> None:
+    """A further run fences nothing more, so the fence stays proven, and what was moved is not
+    forgotten; but a volume that the node has again has not left it.
+    """
+    cordoned = state(node(unschedulable=True))
+    (held,) = intended().volumes
+    before = intended()._replace(phase="fenced", volumes=("pv-moved", held), detached=("pv-moved",))
+    assert intended(cordoned._replace(ledger=before)) == before
+    both = before._replace(detached=("pv-moved", held))
+    again = intended(cordoned._replace(ledger=both))
+    assert (again.phase, again.detached) == ("fenced", ("pv-moved",))
+
+
 def test_a_node_object_that_was_made_anew() -> None:
     before = intended()._replace(
         phase="detached", node_uid="uid-old", tainted=True, machine="machine-old"
