@@ -98,7 +98,7 @@ WARNING = (
 
 
 @dataclass(frozen=True)
-class Options:
+class FailoverOptions:
     """What the user asked for and allows; see the documentation of volume_failover for units and
     defaults.
 
@@ -143,7 +143,7 @@ class LostPod(NamedTuple):
     inline: tuple[str, ...] = ()
 
 
-class State(NamedTuple):
+class FailoverState(NamedTuple):
     """What was read. ``covered``: the volumes of the fence, attached or not (then without the name
     of an attachment).
 
@@ -265,7 +265,7 @@ def obstacles(name: str, host: HostRecord | None, ledger: Ledger) -> list[Reason
     return []
 
 
-def plan(state: State, options: Options) -> Plan:
+def plan(state: FailoverState, options: FailoverOptions) -> Plan:
     """Decide on every volume of the fence that is still on the lost node."""
     finding = _describe(state, options)
     ledger = state.node.ledger
@@ -293,7 +293,9 @@ def plan(state: State, options: Options) -> Plan:
     return _judge(state, ledger, options, finding)
 
 
-def _judge(state: State, ledger: Ledger, options: Options, finding: Finding) -> Plan:
+def _judge(
+    state: FailoverState, ledger: Ledger, options: FailoverOptions, finding: Finding
+) -> Plan:
     """Decide on each volume of a fence that stands; ``finding``: about the node as a whole."""
     held = _held(state)
     selected = [covered for covered in held if options.filters.selects(covered)]
@@ -323,7 +325,7 @@ def _judge(state: State, ledger: Ledger, options: Options, finding: Finding) -> 
 
 
 def _sort(
-    state: State, selected: list[AttachedVolume], tainting: bool, options: Options
+    state: FailoverState, selected: list[AttachedVolume], tainting: bool, options: FailoverOptions
 ) -> tuple[list[AttachedVolume], list[Finding]]:
     """The volumes that leave the node, and the findings about those that stay."""
     going, findings = [], []
@@ -336,7 +338,7 @@ def _sort(
     return going, findings
 
 
-def _held(state: State) -> list[AttachedVolume]:
+def _held(state: FailoverState) -> list[AttachedVolume]:
     """The volumes of the fence that are attached to the node, or that a pod on it uses."""
     # A pod may use a volume of the fence although its attachment is gone, after a forced detach.
     return [
@@ -344,7 +346,7 @@ def _held(state: State) -> list[AttachedVolume]:
     ]
 
 
-def _is_done(state: State, ledger: Ledger, options: Options, all_go: bool) -> bool:
+def _is_done(state: FailoverState, ledger: Ledger, options: FailoverOptions, all_go: bool) -> bool:
     """The fail-over ends with this run, and the ledger does not say so yet.
 
     ``all_go``: nothing of the fence is left on the node.
@@ -355,7 +357,11 @@ def _is_done(state: State, ledger: Ledger, options: Options, all_go: bool) -> bo
 
 
 def _awaited(
-    state: State, ledger: Ledger, options: Options, going: list[AttachedVolume], done: bool
+    state: FailoverState,
+    ledger: Ledger,
+    options: FailoverOptions,
+    going: list[AttachedVolume],
+    done: bool,
 ) -> tuple[AttachedVolume, ...]:
     """The volumes that are to be seen elsewhere, or free: those that leave, those that an earlier
     step took off the node, and those that a run which was killed has left unproven.
@@ -374,7 +380,7 @@ def _awaited(
     return tuple(found for found in state.covered if done or found.name in known)
 
 
-def not_held(state: State, options: Options) -> list[Reason]:
+def not_held(state: FailoverState, options: FailoverOptions) -> list[Reason]:
     """Why the node is not, or may not be, fenced still, once something was detached from it;
     nothing if it is.
     """
@@ -397,7 +403,7 @@ def not_held(state: State, options: Options) -> list[Reason]:
     return [*reasons, danger] if reasons else []
 
 
-def unproven(state: State, ledger: Ledger, options: Options) -> list[Reason]:
+def unproven(state: FailoverState, ledger: Ledger, options: FailoverOptions) -> list[Reason]:
     """What Ceph itself does not show of the fence now.
 
     A ledger tells of the past, and any client with the capability can remove an entry.
@@ -429,7 +435,7 @@ def _is_noted(node: NodeState, ledger: Ledger) -> bool:
     return note is not None and note.phase == ledger.phase
 
 
-def taint_obstacles(state: State, options: Options) -> list[Reason]:
+def taint_obstacles(state: FailoverState, options: FailoverOptions) -> list[Reason]:
     """Why the taint would go too far, or not far enough."""
     # With the taint, Kubernetes detaches every volume of the node, of every driver and namespace,
     # fenced or not (KEP-2268: the user guarantees that the node is shut down).
@@ -469,7 +475,7 @@ def taint_obstacles(state: State, options: Options) -> list[Reason]:
     return reasons + _doomed(state.pods)
 
 
-def fence_obstacles(state: State, ledger: Ledger) -> list[Reason]:
+def fence_obstacles(state: FailoverState, ledger: Ledger) -> list[Reason]:
     """Why the node is not, or no longer, lost and fenced: by its own object, its ledger and the
     NetworkFences.
     """
@@ -544,7 +550,7 @@ def _current(ledger: Ledger) -> list[Entry]:
     ]
 
 
-def _undoing(state: State, ledger: Ledger) -> list[Reason]:
+def _undoing(state: FailoverState, ledger: Ledger) -> list[Reason]:
     """NetworkFences whose controller would undo the fence whenever it starts.
 
     One whose driver or clusterID is unknown may be such a one.
@@ -563,7 +569,7 @@ def _undoing(state: State, ledger: Ledger) -> list[Reason]:
     ]
 
 
-def _filter_obstacles(state: State, options: Options) -> list[Reason]:
+def _filter_obstacles(state: FailoverState, options: FailoverOptions) -> list[Reason]:
     """Filters choose among what is fenced, and nothing else."""
     # A misspelled claim must not look like one that was failed over.
     if not options.filters.active:
@@ -585,7 +591,7 @@ def _filter_obstacles(state: State, options: Options) -> list[Reason]:
     return reasons
 
 
-def _unfenced(state: State) -> list[str]:
+def _unfenced(state: FailoverState) -> list[str]:
     """Volumes on the node that the fence does not cover: those that are attached, and those that
     pods use without.
 
@@ -615,7 +621,7 @@ def _used_unfenced(lost: LostPod, known: set[str]) -> list[str]:
     ]
 
 
-def _only_in_status(state: State) -> list[str]:
+def _only_in_status(state: FailoverState) -> list[str]:
     """What the node's status calls attached or in use, without a VolumeAttachment of the node or a
     volume of the fence.
     """
@@ -655,7 +661,7 @@ def _doomed(pods: Iterable[LostPod]) -> list[Reason]:
 
 
 def _volume_obstacles(
-    state: State, covered: AttachedVolume, tainting: bool, options: Options
+    state: FailoverState, covered: AttachedVolume, tainting: bool, options: FailoverOptions
 ) -> list[Reason]:
     """Why this volume stays where it is."""
     # All pods of a volume leave, or none: one that stays keeps it attached.
@@ -666,7 +672,9 @@ def _volume_obstacles(
     return reasons
 
 
-def _pod_obstacles(state: State, lost: LostPod, tainting: bool, options: Options) -> list[Reason]:
+def _pod_obstacles(
+    state: FailoverState, lost: LostPod, tainting: bool, options: FailoverOptions
+) -> list[Reason]:
     """Why this pod keeps its volumes on the node."""
     reasons, pod = [], lost.pod
     fenced = {found.name for found in state.covered}
@@ -696,12 +704,14 @@ def _pod_obstacles(state: State, lost: LostPod, tainting: bool, options: Options
     return reasons
 
 
-def _users(state: State, covered: AttachedVolume) -> list[LostPod]:
+def _users(state: FailoverState, covered: AttachedVolume) -> list[LostPod]:
     # By PersistentVolume, since claims of two namespaces may have one name.
     return [lost for lost in state.pods if covered.name in lost.volumes]
 
 
-def _actions(state: State, options: Options, about: Subject, tainting: bool) -> list[Action]:
+def _actions(
+    state: FailoverState, options: FailoverOptions, about: Subject, tainting: bool
+) -> list[Action]:
     leave = [
         *_taint_action(state, options, about, tainting),
         *_delete_actions(state, about, tainting),
@@ -718,7 +728,9 @@ def _actions(state: State, options: Options, about: Subject, tainting: bool) -> 
     return leave + (_arrivals(options, about) if options.waits else [])
 
 
-def _taint_action(state: State, options: Options, about: Subject, tainting: bool) -> list[Action]:
+def _taint_action(
+    state: FailoverState, options: FailoverOptions, about: Subject, tainting: bool
+) -> list[Action]:
     """With the taint, the pod garbage collector deletes the pods by force (gcTerminating of
     pkg/controller/podgc/gc_controller.go), and the attach/detach controller detaches without
     waiting for the kubelet (hasOutOfServiceTaint of
@@ -731,7 +743,7 @@ def _taint_action(state: State, options: Options, about: Subject, tainting: bool
     return [Action("taint_node", options.node, ["PATCH", node_path(options.node), taint], about)]
 
 
-def _delete_actions(state: State, about: Subject, tainting: bool) -> list[Action]:
+def _delete_actions(state: FailoverState, about: Subject, tainting: bool) -> list[Action]:
     """What the taint does not do: pods that tolerate it, and without the taint all of them and
     their VolumeAttachments.
     """
@@ -763,7 +775,7 @@ def _delete_actions(state: State, about: Subject, tainting: bool) -> list[Action
     ]
 
 
-def _arrivals(options: Options, about: Subject) -> list[Action]:
+def _arrivals(options: FailoverOptions, about: Subject) -> list[Action]:
     """Await the volumes where pods wait for them, and note which have been failed over."""
     # The ledger says "detached" only once the volumes are in use elsewhere or free, so a run that
     # was killed before is ended by the next.
@@ -777,7 +789,7 @@ def _arrivals(options: Options, about: Subject) -> list[Action]:
     return [*actions, Action("record_detached", options.node, where, about)]
 
 
-def _describe(state: State, options: Options) -> Finding:
+def _describe(state: FailoverState, options: FailoverOptions) -> Finding:
     ledger, host = state.node.ledger, state.node.host
     volumes = [covered for covered in state.covered if covered.attachment.name]
     evidence: dict[str, Any] = {
@@ -812,7 +824,7 @@ def _describe(state: State, options: Options) -> Finding:
 
 
 def _evidence(
-    state: State, going: list[AttachedVolume], tainting: bool, reasons: list[Reason]
+    state: FailoverState, going: list[AttachedVolume], tainting: bool, reasons: list[Reason]
 ) -> dict[str, Any]:
     return {
         "detach": "taint" if tainting else "volumes",
@@ -831,7 +843,9 @@ def _evidence(
     }
 
 
-def _left_there(options: Options, covered: AttachedVolume, reasons: list[Reason]) -> Finding:
+def _left_there(
+    options: FailoverOptions, covered: AttachedVolume, reasons: list[Reason]
+) -> Finding:
     """The finding about a volume that stays on the lost node."""
     # Each volume that stays is a finding of its own, since each has its own next step.
     finding = _about_volume(options, covered, f"stays on the lost node {options.node}")
@@ -839,14 +853,14 @@ def _left_there(options: Options, covered: AttachedVolume, reasons: list[Reason]
     return finding
 
 
-def late(options: Options, covered: AttachedVolume, reason: Reason) -> Finding:
+def late(options: FailoverOptions, covered: AttachedVolume, reason: Reason) -> Finding:
     """The finding about a volume whose fail-over failed, and that of the others did not."""
     finding = _about_volume(options, covered, f"is not failed over from {options.node}")
     finding.fail(reason)
     return finding
 
 
-def _about_volume(options: Options, covered: AttachedVolume, what: str) -> Finding:
+def _about_volume(options: FailoverOptions, covered: AttachedVolume, what: str) -> Finding:
     attachment = covered.attachment
     return Finding(
         control="STOR-16",

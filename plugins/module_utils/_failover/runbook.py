@@ -39,10 +39,10 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors 
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._failover import plan as pure
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._failover.plan import (
+    FailoverOptions,
+    FailoverState,
     LostPod,
-    Options,
     Remark,
-    State,
     Subject,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_reading import (
@@ -125,7 +125,7 @@ class Failover:
         self,
         cluster: Cluster,
         run: RunOptions,
-        options: Options,
+        options: FailoverOptions,
         check_mode: bool,
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
@@ -142,7 +142,7 @@ class Failover:
         self._lease = RunLease(cluster, run.namespace, run.node, run.run, run.lease_seconds)
         self._sleep, self._clock = sleep, clock
         self._renewed = clock()
-        self._state: State | None = None
+        self._state: FailoverState | None = None
         self._ledger: Ledger | None = None
         self._plan = Plan([])
         # When a volume was first seen off the node, and on another one; by the API server's clock.
@@ -168,7 +168,7 @@ class Failover:
 
     # gather
 
-    def gather(self) -> State:
+    def gather(self) -> FailoverState:
         """Read the node with its attachments, then its pods and what their claims are bound to,
         then the other volumes of the fence.
         """
@@ -179,7 +179,7 @@ class Failover:
         if self._check_mode and self._run.fence:
             node = _as_planned(node, self._run.fence)
         self._ledger = node.ledger
-        self._state = State(node, busy=busy)
+        self._state = FailoverState(node, busy=busy)
         if node.ledger:
             attached = {
                 entry.attachment.volume: entry for entry in node.attached if entry.attachment.volume
@@ -187,7 +187,7 @@ class Failover:
             covered = [
                 attached.get(name) or self._without_attachment(name) for name in node.ledger.volumes
             ]
-            self._state = State(node, tuple(covered), tuple(self._lost_pods()), busy)
+            self._state = FailoverState(node, tuple(covered), tuple(self._lost_pods()), busy)
         return self._state
 
     def _without_attachment(self, name: str) -> AttachedVolume:
@@ -225,12 +225,12 @@ class Failover:
 
     # plan
 
-    def plan(self, state: State) -> Plan:
+    def plan(self, state: FailoverState) -> Plan:
         """Decide."""
         self._plan = pure.plan(state, self._options)
         return self._plan
 
-    def healthy(self, state: State) -> str:
+    def healthy(self, state: FailoverState) -> str:
         """Why there is nothing to be done."""
         chosen = " that the filters choose" if self._options.filters.active else ""
         return (
@@ -657,7 +657,7 @@ class StillFenced:
     was read of Ceph.
     """
 
-    def __init__(self, cluster: Cluster, run: RunOptions, options: Options) -> None:
+    def __init__(self, cluster: Cluster, run: RunOptions, options: FailoverOptions) -> None:
         self._cluster, self._run, self._options = cluster, run, options
         self._ledger: Ledger | None = None
 
@@ -672,7 +672,7 @@ class StillFenced:
             self._cluster, self._options.node, Ledgers(self._cluster, self._run.namespace)
         )
         self._ledger = node.ledger
-        reasons = pure.not_held(State(node), self._options)
+        reasons = pure.not_held(FailoverState(node), self._options)
         if reasons:
             raise StorageOpsError("; ".join(reasons), reasons[0].code)
 
@@ -693,7 +693,7 @@ class StillFenced:
         return {"fence": self._ledger.to_dict() if self._ledger else {}}
 
 
-def failover_options(params: Mapping[str, Any], check_mode: bool) -> Options:
+def failover_options(params: Mapping[str, Any], check_mode: bool) -> FailoverOptions:
     """Options of Failover, checked."""
     # 0 for ready_timeout means not to wait for pods at all.
     check_numbers(
@@ -711,7 +711,7 @@ def failover_options(params: Mapping[str, Any], check_mode: bool) -> Options:
         "check": check_mode,
         "awaited": tuple(params["awaited"]),
     }
-    return Options(**{**given_options(Options, params), **made})
+    return FailoverOptions(**{**given_options(FailoverOptions, params), **made})
 
 
 def _as_planned(node: NodeState, fence: Ledger) -> NodeState:

@@ -59,9 +59,9 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage.messa
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage.plan import plan
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage.proven import has_volumes
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage.state import (
-    Options,
     Seen,
-    State,
+    TriageOptions,
+    TriageState,
     is_bound,
     pick_seen,
     suspect,
@@ -85,13 +85,13 @@ T = TypeVar("T")
 class Triage:
     """The runbook of triage: it only reads and reports."""
 
-    def __init__(self, cluster: Cluster, options: Options) -> None:
+    def __init__(self, cluster: Cluster, options: TriageOptions) -> None:
         self._cluster = cluster
         self._options = options
         # Objects of which nothing could be made, and why.
         self._unread: dict[str, str] = {}
 
-    def gather(self) -> State:
+    def gather(self) -> TriageState:
         """Read attachments before pods: otherwise an attachment made in between would look like one
         that no pod needs.
         """
@@ -107,7 +107,7 @@ class Triage:
         )
         if not pods and not self._unread:
             self._check_scope()
-        state = State(now, len(pods), suspects, named)
+        state = TriageState(now, len(pods), suspects, named)
         state = self._around(state, pods, attachments) if suspects else state
         return replace(state, unread=self._unread)
 
@@ -153,7 +153,7 @@ class Triage:
             )
         return named
 
-    def plan(self, state: State) -> Plan:
+    def plan(self, state: TriageState) -> Plan:
         """Judge what was gathered."""
         # The messages of thousands of pods take a while to match; requests are not all that takes
         # time.
@@ -164,7 +164,7 @@ class Triage:
             )
         return plan(state, self._options, lambda: self._cluster.deadline.remaining() > 0)
 
-    def healthy(self, state: State) -> str:
+    def healthy(self, state: TriageState) -> str:
         """What was read, where no pod is stuck."""
         if state.named:
             return (
@@ -196,7 +196,9 @@ class Triage:
         pods = path("v1", "pods", namespace=self._options.namespace)
         return self._list(pods, pick_seen, fields, cached=not self._options.pod)
 
-    def _around(self, state: State, pods: list[Seen], attachments: list[Attachment]) -> State:
+    def _around(
+        self, state: TriageState, pods: list[Seen], attachments: list[Attachment]
+    ) -> TriageState:
         """What the suspects' claims, volumes, nodes and events say."""
         suspects = [suspect.pod for suspect in state.suspects]
         claims = self._claims({(pod.namespace, name) for pod in suspects for name in pod.claims})
@@ -229,7 +231,7 @@ class Triage:
         )
         return self._unattached(self._registered(state))
 
-    def _registered(self, state: State) -> State:
+    def _registered(self, state: TriageState) -> TriageState:
         """Which drivers the suspects' nodes have, and which of them want no attachment."""
         used = _drivers_by_node(state)
         drivers = self._by_name(_STORAGE, "csidrivers", set().union(*used.values()), pick_driver)
@@ -244,7 +246,7 @@ class Triage:
             drivers_on={name: node.drivers for name, node in on_nodes.items()},
         )
 
-    def _unattached(self, state: State) -> State:
+    def _unattached(self, state: TriageState) -> TriageState:
         """Why no VolumeAttachment is created: read only where one is missing."""
         if not unattached(state):
             return state
@@ -376,7 +378,7 @@ def _attachments_of(
     }
 
 
-def _drivers_by_node(state: State) -> dict[str, set[str]]:
+def _drivers_by_node(state: TriageState) -> dict[str, set[str]]:
     """The drivers that the suspects of each node use, inline volumes included."""
     used: dict[str, set[str]] = defaultdict(set)
     for pod in (seen.pod for seen in state.suspects if seen.pod.node):
@@ -394,7 +396,7 @@ def _mirrored(suspects: Iterable[Seen], claims: Iterable[Claim]) -> dict[str, st
     return {seen.mirror: seen.pod.uid for seen in suspects if seen.mirror not in known}
 
 
-def triage_options(params: dict[str, Any]) -> Options:
+def triage_options(params: dict[str, Any]) -> TriageOptions:
     """Options of Triage, checked."""
     if params["pod"] and not params["namespace"]:
         raise BadOption(
@@ -403,7 +405,7 @@ def triage_options(params: dict[str, Any]) -> Options:
     check_numbers(params, {"stuck_seconds": 0})
     given = keys_by_driver("required_metadata", params["required_metadata"])
     scope = {name: params[name].strip() for name in ("namespace", "pod", "node")}
-    return Options(
+    return TriageOptions(
         **scope,
         stuck_seconds=params["stuck_seconds"],
         # What the user gives for a driver replaces what is built in for it.
@@ -411,7 +413,7 @@ def triage_options(params: dict[str, Any]) -> Options:
     )
 
 
-def _condition(seen: Seen, state: State, stuck_seconds: float) -> str:
+def _condition(seen: Seen, state: TriageState, stuck_seconds: float) -> str:
     """The state of a pod that is not stuck, as the end of a sentence about it."""
     pod = seen.pod
     if pod.deleted:

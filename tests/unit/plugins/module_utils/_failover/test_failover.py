@@ -21,7 +21,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors 
     StorageOpsError,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._failover.plan import (
-    Options,
+    FailoverOptions,
     pick_lost_pod,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._failover.runbook import (
@@ -331,7 +331,7 @@ def reading(
     )
 
 
-def options(**given: Any) -> Options:
+def options(**given: Any) -> FailoverOptions:
     base = {
         "filters": Filters(),
         "detach_timeout": 5.0,
@@ -339,7 +339,7 @@ def options(**given: Any) -> Options:
         "ready_timeout": 10.0,
         "reading": reading("10.0.0.1"),
     }
-    return Options("a", **{**base, **given})
+    return FailoverOptions("a", **{**base, **given})
 
 
 def run(
@@ -1730,4 +1730,6 @@ PARAMS: dict[str, Any] = {
 
 
 def test_options() -> None:
-    assert failover_options(PARAMS, True) == Options("a", Filters(claims=("shop/db",)), check=True)
+    assert failover_options(PARAMS, True) == FailoverOptions(
+        "a", Filters(claims=("shop/db",)), check=True
+    )
