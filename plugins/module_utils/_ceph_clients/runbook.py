@@ -243,7 +243,7 @@ def _places(mounts: Iterable[Mount]) -> tuple[str, ...]:
     None of them decides anything; they say where to look.
     """
     # A mount of the node is copied into the namespaces of its containers (clone(2), CLONE_NEWNS).
-    namespaces: dict[str, dict[int, None]] = {}
+    namespaces: dict[str, dict[str, None]] = {}
     for mount in mounts:
         namespaces.setdefault(mount.point, {})[mount.pid] = None
     told = [
