@@ -388,7 +388,7 @@ class Failover:
     def _wait_detached(self, subject: Subject) -> None:
         seconds = self._options.detach_timeout
         left = self._until_none(seconds, lambda: self._left(subject))
-        self._give_up(subject, "not_detached", f"not within {seconds:g} s (detach_timeout)", left)
+        self._give_up(subject, code="not_detached", what=f"not within {seconds:g} s (detach_timeout)", told=left)
 
     def _wait_attached(self, subject: Subject) -> None:
         # A volume counts as failed over when a pod elsewhere has it attached, or when it is free
@@ -398,7 +398,7 @@ class Failover:
         left = self._until_none(
             seconds, lambda: self._waiting(subject, self._clock() - began < _REPLACEMENT_SECONDS)
         )
-        self._give_up(subject, "not_attached", f"not within {seconds:g} s (attach_timeout)", left)
+        self._give_up(subject, code="not_attached", what=f"not within {seconds:g} s (attach_timeout)", told=left)
 
     def _wait_ready(self, subject: Subject) -> None:
         seconds = self._options.ready_timeout
@@ -409,10 +409,10 @@ class Failover:
         # Only now it matters what they say.
         self._give_up(
             subject,
-            "not_attached",
-            f"not Running and Ready within {seconds:g} s (ready_timeout)",
-            self._not_running(subject) if late else [],
-            ". The volume is attached. Once the pod runs, or with ready_timeout 0, another run "
+            code="not_attached",
+            what=f"not Running and Ready within {seconds:g} s (ready_timeout)",
+            told=self._not_running(subject) if late else [],
+            then=". The volume is attached. Once the pod runs, or with ready_timeout 0, another run "
             "records that it is failed over",
         )
 
@@ -646,7 +646,7 @@ class Failover:
 
     def _doubt(self, subject: Subject, told: Sequence[str]) -> None:
         what = f"the fail-over of {self._options.node} is not proven"
-        self._give_up(subject, "repair_unproven", what, told)
+        self._give_up(subject, code="repair_unproven", what=what, told=told)
 
     def _is_noted(self, subject: Subject, ledger: Ledger | None) -> bool:
         return ledger is not None and ledger._replace(**self._proven(subject, ledger)) == ledger
