@@ -388,7 +388,12 @@ class Failover:
     def _wait_detached(self, subject: Subject) -> None:
         seconds = self._options.detach_timeout
         left = self._until_none(seconds, lambda: self._left(subject))
-        self._give_up(subject, code="not_detached", what=f"not within {seconds:g} s (detach_timeout)", told=left)
+        self._give_up(
+            subject,
+            code="not_detached",
+            what=f"not within {seconds:g} s (detach_timeout)",
+            told=left,
+        )
 
     def _wait_attached(self, subject: Subject) -> None:
         # A volume counts as failed over when a pod elsewhere has it attached, or when it is free
@@ -398,7 +403,12 @@ class Failover:
         left = self._until_none(
             seconds, lambda: self._waiting(subject, self._clock() - began < _REPLACEMENT_SECONDS)
         )
-        self._give_up(subject, code="not_attached", what=f"not within {seconds:g} s (attach_timeout)", told=left)
+        self._give_up(
+            subject,
+            code="not_attached",
+            what=f"not within {seconds:g} s (attach_timeout)",
+            told=left,
+        )
 
     def _wait_ready(self, subject: Subject) -> None:
         seconds = self._options.ready_timeout
@@ -412,8 +422,8 @@ class Failover:
             code="not_attached",
             what=f"not Running and Ready within {seconds:g} s (ready_timeout)",
             told=self._not_running(subject) if late else [],
-            then=". The volume is attached. Once the pod runs, or with ready_timeout 0, another run "
-            "records that it is failed over",
+            then=". The volume is attached. Once the pod runs, or with ready_timeout 0, another "
+            "run records that it was failed over",
         )
 
     def _give_up(
