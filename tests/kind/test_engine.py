@@ -17,6 +17,7 @@ from lab import runs
 from lab.common import wait
 from lab.kind import archive, runc_lab
 from lab.kind.engine import Engine
+from support.fixtures import start_if_it_can_be_had
 
 # Started by a run of its own, which is killed while a container of its engine runs.
 RUN = """
@@ -39,7 +40,7 @@ time.sleep(1000)
 
 @pytest.mark.smoke
 def test_a_killed_run_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _skip_unless_possible()
+    start_if_it_can_be_had("a Docker engine", Engine.check_machine)
     monkeypatch.setenv("STORAGE_OPS_CACHE", str(tmp_path / "cache"))
     before = _machine()
     folder = tmp_path / f"engine-{os.getpid()}"
@@ -73,18 +74,13 @@ def test_what_a_machine_lacks_is_not_asked_for() -> None:
     assert process["rlimits"] == [] and process["oomScoreAdj"] == 0
 
 
-def _skip_unless_possible() -> None:
-    if reason := Engine.lacking():
-        pytest.skip(f"NOT TESTED: a Docker engine cannot be had here: {reason}")
-
-
 def _idle_image(folder: Path) -> Path:
     root = folder / "root"
     (root / "bin").mkdir(parents=True)
     (root / "proc").mkdir()
     shutil.copy("/bin/busybox", root / "bin/busybox")
     made = folder / "idle.tar"
-    archive.write(made, ["lab/idle:1"], root, {"Cmd": ["/bin/busybox", "sleep", "1000"]})
+    archive.write_one(made, ["lab/idle:1"], root, {"Cmd": ["/bin/busybox", "sleep", "1000"]})
     return made
 
 
@@ -100,8 +96,8 @@ def _processes(name: str) -> list[str]:
     return found
 
 
-def _machine() -> tuple[set[str], str]:
-    """The network of this machine: interfaces and firewall lines."""
+def _machine() -> tuple[list[str], list[str]]:
+    """What Docker has in the network of this machine: bridges and firewall lines."""
     rules = subprocess.run(["iptables-save"], capture_output=True, text=True, check=True)
-    lines = [line for line in rules.stdout.splitlines() if not line.startswith(("#", ":"))]
-    return set(os.listdir("/sys/class/net")), "\n".join(lines)
+    bridges = [name for name in os.listdir("/sys/class/net") if name.startswith(("br-", "docker"))]
+    return sorted(bridges), [line for line in rules.stdout.splitlines() if "DOCKER" in line]

@@ -76,8 +76,7 @@ class Engine:
 
         Raises Unavailable where it cannot run.
         """
-        if reason := self.lacking():
-            raise Unavailable(reason)
+        self.check_machine()
         for cgroup in self._cgroups():
             runs.claim(cgroup)
         options = [
@@ -139,16 +138,16 @@ class Engine:
         )
 
     @staticmethod
-    def lacking() -> str:
-        """Why this machine cannot run it; empty: it can."""
+    def check_machine() -> None:
+        """Raise Unavailable unless it can run here."""
         if os.geteuid() != 0:
-            return "a Docker engine of the lab's own needs root"
+            raise Unavailable("a Docker engine of the lab's own needs root")
         path = f"{os.environ.get('PATH', '')}:{SBIN}"
         missing = [program for program in PROGRAMS if not shutil.which(program, path=path)]
         if missing:
-            return f"there is no {', '.join(missing)}: install {PACKAGES}"
-        lacking = NEEDED - runc_lab.allowed()
-        return f"containers need {', '.join(sorted(lacking))}" if lacking else ""
+            raise Unavailable(f"there is no {', '.join(missing)}: install {PACKAGES}")
+        if lacking := NEEDED - runc_lab.allowed():
+            raise Unavailable(f"containers need {', '.join(sorted(lacking))}")
 
     def _runtime(self) -> list[str]:
         """Of containers: ours, where runc would ask for what this machine cannot give."""
