@@ -76,7 +76,7 @@ sbom: ## list what the collection and the execution environment consist of, as C
 
 molecule: ## the roles, by molecule, on a real node
 	@# A run leaves behind what it had prepared, in a state that most scenarios share, and the next one would go on there.
-	@$(LAB) molecule reset --all
+	@$(LAB) molecule reset --scenario-name default --scenario-name attachment_repair
 	@$(LAB) molecule test --all --report
 
 bench: ## what an audit costs: of a node with 2 and with 256 maps, of a cluster with 5,000 nodes; how long a failover takes; residual paths cleaned by others and by us; fleets and reports
