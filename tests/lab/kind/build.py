@@ -11,16 +11,18 @@ what only they need: so the control planes' programs stay as they are when this 
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import re
 import shutil
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from ..common import LabError, cache_dir, step
+from ..common import LabError, cache_dir, say, step
 from ..kubernetes import build as recipe
-from ..kubernetes.build import KUBERNETES, MODULES, Binaries
+from ..kubernetes.build import KUBERNETES, MODULES, Binaries, Unavailable
 
 HERE = Path(__file__).resolve().parent
 DRIVER = HERE / "driver"
@@ -33,27 +35,36 @@ ATTACHER, ATTACHER_VERSION = "github.com/kubernetes-csi/external-attacher/v4", "
 ATTACHER_SUM = "h1:lvr4pjyBc6TV57EB78mNrsg/KgaGFL5wc4Xe/i9Y+bM="
 # Of go list: not what is found. It would be all that is kept of its answer when something is not.
 QUIET = "-f={{with .Error}}{{.}}{{end}}"
-Build = Callable[[Path], Path]
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """What is built and kept together. ``sources``: what it is made by besides what all are."""
+
+    name: str
+    version: str
+    build: Callable[[_Go], Path]
+    sources: tuple[Path, ...] = ()
+
+
+def node_programs() -> Binaries:
+    """kind, kubelet, kubeadm, kubectl; and `files`, which kind's module has for a node's image."""
+    return _current(_parts()[0])
+
+
+def driver() -> Binaries:
+    """The CSI driver of the lab."""
+    return _current(_parts()[1])
+
+
+def attacher() -> Binaries:
+    """The real external-attacher."""
+    return _current(_parts()[2])
 
 
 def kubernetes_version() -> str:
     """That of the nodes, which is that of the current control planes."""
     return recipe._required(KUBERNETES.module)
-
-
-def node_programs() -> Binaries:
-    """kind, kubelet, kubeadm, kubectl; and `files`, which kind's module has for a node's image."""
-    return _built("kind", version_of(KIND), [], _build_node)
-
-
-def driver() -> Binaries:
-    """The CSI driver of the lab."""
-    return _built("csi-driver", kubernetes_version(), [DRIVER / "main.go"], _build_driver)
-
-
-def attacher() -> Binaries:
-    """The real external-attacher."""
-    return _built("csi-attacher", ATTACHER_VERSION, [], _build_attacher)
 
 
 def version_of(module: str) -> str:
@@ -65,21 +76,63 @@ def version_of(module: str) -> str:
     return found.group(1)
 
 
-def _built(name: str, version: str, sources: Sequence[Path], build: Build) -> Binaries:
-    """The programs, built first when the cache has none made by this very recipe.
+@functools.cache
+def _parts() -> tuple[Part, Part, Part]:
+    """In the order in which they are built: each has use for what those before have compiled."""
+    version = kubernetes_version()
+    return (
+        Part("kind", version_of(KIND), _build_node),
+        Part("csi-driver", version, _build_driver, (DRIVER / "main.go",)),
+        Part("csi-attacher", ATTACHER_VERSION, _build_attacher),
+    )
 
-    Raises Unavailable when they cannot be had on this machine.
-    """
+
+def _located(part: Part) -> Binaries:
     made_by = [Path(__file__), Path(recipe.__file__), *sorted(MODULES.glob("go.*"))]
-    made_by += [*sorted(HERE.glob("more.*")), *sources]
+    made_by += [*sorted(HERE.glob("more.*")), *part.sources]
     key = hashlib.sha256(b"\0".join(path.read_bytes() for path in made_by)).hexdigest()[:12]
-    found = Binaries(version, cache_dir() / "kubernetes" / f"{name}-{version}-{key}")
-    if not found.path.exists():
-        with recipe._building(name) as work:
-            if not found.path.exists():
-                with step(f"{name}: building all of it"):
-                    build(work).rename(found.path)
+    folder = cache_dir() / "kubernetes" / f"{part.name}-{part.version}-{key}"
+    return Binaries(part.version, folder)
+
+
+def _current(part: Part) -> Binaries:
+    """A part, built first when the cache has none made by this very recipe; and with it all others
+    that the cache lacks.
+
+    Raises Unavailable when this part cannot be had on this machine.
+    """
+    found = _located(part)
+    if found.path.exists():
+        return found
+    refused: dict[Part, Unavailable] = {}
+    with recipe._building("kind") as work:
+        missing = [other for other in _parts() if not _located(other).path.exists()]
+        if part in missing:
+            with step(f"{', '.join(other.name for other in missing)}: building all of it"):
+                refused = _build(work, missing)
+    if part in refused:
+        raise refused[part]
     return found
+
+
+def _build(work: Path, wanted: Sequence[Part]) -> dict[Part, Unavailable]:
+    """Build these parts, and put each where it belongs.
+
+    Returns those that are out of reach, and why.
+    """
+    for kind in ("mod", "sum"):
+        texts = [path.read_text() for path in (MODULES / f"go.{kind}", HERE / f"more.{kind}")]
+        (work / f"go.{kind}").write_text("".join(texts))
+    go = _Go(work)
+    refused: dict[Part, Unavailable] = {}
+    for part in wanted:
+        try:
+            part.build(go).rename(_located(part).path)
+        except Unavailable as exc:
+            say(f"{part.name} is out of reach: {exc}")
+            refused[part] = exc
+        (work / "bin").mkdir(exist_ok=True)
+    return refused
 
 
 class _Go:
@@ -87,9 +140,10 @@ class _Go:
 
     def __init__(self, work: Path) -> None:
         flags = f"{os.environ.get('GOFLAGS', '')} -modcacherw".strip()
-        modules = str(work / "modules")
-        self.work = work
-        self.env = recipe._go_environment(work, GOMODCACHE=modules, GOFLAGS=flags, GO111MODULE="on")
+        self.work, self.modules = work, work / "modules"
+        self.env = recipe._go_environment(
+            work, GOMODCACHE=str(self.modules), GOFLAGS=flags, GO111MODULE="on"
+        )
         self.go = recipe._new_go(work, self.env)
 
     def fetch(self, label: str, folder: Path, *arguments: str) -> None:
@@ -108,34 +162,23 @@ class _Go:
         return self.work / "bin"
 
 
-def _build_node(work: Path) -> Path:
-    _write_modules(work)
-    made = _Go(work).build("kind", work, [KIND, *NODE])
-    shutil.copytree(work / f"modules/{KIND}@v{version_of(KIND)}" / FILES, made / "files")
+def _build_node(go: _Go) -> Path:
+    made = go.build("kind", go.work, [KIND, *NODE])
+    shutil.copytree(go.modules / f"{KIND}@v{version_of(KIND)}" / FILES, made / "files")
     return made
 
 
-def _build_driver(work: Path) -> Path:
-    _write_modules(work)
-    shutil.copytree(DRIVER, work / "driver")
-    return _Go(work).build("csi-driver", work, ["./driver"])
+def _build_driver(go: _Go) -> Path:
+    shutil.copytree(DRIVER, go.work / "driver")
+    return go.build("csi-driver", go.work, ["./driver"])
 
 
-def _build_attacher(work: Path) -> Path:
-    (work / "go.mod").write_text("module fetch\n")
-    go = _Go(work)
+def _build_attacher(go: _Go) -> Path:
     version = f"v{ATTACHER_VERSION}"
-    go.fetch("csi-attacher", work, "mod", "download", f"{ATTACHER}@{version}")
-    fetched = work / f"modules/cache/download/{ATTACHER}/@v/{version}.ziphash"
-    if fetched.read_text().strip() != ATTACHER_SUM:
-        raise LabError(f"{ATTACHER} {version} is not what it was: {fetched.read_text()}")
-    source = work / "attacher"
-    shutil.copytree(work / f"modules/{ATTACHER}@{version}", source)
+    go.fetch("csi-attacher", go.work, "mod", "download", f"{ATTACHER}@{version}")
+    fetched = (go.modules / f"cache/download/{ATTACHER}/@v/{version}.ziphash").read_text().strip()
+    if fetched != ATTACHER_SUM:
+        raise LabError(f"{ATTACHER} {version} is not what it was: {fetched}")
+    source = go.work / "attacher"
+    shutil.copytree(go.modules / f"{ATTACHER}@{version}", source)
     return go.build("csi-attacher", source, ["./cmd/csi-attacher"])
-
-
-def _write_modules(work: Path) -> None:
-    """The go.mod and go.sum of both lists."""
-    for kind in ("mod", "sum"):
-        texts = [path.read_text() for path in (MODULES / f"go.{kind}", HERE / f"more.{kind}")]
-        (work / f"go.{kind}").write_text("".join(texts))
