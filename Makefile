@@ -75,8 +75,8 @@ sbom: ## list what the collection and the execution environment consist of, as C
 	@$(RUN) tests/tools/sbom.sh
 
 molecule: ## the roles, by molecule, on a real node
-	@# A run that was killed leaves behind what it had prepared, and the next one would go on there. All scenarios share one state.
-	@$(LAB) molecule reset --scenario-name default
+	@# A run leaves behind what it had prepared, in a state that most scenarios share, and the next one would go on there.
+	@$(LAB) molecule reset --scenario-name default --scenario-name attachment_repair
 	@$(LAB) molecule test --all --report
 
 bench: ## what an audit costs: of a node with 2 and with 256 maps, of a cluster with 5,000 nodes; how long a failover takes; residual paths cleaned by others and by us; fleets and reports

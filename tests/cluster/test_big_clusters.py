@@ -65,7 +65,7 @@ def plane(request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
         scheduler=False,
         apiserver_args=[f"--request-timeout={CUT_OFF}s"],
     )
-    start_if_it_can_be_had(made)
+    start_if_it_can_be_had(f"Kubernetes {made.number}", made.start)
     try:
         load.fill(made, LOAD)
         yield made

@@ -2,8 +2,8 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""`python -m lab`: the VM nodes, the control planes and the Ceph clusters from a shell, a playbook
-or a Makefile.
+"""`python -m lab`: the VM nodes, the control planes, the kind clusters and the Ceph clusters from a
+shell, a playbook or a Makefile.
 """
 
 from __future__ import annotations
@@ -19,6 +19,10 @@ from . import faults, qemu, runs
 from .ceph.cluster import Ceph, existing_cephs
 from .common import DEFAULT_RELEASE, RELEASES, LabError, cache_dir, say, step
 from .image import image
+from .kind.build import attacher as csi_attacher
+from .kind.build import driver as csi_driver
+from .kind.cluster import Kind, existing_kinds
+from .kind.node_image import node_image
 from .kubernetes.attacher import Attacher
 from .kubernetes.build import CURRENT, OLD, PARTS, VERSIONS, Unavailable, binaries, current
 from .kubernetes.controlplane import USERS, ControlPlane, existing_planes, lost_after
@@ -30,7 +34,8 @@ from .vm import SSH_OPTIONS, Vm, existing
 def main() -> int:
     parser = argparse.ArgumentParser(
         prog="lab",
-        description="VM nodes with real iSCSI and multipath; Kubernetes control planes; Ceph.",
+        description="VM nodes with real iSCSI and multipath; Kubernetes control planes; clusters "
+        "made by kind; Ceph.",
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
@@ -70,6 +75,7 @@ def main() -> int:
     commands.add_parser("status", help="the nodes there are")
     commands.add_parser("prepare", help="build all that tests need, unless the cache has it")
     _add_cluster(commands.add_parser("cluster", help="Kubernetes control planes"))
+    _add_kind(commands.add_parser("kind", help="clusters with real kubelets, made by kind"))
     _add_ceph(commands.add_parser("ceph", help="Ceph clusters"))
 
     commands.add_parser("sweep", help="end and remove what killed runs of the tests have left")
@@ -137,6 +143,28 @@ def _add_cluster(parser: argparse.ArgumentParser) -> None:
     actions.add_parser("status", help="the control planes there are")
 
 
+def _add_kind(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+
+    def action(name: str, text: str) -> argparse.ArgumentParser:
+        made = actions.add_parser(name, help=text)
+        made.add_argument("name", metavar="NAME")
+        return made
+
+    action(
+        "up",
+        "start one with two workers that outlives this command, in a Docker engine of its own; "
+        "prints the path of an administrator's kubeconfig",
+    )
+    action("down", "end it, and delete its folder")
+    action("docker", "run docker with its engine; arguments after --").add_argument(
+        "argv", nargs=argparse.REMAINDER, metavar="-- ARGUMENT"
+    )
+    actions.add_parser("down-all", help="the same with every one there is")
+    actions.add_parser("status", help="the kind clusters there are")
+    actions.add_parser("prepare", help="build what they need, unless the cache has it")
+
+
 def _add_ceph(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     for name, text in (
@@ -174,6 +202,15 @@ def _all_parts() -> dict[str, Callable[[], object]]:
     }
 
 
+def kind_parts() -> dict[str, Callable[[], object]]:
+    """What kind clusters and their tests need. None of the suites of `make test` does, so far."""
+    return {
+        "kind's node": node_image,
+        "csi-driver": csi_driver,
+        "csi-attacher": csi_attacher,
+    }
+
+
 def _ceph(options: argparse.Namespace) -> int:
     if options.action == "status":
         for ceph in existing_cephs():
@@ -187,6 +224,30 @@ def _ceph(options: argparse.Namespace) -> int:
         ceph = Ceph(options.name, tied=False)
         ceph.start()
         print(ceph.conf)
+    return 0
+
+
+def _kind(options: argparse.Namespace) -> int:
+    if options.action == "status":
+        for kind in existing_kinds():
+            state = "running" if kind.running else "stopped"
+            print(f"{kind.name}\t{state}\tport {kind.port()}\t{kind.folder}")
+    elif options.action == "down-all":
+        for kind in existing_kinds():
+            kind.remove()
+    elif options.action == "prepare":
+        return prepare(kind_parts())
+    elif options.action == "down":
+        Kind(options.name, tied=False).remove()
+    elif options.action == "docker":
+        engine = Kind(options.name, tied=False).engine
+        argv = options.argv[1:] if options.argv[:1] == ["--"] else options.argv
+        sys.stdout.flush()
+        os.execvpe("docker", ["docker", *argv], engine.environment)
+    elif options.action == "up":
+        kind = Kind(options.name, tied=False)
+        kind.start()
+        print(kind.kubeconfig())
     return 0
 
 
@@ -254,6 +315,8 @@ def _version_of(name: str, new: bool) -> str:
 def _run(options: argparse.Namespace) -> int:
     if options.command == "cluster":
         return _cluster(options)
+    if options.command == "kind":
+        return _kind(options)
     if options.command == "ceph":
         return _ceph(options)
     if options.command == "status":

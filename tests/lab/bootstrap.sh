@@ -3,9 +3,10 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Installs what is missing: bootstrap.sh [lab] [report] [lowest] [release]
+# Installs what is missing: bootstrap.sh [lab] [kind] [report] [lowest] [release]
 #   always  Debian packages for linting, and the controller's virtual environment
 #   lab     also Debian packages for the virtual machines and for Ceph
+#   kind    also Debian packages for kind clusters, a Docker engine among them
 #   report  also Debian packages for the reports: a browser, Prometheus, and Java for ansible-rulebook
 #   lowest  also a virtual environment with the lowest supported ansible-core
 #   release also a virtual environment with what makes lists of packages
@@ -33,6 +34,12 @@ if grep -qs '^# Of storage_ops.runbooks: ' "$policy" && "$policy"; then
     rm -f "$policy"
 fi
 
+# disable SERVICE...: what a package has enabled.
+disable() {
+    command -v systemctl >/dev/null || return 0
+    systemctl disable --quiet "$@" || say "could not be disabled: $*"
+}
+
 # install_packages FILE...: the Debian packages named in the files, one in each line.
 install_packages() {
     local wanted missing
@@ -45,14 +52,17 @@ install_packages() {
     say "installing ${#missing[@]} packages: ${missing[*]}"
     export DEBIAN_FRONTEND=noninteractive
     apt-get update
-    # Ceph's packages have services, which is not wanted here: not now, and not after the next boot.
+    # Ceph's packages and Docker's have services, which is not wanted here: not now, and not after the next boot.
     if [ ! -e "$policy" ]; then
         trap 'rm -f "$policy"' EXIT
         write_policy
     fi
     apt-get install --yes --no-install-recommends "${missing[@]}"
-    if [[ " ${missing[*]} " == *" ceph-"* ]] && command -v systemctl >/dev/null; then
-        systemctl disable --quiet ceph-crash.service rbdmap.service || say "their services could not be disabled"
+    if [[ " ${missing[*]} " == *" ceph-"* ]]; then
+        disable ceph-crash.service rbdmap.service
+    fi
+    if [[ " ${missing[*]} " == *" docker.io "* ]]; then
+        disable docker.service docker.socket containerd.service
     fi
     say "packages installed"
 }
@@ -84,6 +94,7 @@ for part in "$@"; do
     case $part in
         report) packages+=("$root/tests/report/apt-packages.txt") ;;
         lab) packages+=("$root/tests/lab/apt-packages.txt") ;;
+        kind) packages+=("$root/tests/lab/kind/apt-packages.txt") ;;
         lowest) lowest=yes ;;
         release) release=yes ;;
         *) die "unknown part: $part" ;;

@@ -28,6 +28,7 @@ from pathlib import Path
 from .common import LabError, cache_dir, locked, say, wait
 
 VARIABLE = "STORAGE_OPS_RUN"
+CGROUPS = Path("/sys/fs/cgroup")
 # umount2(2)
 _MNT_DETACH, _NOFOLLOW = 2, 8
 
@@ -116,6 +117,12 @@ def remove(path: Path) -> None:
 
     Raises LabError if that stays.
     """
+    if path.is_relative_to(CGROUPS):
+        # cgroups(7): what is in one are no files; it goes when no process is in it.
+        for folder, _folders, _files in os.walk(path, topdown=False):
+            with contextlib.suppress(OSError):
+                Path(folder).rmdir()
+        return
     for point in sorted(_mounted_below(path), reverse=True):
         ctypes.CDLL(None, use_errno=True).umount2(os.fsencode(point), _MNT_DETACH | _NOFOLLOW)
     if left := _mounted_below(path):

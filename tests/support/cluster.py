@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from lab.common import LabError, wait
+from lab.kubernetes.access import Access
 from lab.kubernetes.attacher import Attacher
 from lab.kubernetes.controlplane import ControlPlane
 from lab.kubernetes.kubelets import HEARTBEAT, HollowKubelet, KubeletStandIn
@@ -49,24 +50,14 @@ class Played:
     text: str
 
 
-class Cluster:
-    """A control plane as fresh as after its start, with an attacher that serves all drivers."""
+class Reached:
+    """Any cluster that our modules and playbooks are run against."""
 
-    def __init__(self, plane: ControlPlane) -> None:
-        self.plane = plane
-        self.api = plane.api()
-        plane.apply(NAMESPACE)
-        self._begun = plane.asked_so_far
-        self.attacher = Attacher(self.api)
-        self._ends = contextlib.ExitStack()
-        self._ends.enter_context(self.attacher)
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        self.api = access.api()
+        access.apply(NAMESPACE)
         self._users: dict[tuple[Path, ...], str] = {}
-
-    def close(self) -> None:
-        """End what runs beside the control plane."""
-        self._ends.close()
-
-    # our modules and playbooks
 
     def ansible(
         self,
@@ -119,14 +110,54 @@ class Cluster:
         )
         return Played(answer.returncode, answer.stdout + answer.stderr)
 
+    def compliance(
+        self, folder: Path, user: User, options: dict[str, Any]
+    ) -> tuple[Played, dict[str, Any]]:
+        """The run of the night with all controls of a cluster, strict; and the report of it."""
+        variables: dict[str, Any] = {
+            "compliance_report_folder": str(folder),
+            "compliance_report_controls": "\n".join(f"STOR-{number}" for number in range(11, 18)),
+            "compliance_report_strict": "true",
+            "compliance_cluster_options": json.dumps(options),
+        }
+        played = self.playbook("compliance", user=user, **variables)
+        return played, json.loads((folder / "report.json").read_text())
+
     def kubeconfig(self, user: User = "admin", proxy: Proxy | None = None) -> Path:
         """A kubeconfig file for a user, or for the account of an RBAC manifest."""
         if not isinstance(user, str):
             manifests = user if isinstance(user, tuple) else (user,)
             if manifests not in self._users:
-                self._users[manifests] = self.plane.user_for(*manifests)
+                self._users[manifests] = self._access.user_for(*manifests)
             user = self._users[manifests]
-        return proxy.kubeconfig(user) if proxy else self.plane.kubeconfig(user)
+        return proxy.kubeconfig(user) if proxy else self._access.kubeconfig(user)
+
+    def wait(self, condition: Callable[[], T], what: str, seconds: float = 30) -> T:
+        """Poll until something has come true."""
+        return wait(condition, what, seconds)
+
+    def attachment_uids(self) -> dict[str, str]:
+        """Name and uid of every VolumeAttachment: what a run that changes nothing leaves alone."""
+        return {
+            found["metadata"]["name"]: found["metadata"]["uid"]
+            for found in self.api.all("VolumeAttachment")
+        }
+
+
+class Cluster(Reached):
+    """A control plane as fresh as after its start, with an attacher that serves all drivers."""
+
+    def __init__(self, plane: ControlPlane) -> None:
+        super().__init__(plane)
+        self.plane = plane
+        self._begun = plane.asked_so_far
+        self.attacher = Attacher(self.api)
+        self._ends = contextlib.ExitStack()
+        self._ends.enter_context(self.attacher)
+
+    def close(self) -> None:
+        """End what runs beside the control plane."""
+        self._ends.close()
 
     def used(self, manifest: str, *rights: str, refused: bool = False) -> None:
         """The account of an RBAC manifest has used these of its rights in this test.
@@ -182,17 +213,6 @@ class Cluster:
         self._ends.callback(kubelet.stop)
         kubelet.start()
         return kubelet
-
-    def wait(self, condition: Callable[[], T], what: str, seconds: float = 30) -> T:
-        """Poll until something has come true."""
-        return wait(condition, what, seconds)
-
-    def attachment_uids(self) -> dict[str, str]:
-        """Name and uid of every VolumeAttachment: what a run that changes nothing leaves alone."""
-        return {
-            found["metadata"]["name"]: found["metadata"]["uid"]
-            for found in self.api.all("VolumeAttachment")
-        }
 
 
 def ad_hoc(

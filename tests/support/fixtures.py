@@ -9,7 +9,7 @@ healthy neighbours are looked after.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from lab.ceph.cluster import Ceph
@@ -61,14 +61,14 @@ def _name(suffix: str = "") -> str:
     )
 
 
-def start_if_it_can_be_had(plane: ControlPlane) -> None:
-    """Where it cannot be built, the tests of its version are reported as not run, which CI takes
-    for a failure.
+def start_if_it_can_be_had(what: str, start: Callable[[], None]) -> None:
+    """Where it cannot be built, the tests that need it are reported as not run, which CI takes for
+    a failure.
     """
     try:
-        plane.start()
+        start()
     except Unavailable as exc:
-        pytest.skip(f"NOT TESTED: Kubernetes {plane.number} cannot be had here: {exc}")
+        pytest.skip(f"NOT TESTED: {what} cannot be had here: {exc}")
 
 
 def control_plane(version: str, *arguments: str) -> Iterator[ControlPlane]:
@@ -77,7 +77,7 @@ def control_plane(version: str, *arguments: str) -> Iterator[ControlPlane]:
     """
     name = _name("fast" if arguments else "")
     plane = ControlPlane(name, version, controller_manager_args=arguments)
-    start_if_it_can_be_had(plane)
+    start_if_it_can_be_had(f"Kubernetes {plane.number}", plane.start)
     yield plane
     plane.remove()
 

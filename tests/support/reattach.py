@@ -17,7 +17,7 @@ from typing import Any
 from lab.kubernetes import api as k8s
 from lab.kubernetes.api import path
 
-from support.cluster import Cluster
+from support.cluster import Reached
 
 DRIVER = "csi.example.com"
 # What keeps new pods off a node that is left.
@@ -34,7 +34,7 @@ class Workload:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: Reached,
         name: str,
         kind: str = "Deployment",
         replicas: int = 1,
@@ -104,7 +104,7 @@ class Workload:
             )
 
 
-def no_trace(cluster: Cluster) -> None:
+def no_trace(cluster: Reached) -> None:
     """No node is held or cordoned, and nothing of ours is written anywhere."""
     for kind in ("Node", "Deployment", "StatefulSet"):
         for found in cluster.api.all(kind):
@@ -117,7 +117,7 @@ def no_trace(cluster: Cluster) -> None:
     assert leases(cluster) == []
 
 
-def leases(cluster: Cluster) -> list[dict[str, Any]]:
+def leases(cluster: Reached) -> list[dict[str, Any]]:
     """Those by which a node counts as held by us."""
     found = cluster.api.all("Lease", "storage-ops")
     return [each for each in found if HOLD in (each["metadata"].get("labels") or {})]

@@ -3,7 +3,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Runs a command where the tests run, installing what is missing first: run.sh [--lab] [--report] COMMAND [ARGUMENT...]
+# Runs a command where the tests run, installing what is missing first: run.sh [--lab] [--kind] [--report] COMMAND [ARGUMENT...]
 set -euo pipefail
 
 # shellcheck source=tests/tools/env.sh

@@ -1,0 +1,50 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Tests in this folder share one kind cluster and one CSI driver on it; each begins with nothing
+that another has made.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+from lab.kind.cluster import Kind
+from lab.kind.csi import Driver
+from support.fixtures import start_if_it_can_be_had
+from support.kind import KindCluster
+
+
+@pytest.fixture(scope="session")
+def kind() -> Iterator[Kind]:
+    """The cluster."""
+    # Nodes are named after it, and no name of a node may be longer than 63.
+    found = Kind(f"test-{os.environ.get('PYTEST_XDIST_WORKER', 'gw0')}-{os.getpid()}")
+    start_if_it_can_be_had("a kind cluster", found.start)
+    yield found
+    found.remove()
+
+
+@pytest.fixture(scope="session")
+def started_driver(kind: Kind) -> Iterator[Driver]:
+    """The CSI driver, on both workers."""
+    found = Driver(kind)
+    start_if_it_can_be_had("the CSI driver", found.start)
+    yield found
+    found.stop()
+
+
+@pytest.fixture
+def cluster(kind: Kind) -> KindCluster:
+    """The cluster for one test."""
+    return KindCluster(kind)
+
+
+@pytest.fixture
+def driver(cluster: KindCluster, started_driver: Driver) -> Driver:
+    """The CSI driver for one test: no volume has anything in it."""
+    started_driver.forget()
+    return started_driver

@@ -1,0 +1,94 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A kind cluster as the tests use it, and what its pods are made of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lab.common import LabError, wait
+from lab.kind.cluster import Kind
+from lab.kind.csi import NAME
+from lab.kind.node_image import BUSYBOX
+from lab.kubernetes import api as k8s
+from lab.kubernetes.api import KINDS, Object, path_of
+
+from support.cluster import Reached
+
+RESET_DEADLINE = 60.0
+# In the order in which they are deleted: what makes others comes first.
+MADE_BY_TESTS = (
+    *("PodDisruptionBudget", "StatefulSet", "Deployment", "DaemonSet", "ReplicaSet", "Pod"),
+    *("PersistentVolumeClaim", "PersistentVolume", "VolumeAttachment"),
+)
+SYSTEM = ("kube-system", "kube-public", "kube-node-lease", "local-path-storage")
+
+
+class KindCluster(Reached):
+    """A kind cluster as fresh as after its start; its driver stays, if a test has started it."""
+
+    def __init__(self, kind: Kind) -> None:
+        self.kind = kind
+        super().__init__(kind)
+        self.reset()
+
+    def reset(self) -> None:
+        """Delete what tests have made, and see it gone."""
+        for worker in self.kind.workers:
+            change = {"spec": {"unschedulable": None, "taints": None}}
+            self.api.merge(k8s.path("Node", worker), change)
+        for found in self.left():
+            self.api.delete(path_of(found), grace=0)
+        try:
+            wait(lambda: not self.left(), "what a test has made is gone", RESET_DEADLINE)
+        except LabError as exc:
+            names = [(found["kind"], found["metadata"]["name"]) for found in self.left()]
+            raise LabError(f"{exc}: {names}") from exc
+
+    def left(self) -> list[Object]:
+        """What there is besides the system's own."""
+        found = []
+        for kind in MADE_BY_TESTS:
+            for each in self.api.all(kind):
+                if each["metadata"].get("namespace") not in SYSTEM:
+                    # A list names the kind only once.
+                    found.append({**each, "kind": kind, "apiVersion": KINDS[kind][0]})
+        return found
+
+    def logs(self, pod: str) -> str:
+        """What a pod's container has said."""
+        return self.kind.kubectl("logs", pod)
+
+
+def running(*script: str, claim: str = "") -> dict[str, Any]:
+    """Of a pod's spec: a container of the lab's own image that runs these lines of a shell."""
+    container: Object = {
+        "name": "main",
+        "image": BUSYBOX,
+        "imagePullPolicy": "Never",
+        "command": ["/bin/sh", "-c", "\n".join(script)],
+    }
+    if claim:
+        container["volumeMounts"] = [{"name": claim, "mountPath": f"/{claim}"}]
+    return {"containers": [container]}
+
+
+def counting(claim: str) -> dict[str, Any]:
+    """An application that goes on counting in its volume from where it was, five times a second."""
+    return running(
+        f"n=$(cat /{claim}/count 2>/dev/null || echo 0)",
+        f"while :; do n=$((n + 1)); echo $n > /{claim}/new && mv /{claim}/new /{claim}/count",
+        "    sleep 0.2",
+        "done",
+        claim=claim,
+    )
+
+
+def on(node: str) -> dict[str, Any]:
+    """Of a pod's spec: only on this node, by way of the scheduler."""
+    return {"nodeSelector": {"kubernetes.io/hostname": node}}
+
+
+__all__ = ["NAME", "KindCluster", "counting", "on", "running"]
