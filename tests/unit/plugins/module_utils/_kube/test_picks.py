@@ -41,6 +41,7 @@ META = {
     "namespace": "shop",
     "name": "a",
     "uid": "u",
+    "resourceVersion": "7",
     "creationTimestamp": TIME,
     "deletionTimestamp": TIME,
     "deletionGracePeriodSeconds": 30,
