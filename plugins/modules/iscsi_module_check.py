@@ -193,7 +193,9 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import 
 python.require()
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import run
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._iscsi_ready.plan import Options
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._iscsi_ready.plan import (
+    IscsiOptions,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._iscsi_ready.runbook import (
     IscsiReady,
 )
@@ -225,7 +227,7 @@ def main() -> None:
     run(
         module,
         lambda: IscsiReady(
-            make_host(params), Options(**{**options, "modules": tuple(options["modules"])})
+            make_host(params), IscsiOptions(**{**options, "modules": tuple(options["modules"])})
         ),
         params["strict"],
     )

@@ -377,6 +377,12 @@ fence:
       type: list
       elements: str
       returned: success
+    detached:
+      description: Those of C(volumes) that are proven to have left the node, and to be attached
+        elsewhere or free. In the phase C(detached) all of them have.
+      type: list
+      elements: str
+      returned: success
     unverified:
       description: Whether the fence was not verified with Ceph.
       type: bool

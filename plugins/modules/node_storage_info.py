@@ -314,13 +314,13 @@ def _residual(host: Host, params: dict[str, Any]) -> Audit[Any]:
 
 def _iscsi(host: Host, params: dict[str, Any]) -> Audit[Any]:
     from ansible_collections.storage_ops.runbooks.plugins.module_utils._iscsi_ready.plan import (
-        Options,
+        IscsiOptions,
     )
     from ansible_collections.storage_ops.runbooks.plugins.module_utils._iscsi_ready.runbook import (
         IscsiReady,
     )
 
-    return IscsiReady(host, Options(**{name: params[name] for name in PEERS.options}))
+    return IscsiReady(host, IscsiOptions(**{name: params[name] for name in PEERS.options}))
 
 
 def _runtime_limits(host: Host, params: dict[str, Any]) -> Audit[Any]:

@@ -31,7 +31,11 @@ description:
     C(gitRepo), C(image), C(hostPath), and inline volumes of the CSI drivers that deliver secrets
     and certificates). The data in an C(emptyDir) of such a pod are lost.
   - It never removes a finalizer and never writes a status. If the attacher does not detach a
-    volume, the run ends with the attacher's message.
+    volume, the run fails with the attacher's message.
+  - A volume that does not leave the node in time, or whose new pod does not get it or does not run,
+    keeps no other volume from its proof. It becomes a finding of its own, the ledger names the
+    others as C(detached) and stays in the phase C(fenced), and the task fails at its end. The next
+    run continues with what is left. The fence covers the whole node, so it stays for all of them.
   - The containers on the lost node may keep running. The fence protects the storage from them, but
     not the application. They may still answer requests and read cached data.
   - A ledger only describes the past, and an entry can be removed from Ceph's blocklist at any time.
@@ -46,8 +50,8 @@ options:
     description:
       - V(detached) detaches the volumes, and ends as soon as they have left the node.
       - V(attached) detaches the remaining volumes, waits until the volumes are attached to the
-        nodes of the waiting pods and these pods run, and records in the ledger that no fenced
-        volume is on the node any more.
+        nodes of the waiting pods and these pods run, and records this in the ledger. Volumes that
+        an earlier run has detached and not recorded are included.
       - V(held) changes nothing and needs no Lease. It fails unless the ledger, the NetworkFences
         and O(ceph) show that the node is still fenced.
     type: str
@@ -200,12 +204,12 @@ code:
 fence:
   description: The ledger of the fence after the run, or in check mode as it would be; see
     M(storage_ops.runbooks.node_fence).
-  returned: when there is one, and nothing failed
+  returned: when there is one, and the task did not end before its last step
   type: dict
   sample: {"node": "worker01", "phase": "detached", "method": "ceph", "tainted": true}
 left:
   description: The PersistentVolumes that left the node in this call.
-  returned: when there is a ledger, and nothing failed
+  returned: when there is a ledger, and the task did not end before its last step
   type: list
   elements: str
   sample: [pvc-0b5c]
@@ -301,8 +305,8 @@ actions:
         - V(taint_node), V(force_delete_pod), V(delete_volumeattachment), V(wait_detached),
           V(wait_attached), V(wait_ready) or V(record_detached). O(state=detached) ends with
           V(wait_detached).
-        - V(record_detached) records in the ledger that no fenced volume is on the node any more. It
-          is missing if a volume stays.
+        - V(record_detached) records in the ledger which volumes were failed over, and the phase
+          C(detached) once nothing of the fence is on the node any more.
       type: str
       returned: always
       sample: taint_node

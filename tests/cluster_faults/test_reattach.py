@@ -15,11 +15,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from lab.common import patient
 from lab.kubernetes import api as k8s
 from lab.kubernetes.api import path
 from lab.kubernetes.attacher import Behaviour
 from support.cluster import Cluster, User
+from support.identities import as_kubelet, restricted
 from support.node import Outcome
 from support.reattach import (
     DRIVER,
@@ -35,10 +35,6 @@ from support.reattach import (
 from support.selection import variation
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import client
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import (
-    AUTH,
-    make_cluster,
-)
 
 QUICK = {"eviction_timeout": 6, "detach_timeout": 8, "ready_timeout": 30}
 
@@ -463,35 +459,20 @@ def test_another_run_is_at_work(cluster: Cluster) -> None:
 
 
 @pytest.fixture
-def restricted(cluster: Cluster) -> Iterator[Cluster]:
-    """Kubelets may write what they may in a real cluster, and no more."""
-    plane = cluster.plane
-    before = plane.apiserver_args
-    plane.apiserver_args = (
-        "--authorization-mode=Node",
-        "--enable-admission-plugins=NodeRestriction",
-    )
-    plane.restart_apiserver()
-    yield cluster
-    plane.apiserver_args = before
-    plane.restart_apiserver()
+def limited(cluster: Cluster) -> Iterator[Cluster]:
+    """See restricted()."""
+    with restricted(cluster.plane):
+        yield cluster
 
 
-def as_kubelet(cluster: Cluster, node: str) -> client.Cluster:
-    """What the kubelet of a node may do."""
-    who = {"impersonate_user": f"system:node:{node}", "impersonate_groups": ["system:nodes"]}
-    given = {**dict.fromkeys(AUTH.options), "kubeconfig": str(cluster.kubeconfig()), **who}
-    return make_cluster({**given, "request_timeout": patient(10), "deadline": patient(120)})
-
-
-def test_a_kubelet_keeps_no_run_away(restricted: Cluster) -> None:
+def test_a_kubelet_keeps_no_run_away(limited: Cluster) -> None:
     """It makes of the annotation of a run that was killed one that is at work for ever, and of
     other pods; a Lease it cannot write.
     """
-    web, other = Workload(restricted, "web"), Workload(restricted, "other")
-    node = leave_behind(restricted)
-    (lease,) = leases(restricted)
-    kubelet, stay = as_kubelet(restricted, node), other.pods()
+    web, other = Workload(limited, "web"), Workload(limited, "other")
+    node = leave_behind(limited)
+    (lease,) = leases(limited)
+    kubelet, stay = as_kubelet(limited, node), other.pods()
     where = path("Lease", lease["metadata"]["name"], "storage-ops")
     ((key, value),) = [
         each for each in lease["metadata"]["annotations"].items() if "/cordon." in each[0]
@@ -514,7 +495,7 @@ def test_a_kubelet_keeps_no_run_away(restricted: Cluster) -> None:
     ):
         with pytest.raises(client.Forbidden):
             act()
-    run = reattach(restricted)
+    run = reattach(limited)
     assert not run.failed, run.msg
     told = run.finding(node)
     assert (told["verdict"], "its kubelet may have written that" in told["reason"]) == (
@@ -524,7 +505,7 @@ def test_a_kubelet_keeps_no_run_away(restricted: Cluster) -> None:
     assert ("uncordon_node", "done") in run.outcomes
     assert other.pods() == stay
     web.wait_ready()
-    no_trace(restricted)
+    no_trace(limited)
 
 
 def test_a_claim_that_is_being_deleted(cluster: Cluster) -> None:

@@ -11,6 +11,8 @@ clients is given as ceph_client_info returns it.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -18,8 +20,12 @@ from typing import Any
 import pytest
 from lab.ceph.client import Writer
 from lab.kubernetes.api import path
+from lab.kubernetes.controlplane import ControlPlane
 from support.failover import ADDRESSES, NODE_A, NODE_B, Failover
+from support.fixtures import failover
+from support.identities import as_kubelet, restricted
 from support.node import Outcome
+from support.storage import Storage
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import (
     ANNOTATION,
@@ -27,6 +33,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledge
     Ledger,
     Ledgers,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Forbidden
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
     OWN_NAMESPACE,
 )
@@ -43,8 +50,8 @@ CONFIG_MAP = path("ConfigMap", f"storage-ops-fence-{NODE_A}", OWN_NAMESPACE)
 LEASE = path("Lease", f"storage-ops-fence-{NODE_A}", OWN_NAMESPACE)
 
 
-class Fenced:
-    """Node A is lost, and was fenced, tainted and cordoned, says its ledger; and it is so."""
+class Returned:
+    """Node A, and who gives it back."""
 
     def __init__(self, failover: Failover) -> None:
         self.failover, self.cluster, self.storage, self.api = (
@@ -53,18 +60,10 @@ class Fenced:
             failover.storage,
             failover.api,
         )
-        failover.lose()
         self.boot_id = failover.node()["status"]["nodeInfo"]["bootID"]
-        self.block("present", BEFORE, ADDRESS)
-        spec = failover.node()["spec"]
-        self.api.merge(
-            path("Node", NODE_A),
-            {"spec": {"unschedulable": True, "taints": [*spec.get("taints", []), TAINT]}},
-        )
-        self.note()
 
-    def note(self, **changes: Any) -> None:
-        """Write the ledger."""
+    def ledger(self, **changes: Any) -> Ledger:
+        """Of a fence, as far as it is not told otherwise."""
         until = f"{datetime.now(UTC) + timedelta(days=365):%Y-%m-%dT%H:%M:%SZ}"
         ledger = Ledger(
             node=NODE_A,
@@ -91,12 +90,7 @@ class Fenced:
             machine=self.failover.node()["status"]["nodeInfo"]["systemUUID"],
             namespace=OWN_NAMESPACE,
         )
-        params = {
-            "kubeconfig": str(self.cluster.kubeconfig()),
-            "request_timeout": 30.0,
-            "deadline": 60.0,
-        }
-        Ledgers(make_cluster(params), OWN_NAMESPACE).write(ledger._replace(**changes))
+        return ledger._replace(**changes)
 
     def block(self, state: str, *entries: str) -> None:
         """Change the blocklist."""
@@ -106,6 +100,15 @@ class Fenced:
     def reading(self) -> dict[str, Any]:
         """The blocklist as rbd_watcher_info returns it."""
         return dict(self.storage.ansible("rbd_watcher_info").result["ceph"])
+
+    def reading_of_writer(self) -> dict[str, Any]:
+        """The blocklist, and who has the volume of ``db`` open, as rbd_watcher_info sees it."""
+        volume = self.api.call("GET", path("PersistentVolume", "pv-db"))
+        run = self.storage.ansible(
+            "rbd_watcher_info", volumes=[volume], observations=3, observation_seconds=3
+        )
+        assert not run.failed, run.msg
+        return dict(run.result["ceph"])
 
     def step(
         self, state: str, run_id: str = "run-1", check: bool = False, **options: Any
@@ -151,6 +154,30 @@ class Fenced:
             "lease": self.api.get(LEASE),
             "blocklist": self.storage.ceph.blocklist(),
         }
+
+
+class Fenced(Returned):
+    """Node A is lost, and was fenced, tainted and cordoned, says its ledger; and it is so."""
+
+    def __init__(self, failover: Failover) -> None:
+        super().__init__(failover)
+        failover.lose()
+        self.block("present", BEFORE, ADDRESS)
+        spec = failover.node()["spec"]
+        self.api.merge(
+            path("Node", NODE_A),
+            {"spec": {"unschedulable": True, "taints": [*spec.get("taints", []), TAINT]}},
+        )
+        self.note()
+
+    def note(self, **changes: Any) -> None:
+        """Write the ledger."""
+        params = {
+            "kubeconfig": str(self.cluster.kubeconfig()),
+            "request_timeout": 30.0,
+            "deadline": 60.0,
+        }
+        Ledgers(make_cluster(params), OWN_NAMESPACE).write(self.ledger(**changes))
 
     def given_back(self) -> None:
         """Nothing of ours is left, and the node takes pods."""
@@ -257,6 +284,114 @@ def test_released_after_a_reboot(fenced: Fenced) -> None:
     (only,) = fenced.release()
     assert not only.failed and not only.changed and only.result["fence"] == {}
     assert fenced.audit() == []
+
+
+OTHER = f"{ADDRESSES[NODE_B]}:0/4711"
+
+
+@pytest.fixture
+def returned(plane_failover_current: ControlPlane, storage: Storage) -> Iterator[Returned]:
+    """A node of a cluster in which a kubelet may write what it may in a real one."""
+    with restricted(plane_failover_current):
+        for scenario in failover(plane_failover_current, storage):
+            yield Returned(scenario)
+
+
+def write_as_kubelet(case: Returned, note: str, boot: str) -> None:
+    """What whoever has the kubelet can make of its own Node: both are accepted."""
+    kubelet, where = as_kubelet(case.cluster, NODE_A), path("Node", NODE_A)
+    kubelet.patch(where, {"metadata": {"annotations": {ANNOTATION: note}}})
+    kubelet.patch(f"{where}/status", {"status": {"nodeInfo": {"bootID": boot}}})
+    written = case.failover.node()
+    assert written["metadata"]["annotations"][ANNOTATION] == note
+    assert written["status"]["nodeInfo"]["bootID"] == boot
+
+
+def fence(case: Returned, ceph: dict[str, Any], check: bool) -> Outcome:
+    """The first step of a fence."""
+    quick = {"grace_seconds": 1, "accept_short_observation": True}
+    given = {"node": NODE_A, "run_id": "run-1", "state": "intended", "ceph": ceph, **quick}
+    return case.cluster.ansible("node_fence", check=check, user=RIGHTS, **given)
+
+
+@pytest.mark.alternate
+def test_a_kubelet_makes_no_ledger(returned: Returned) -> None:
+    """As itself it notes a fence and another boot on its Node. Another client's entry in Ceph's
+    blocklist does not become ours by it, nor is the node called rebooted, nor can it not be fenced.
+    """
+    case, failover = returned, returned.failover
+    until = f"{datetime.now(UTC) + timedelta(days=365):%Y-%m-%dT%H:%M:%SZ}"
+    case.block("present", BEFORE, OTHER)
+    entries = (Entry(BEFORE, "address", True, until), Entry(OTHER, "address", True, until))
+    forged = case.ledger(entries=entries, addresses=(BEFORE,), revision=7).text
+    write_as_kubelet(case, forged, "another-boot")
+    kubelet = as_kubelet(case.cluster, NODE_A)
+    for act in (
+        lambda: kubelet.create(
+            CONFIG_MAP.rpartition("/")[0],
+            {
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "metadata": {"name": CONFIG_MAP.rpartition("/")[2]},
+            },
+        ),
+        lambda: kubelet.patch(
+            path("Node", NODE_B), {"metadata": {"annotations": {ANNOTATION: forged}}}
+        ),
+    ):
+        with pytest.raises(Forbidden):
+            act()
+
+    def not_believed() -> None:
+        for check in (True, False):
+            (only,) = case.release(check=check)
+            assert not only.failed and not only.changed and only.result["fence"] == {}, only.msg
+            assert "so it is ignored" in str(only.findings)
+        told = str(case.audit())
+        assert "is nowhere, although the node has the annotation" in told
+        assert "rebooted since" not in told and BEFORE not in told and "4711" not in told
+
+    before = case.state()
+    not_believed()
+    assert case.state() == before
+
+    failover.lose()
+    not_believed()
+    seen = case.reading_of_writer()
+    planned = fence(case, seen, check=True)
+    assert not planned.failed, planned.msg
+    write_as_kubelet(case, "x", "a-third-boot")
+    for check in (True, False):
+        run = fence(case, seen, check)
+        assert not run.failed, run.msg
+        wanted = {(entry["entry"], entry["ours"]) for entry in run.result["fence"]["entries"]}
+        assert wanted <= {(ADDRESS, True)}, wanted
+    kept = (case.api.get(CONFIG_MAP) or {})["data"]["ledger"]
+    assert BEFORE not in kept and "4711" not in kept
+    assert {f"{BEFORE}:0/0", OTHER} <= case.storage.entries()
+
+
+@pytest.mark.alternate
+def test_a_kubelet_adds_nothing_to_its_fence(returned: Returned) -> None:
+    """Of a fence that is there only the ConfigMap counts: what its kubelet notes besides is another
+    client's, and a note that looks newer keeps the fence.
+    """
+    case = Fenced(returned.failover)
+    kept = json.loads((case.api.get(CONFIG_MAP) or {})["data"]["ledger"])
+    case.block("present", OTHER)
+    entries = (*case.ledger().entries, Entry(OTHER, "address", True, kept["entries"][0]["until"]))
+    newer = case.ledger(entries=entries, revision=kept["revision"] + 1, boot_id="before")
+    write_as_kubelet(case, newer.text, "another-boot")
+    case.failover.recover()
+    refused(case, "contradict each other")
+    write_as_kubelet(case, newer._replace(revision=0).text, "another-boot")
+    case.failover.writer.kill()
+    begun, last = case.release()
+    assert not last.failed, last.msg
+    ours = [entry["entry"] for entry in begun.result["fence"]["entries"] if entry["ours"]]
+    assert ours == [ADDRESS]
+    case.given_back()
+    assert case.storage.entries() == {f"{BEFORE}:0/0", OTHER}
 
 
 def until_stand_in_ends() -> int:

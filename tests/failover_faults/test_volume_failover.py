@@ -485,6 +485,37 @@ def test_a_finalizer_that_holds(lost_1_20: Lost) -> None:
     converged(lost)
 
 
+def test_a_pod_that_its_tenant_holds(lost_current: Lost) -> None:
+    """Its volume alone stays: the other one is moved, proven and noted, by one run."""
+    lost = lost_current
+    for name in ("db", "ev"):
+        lost.volume(name)
+        lost.deploy(name, name)
+    (held,) = [found for found in lost.api.all("Pod") if found["metadata"]["name"][:2] == "ev"]
+    where = path("Pod", held["metadata"]["name"], held["metadata"]["namespace"])
+
+    def hold(*finalizers: str) -> None:
+        body = {"metadata": {"finalizers": [*finalizers]}}
+        lost.api.call("PATCH", where, body, "application/merge-patch+json")
+
+    hold("tenant.example.com/keep")
+    lost.lose("pv-db", "pv-ev")
+    lost.wait_waiting("db")
+    # With the taint, the pod garbage collector calls such a pod Failed, and its volume is detached.
+    for _run in range(2):
+        run = lost.run(detach="volumes", detach_timeout=8)
+        assert run.failed and run.result["code"] == "not_detached", run.result
+        assert "of pv-ev is still on a" in run.msg, run.msg
+        assert ("pv-db", "b") in lost.attached()
+        assert (lost.ledger()["phase"], lost.ledger()["detached"]) == ("fenced", ["pv-db"])
+        lost.no_lease()
+    hold()
+    assert done(lost.run(detach="volumes"))[-1] == RECORD
+    assert lost.attached() == {("pv-db", "b"), ("pv-ev", "b")}
+    assert (lost.ledger()["phase"], lost.ledger()["detached"]) == ("detached", ["pv-db", "pv-ev"])
+    converged(lost)
+
+
 @pytest.mark.parametrize("fixture", [variation("lost_1_20"), "lost_current"])
 def test_the_node_is_back(request: pytest.FixtureRequest, fixture: str) -> None:
     lost: Lost = request.getfixturevalue(fixture)

@@ -218,6 +218,57 @@ def test_a_hung_mount_is_only_cut_when_that_is_allowed(node: Node) -> None:
     assert "nothing to do" in remount(node).msg
 
 
+@pytest.mark.alternate
+def test_an_endless_listing_ends_at_the_servers_limit(node: Node) -> None:
+    """The kernel ends that server, in a pod's listing and in our own look at a new mount; the node
+    and the other mount are well.
+    """
+    kubelet = Kubelet(node)
+    endless, other = kubelet.volume(), kubelet.volume("pvc-2")
+    command = upload(node, "fuse_endless")
+    server = served(node, f"{command} {endless.stage()}", endless.staging)
+    published = endless.publish()
+    neighbour = bindfs(node, other.stage())
+    shared = other.publish()
+    entry = {
+        "volume": endless.name,
+        "sources": ["endless"],
+        "command": [*command.split(), "{target}"],
+        "memory_max": 64,
+    }
+    die(node, server)
+    boot = node.sh("cat /proc/sys/kernel/random/boot_id")
+    run = remount(node, volumes=[entry])
+    assert not run.failed, run.msg
+    assert lists(node, published) == ["file"]
+    new = int(node.sh(f"pgrep -f '^{command} '"))
+
+    def only_its_server_was_killed(times: int) -> None:
+        """By its own limit, not by the node's lack of memory."""
+        killed = node.sh("dmesg | grep 'Killed process'").splitlines()
+        assert len(killed) == times, killed
+        assert all("Memory cgroup out of memory" in line for line in killed), killed
+        assert node.process_state(neighbour), "the other mount's server"
+        assert lists(node, shared) == lists(node, other.staging) == ["file", "sub"]
+        assert node.sh("cat /proc/sys/kernel/random/boot_id") == boot
+        assert node.sh("systemctl is-system-running", check=False) != "stopping"
+
+    node.sh("touch /run/endless")
+    assert "pages-were-kept" not in node.sh(f"ls {published} 2>&1", check=False)
+    node.wait(lambda: not node.process_state(new), "the server has reached its limit", 60)
+    only_its_server_was_killed(1)
+    assert "oom-kill" in node.sh("journalctl -u 'storage_ops-fuse-*'")
+
+    again = remount(node, volumes=[entry])
+    assert again.failed and "no FUSE mount" not in again.msg, again.msg
+    only_its_server_was_killed(2)
+    assert node.sh("ls -A /run/storage_ops/fuse") == ""
+    node.sh("rm /run/endless")
+    run = remount(node, volumes=[entry])
+    assert not run.failed, run.msg
+    assert lists(node, published) == ["file"]
+
+
 @pytest.mark.variation
 def test_two_hundred_mounts_of_which_fifty_hang(node: Node) -> None:
     """All of them are found within one time-out and a little; those that answer are asked once, and

@@ -359,7 +359,7 @@ def test_configured_as_code(tmp_path: Path) -> None:
         )
         assert green(configure(url, "--check", **variables)) > 0 and awx.writes == []
         last = configure(url, **variables)
-        assert green(last) > 0 and "what nothing else uses: Storage: former" in last.stdout
+        assert green(last) > 0 and "Remove the unused ones: Storage: former" in last.stdout
         assert nightly(awx) == ["Storage: compliance"] and awx.named("schedules", "Storage: weekly")
         fewer = configure(url, "--check", **{**variables, "configure_awx_report_variables": {}})
         assert (

@@ -18,7 +18,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.
     RUNBOOK,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.state import (
-    State,
+    AttachmentState,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
     Finding,
@@ -47,7 +47,7 @@ def may_collide(seen: Observation, version: tuple[int, int, int]) -> bool:
     )
 
 
-def collisions(state: State) -> list[Finding]:
+def collisions(state: AttachmentState) -> list[Finding]:
     """Volumes that this controller manager will not detach, or has not detached."""
     # See _kube/names.py for the bug (Kubernetes issue 97230, fixed by PR 107025).
     affected = names.affected(state.version)
@@ -60,7 +60,7 @@ def collisions(state: State) -> list[Finding]:
     ]
 
 
-def _detachable(state: State) -> list[Volume]:
+def _detachable(state: AttachmentState) -> list[Volume]:
     """Volumes whose driver attaches and detaches."""
     return [
         volume
@@ -69,7 +69,7 @@ def _detachable(state: State) -> list[Volume]:
     ]
 
 
-def _collision(state: State, volume: Volume, affected: str) -> Finding:
+def _collision(state: AttachmentState, volume: Volume, affected: str) -> Finding:
     surely = affected == "yes"
     sure = (
         f"{state.version_text} is affected"
@@ -109,7 +109,7 @@ def _collision(state: State, volume: Volume, affected: str) -> Finding:
     )
 
 
-def _detaches(state: State, attached: Iterable[Attachment], surely: bool) -> str:
+def _detaches(state: AttachmentState, attached: Iterable[Attachment], surely: bool) -> str:
     """What the next detach will do, and what the last one has left."""
     used: set[str] = set()
     idle: set[str] = set()
@@ -132,7 +132,7 @@ def _detaches(state: State, attached: Iterable[Attachment], surely: bool) -> str
     return "; ".join(texts) or f"its next detach {will} it behind"
 
 
-def growing(state: State) -> list[Finding]:
+def growing(state: AttachmentState) -> list[Finding]:
     """Drivers whose next volumes may collide: the number at the end of their handles grows."""
     # As sv_9 becomes sv_10 with the LUN id at the end of csi-unity.dellemc.com's handles.
     affected = names.affected(state.version)

@@ -17,7 +17,7 @@ from datetime import datetime
 from typing import Any
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.state import (
-    State,
+    AttachmentState,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import (
     Reason,
@@ -43,7 +43,7 @@ TOO_FEW_OBSERVATIONS = Reason(
 
 
 def attachment_finding(
-    state: State, attachment: Attachment, control: str, severity: str
+    state: AttachmentState, attachment: Attachment, control: str, severity: str
 ) -> Finding:
     """A finding about an attachment, with the evidence that all of them show."""
     # Of the last observation: what a reader compares with the cluster is the newest state.
@@ -95,7 +95,7 @@ def pod_evidence(pods: Iterable[Pod], now: datetime) -> list[str]:
     return [f"{pod.title} {pod.phase}, {duration(age(now, pod.created))} old" for pod in pods]
 
 
-def title(state: State, attachment: Attachment) -> str:
+def title(state: AttachmentState, attachment: Attachment) -> str:
     # Deleted between two looks, it still had a name.
     volume = state.last.volumes.get(attachment.volume) or state.first.volumes.get(attachment.volume)
     return (

@@ -20,8 +20,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.
     title,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.state import (
-    Options,
-    State,
+    AttachmentOptions,
+    AttachmentState,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import (
     Reason,
@@ -60,7 +60,9 @@ class Orphan:
     named: bool = False
 
 
-def held(state: State, attachment: Attachment, options: Options) -> Finding | None:
+def held(
+    state: AttachmentState, attachment: Attachment, options: AttachmentOptions
+) -> Finding | None:
     """An attachment that was deleted long ago, and whose attacher does not detach the volume."""
     since = age(state.now, attachment.deleted)
     # Without a finalizer nothing holds it: it goes by itself.
@@ -91,7 +93,9 @@ def attacher_says(attachment: Attachment) -> str:
     )
 
 
-def orphan(state: State, seen: list[Attachment], options: Options) -> Finding | None:
+def orphan(
+    state: AttachmentState, seen: list[Attachment], options: AttachmentOptions
+) -> Finding | None:
     """An attachment that no pod needs, by its record in each observation.
 
     None when a pod needs it, or did a moment ago, and for attachments that are not judged.
@@ -140,7 +144,9 @@ def orphan(state: State, seen: list[Attachment], options: Options) -> Finding | 
     return finding
 
 
-def _may_be_judged(state: State, seen: list[Attachment], options: Options) -> bool:
+def _may_be_judged(
+    state: AttachmentState, seen: list[Attachment], options: AttachmentOptions
+) -> bool:
     """It belongs to a PersistentVolume and a driver that attaches, was not needed in any
     observation, and is old enough.
     """
@@ -156,12 +162,12 @@ def _may_be_judged(state: State, seen: list[Attachment], options: Options) -> bo
     )
 
 
-def _span(state: State) -> float:
+def _span(state: AttachmentState) -> float:
     """Seconds between the first and the last observation."""
     return state.last.at - state.first.at
 
 
-def _obstacles(state: State, attachment: Attachment) -> list[Reason]:
+def _obstacles(state: AttachmentState, attachment: Attachment) -> list[Reason]:
     """What forbids the deletion, in any of the observations."""
     found = [
         reason for observation in state.observations for reason in blockers(observation, attachment)
@@ -179,7 +185,7 @@ def _obstacles(state: State, attachment: Attachment) -> list[Reason]:
     return found
 
 
-def _deletion(state: State, attachment: Attachment, named: bool) -> Action:
+def _deletion(state: AttachmentState, attachment: Attachment, named: bool) -> Action:
     url = f"/apis/storage.k8s.io/v1/volumeattachments/{attachment.name}"
     # The precondition makes the API server refuse to delete another object of that name
     # (metav1.Preconditions.UID).

@@ -21,8 +21,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.
     workload_title,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.state import (
-    Options,
-    State,
+    AttachmentOptions,
+    AttachmentState,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import (
     untrusted,
@@ -53,7 +53,9 @@ _LOST_STATUS_BUGS = {
 }
 
 
-def lost_status(state: State, seen: list[Attachment], options: Options) -> Finding | None:
+def lost_status(
+    state: AttachmentState, seen: list[Attachment], options: AttachmentOptions
+) -> Finding | None:
     """An attached volume that pods need and that its node's status does not list.
 
     ``seen``: the attachment in each observation. None if that was not so in all of them.
@@ -112,7 +114,7 @@ def lost_status(state: State, seen: list[Attachment], options: Options) -> Findi
     return finding
 
 
-def _was_always_missing(state: State, seen: list[Attachment]) -> bool:
+def _was_always_missing(state: AttachmentState, seen: list[Attachment]) -> bool:
     """No observation, and nothing in between, had the attachment in volumesAttached."""
     # Right after an attach the entry is missing for a moment: the controller manager writes the
     # node's status after the VolumeAttachment (UpdateNodeStatuses of
@@ -125,7 +127,7 @@ def _was_always_missing(state: State, seen: list[Attachment]) -> bool:
     )
 
 
-def _steady_users(state: State, seen: list[Attachment]) -> list[Pod]:
+def _steady_users(state: AttachmentState, seen: list[Attachment]) -> list[Pod]:
     """The pods that needed the attachment in every observation."""
     # For a pod that has just come or is about to go the entry may change at any moment.
     users = [

@@ -20,8 +20,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.
     workload_title,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.state import (
-    Options,
-    State,
+    AttachmentOptions,
+    AttachmentState,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import (
     untrusted,
@@ -38,7 +38,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.observa
 )
 
 
-def without_metadata(state: State, options: Options) -> list[Finding]:
+def without_metadata(state: AttachmentState, options: AttachmentOptions) -> list[Finding]:
     """Attachments that lack what their driver's node plugin needs."""
     found = []
     for attachment in state.first.attachments.values():
@@ -49,7 +49,7 @@ def without_metadata(state: State, options: Options) -> list[Finding]:
 
 
 def _without_metadata(
-    state: State, attachment: Attachment, missing: list[str], options: Options
+    state: AttachmentState, attachment: Attachment, missing: list[str], options: AttachmentOptions
 ) -> Finding:
     # One observation is enough: what was published is never changed afterwards.
     keys, pods = ", ".join(missing), state.first.users(attachment)

@@ -31,8 +31,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.
     without_metadata,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.state import (
-    Options,
-    State,
+    AttachmentOptions,
+    AttachmentState,
     any_of,
     in_scope,
 )
@@ -68,7 +68,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.observa
 _FEW = 4
 
 
-def plan(state: State, options: Options) -> Plan:
+def plan(state: AttachmentState, options: AttachmentOptions) -> Plan:
     """Findings for everything in scope, and the repairs that are proven and allowed."""
     found = _judge(state, options)
     # Before the scope is applied: a narrow scope must not hide that most of a node looks broken.
@@ -86,7 +86,7 @@ def plan(state: State, options: Options) -> Plan:
     return wanted
 
 
-def _judge(state: State, options: Options) -> list[Finding]:
+def _judge(state: AttachmentState, options: AttachmentOptions) -> list[Finding]:
     """What each of the wanted controls finds, in scope or not."""
     found = judge_attachments(state, options)
     if "STOR-12" in options.controls:
@@ -98,7 +98,7 @@ def _judge(state: State, options: Options) -> list[Finding]:
     return found
 
 
-def _mark_named(findings: Iterable[Finding], options: Options) -> None:
+def _mark_named(findings: Iterable[Finding], options: AttachmentOptions) -> None:
     """A named attachment that cannot be repaired is refused, so that the task fails."""
     for finding in findings:
         finding.named = finding.kind == "VolumeAttachment" and finding.name in options.names
@@ -115,7 +115,7 @@ def _namespace(finding: Finding) -> str:
     return finding.namespace or str(finding.evidence.get("claim", "")).partition("/")[0]
 
 
-def _is_wanted(state: State, finding: Finding, options: Options) -> bool:
+def _is_wanted(state: AttachmentState, finding: Finding, options: AttachmentOptions) -> bool:
     """The finding is in the user's scope."""
     if finding.kind == "VolumeAttachment":
         return in_scope(state.first, state.first.attachments[finding.name], options)
@@ -129,7 +129,9 @@ def _is_wanted(state: State, finding: Finding, options: Options) -> bool:
     )
 
 
-def unmatched(state: State, options: Options, known_elsewhere: bool = False) -> list[str]:
+def unmatched(
+    state: AttachmentState, options: AttachmentOptions, known_elsewhere: bool = False
+) -> list[str]:
     """Parts of the scope that match no attachment, as after a typing error. Names of attachments
     are reported one by one elsewhere.
 
@@ -161,7 +163,7 @@ def _known_to_attachments(seen: Observation) -> dict[str, set[str]]:
     }
 
 
-def _known_to_others(state: State) -> dict[str, set[str]]:
+def _known_to_others(state: AttachmentState) -> dict[str, set[str]]:
     """The same, by Nodes, PersistentVolumes, CSIDrivers and waiting pods."""
     volumes, pods = state.first.volumes.values(), state.first.pending
     return {
@@ -172,7 +174,7 @@ def _known_to_others(state: State) -> dict[str, set[str]]:
     }
 
 
-def _refuse_outages(state: State, found: list[Finding]) -> None:
+def _refuse_outages(state: AttachmentState, found: list[Finding]) -> None:
     """Refuse the repairs on nodes where most attachments look left over at once."""
     # Then something else is more likely: an outage, or a picture that is incomplete.
     total = Counter(attachment.node for attachment in state.first.attachments.values())
@@ -188,7 +190,7 @@ def _refuse_outages(state: State, found: list[Finding]) -> None:
 # STOR-11 and STOR-13: what was observed more than once
 
 
-def judge_attachments(state: State, options: Options) -> list[Finding]:
+def judge_attachments(state: AttachmentState, options: AttachmentOptions) -> list[Finding]:
     """Findings about the attachments that were observed to the end, and about those whose deletion
     does not end.
     """
@@ -209,7 +211,7 @@ def judge_attachments(state: State, options: Options) -> list[Finding]:
     return [finding for finding in found if finding]
 
 
-def _history(state: State, name: str) -> list[Attachment]:
+def _history(state: AttachmentState, name: str) -> list[Attachment]:
     """The attachment in each observation; nothing if it was not the same one in all of them."""
     # Names of attachments are hashes, so a new one for the same volume and node has the same name.
     seen = [observation.attachments.get(name) for observation in state.observations]

@@ -34,8 +34,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.
     attacher_says,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.state import (
-    Options,
-    State,
+    AttachmentOptions,
+    AttachmentState,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.suspects import Wait
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import untrusted
@@ -145,7 +145,7 @@ SCOPE = JUDGING.merge(
 )
 
 
-def make_options(params: dict[str, Any]) -> Options:
+def make_options(params: dict[str, Any]) -> AttachmentOptions:
     """Options of VolumeAttachments, checked.
 
     A module that only reports lacks the risks, and gets their defaults.
@@ -172,9 +172,9 @@ def make_options(params: dict[str, Any]) -> Options:
         **observation.REQUIRED_METADATA,
         **keys_by_driver("required_metadata", params["required_metadata"]),
     }
-    given = given_options(Options, params)
-    given["controls"] = frozenset(params.get("controls", Options.controls))
-    return Options(**{**given, **scope, "required_metadata": required})
+    given = given_options(AttachmentOptions, params)
+    given["controls"] = frozenset(params.get("controls", AttachmentOptions.controls))
+    return AttachmentOptions(**{**given, **scope, "required_metadata": required})
 
 
 class VolumeAttachments:
@@ -187,7 +187,7 @@ class VolumeAttachments:
     def __init__(
         self,
         cluster: Cluster,
-        options: Options,
+        options: AttachmentOptions,
         detach_timeout: float = 60.0,
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
@@ -204,7 +204,7 @@ class VolumeAttachments:
 
     # gather
 
-    def gather(self) -> State:
+    def gather(self) -> AttachmentState:
         """Read what the controls need, and then the suspects: their pods, and, where no pod needs
         them, all of it again.
         """
@@ -230,7 +230,7 @@ class VolumeAttachments:
         # Events are many, so they are read only for a pod that waits.
         if waits:
             known["last_attach"] = self._last_attach()
-        return State(
+        return AttachmentState(
             cluster.now(),
             tuple(observations),
             frozenset(unproven),
@@ -258,7 +258,7 @@ class VolumeAttachments:
             self._wait(self._options.observation_seconds / times)
             yield self._again(first, unproven, waits)
 
-    def plan(self, state: State) -> Plan:
+    def plan(self, state: AttachmentState) -> Plan:
         """Decide."""
         # A typing error in the scope must not look like a cluster in order.
         unknown = pure.unmatched(state, self._options, known_elsewhere=True) if self._strict else []
@@ -269,7 +269,7 @@ class VolumeAttachments:
             )
         return pure.plan(state, self._options)
 
-    def healthy(self, state: State) -> str:
+    def healthy(self, state: AttachmentState) -> str:
         """Counts of what was read, the scope if there was one, and why the named attachments are in
         order.
         """
@@ -294,7 +294,7 @@ class VolumeAttachments:
             f"{', '.join(sorted(options.controls))}{within}{named}{unmatched}"
         )
 
-    def _in_order(self, state: State, name: str) -> str:
+    def _in_order(self, state: AttachmentState, name: str) -> str:
         attachment = state.last.attachments.get(name) or state.first.attachments.get(name)
         if attachment is None:
             return "does not exist"

@@ -27,7 +27,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.observa
 
 
 @dataclass(frozen=True)
-class Options:
+class AttachmentOptions:
     """What the user asked for and allows; see the documentation of volumeattachment_repair for
     units and defaults.
     """
@@ -66,7 +66,7 @@ class Options:
 
 
 @dataclass(frozen=True)
-class State:
+class AttachmentState:
     """Everything the plan is made from. What only suspects need is empty without any."""
 
     now: datetime
@@ -118,7 +118,7 @@ class State:
         }
 
 
-def in_scope(seen: Observation, attachment: Attachment, options: Options) -> bool:
+def in_scope(seen: Observation, attachment: Attachment, options: AttachmentOptions) -> bool:
     """Whether the user asked for this attachment."""
     namespaces = {namespace for namespace, _name in seen.claims_of(attachment)}
     return (

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.state import (
-    Options,
+    AttachmentOptions,
     in_scope,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
@@ -46,7 +46,7 @@ class Wait:
         return attachment_name(*self.volume.disk, self.pod.node)
 
 
-def suspects(seen: Observation, options: Options, now: datetime) -> list[Attachment]:
+def suspects(seen: Observation, options: AttachmentOptions, now: datetime) -> list[Attachment]:
     """Attachments whose pods have to be read, on every node that has one in scope."""
     # Not only those in scope: whether most attachments of a node look left over is judged by node.
     found = [
@@ -60,7 +60,9 @@ def suspects(seen: Observation, options: Options, now: datetime) -> list[Attachm
     return [attachment for attachment in found if attachment.node in touched]
 
 
-def _is_suspect(seen: Observation, attachment: Attachment, options: Options, now: datetime) -> bool:
+def _is_suspect(
+    seen: Observation, attachment: Attachment, options: AttachmentOptions, now: datetime
+) -> bool:
     wanted = options.controls
     return (
         ("STOR-11" in wanted and may_be_orphan(seen, attachment, options.min_age_seconds, now))
@@ -82,7 +84,7 @@ def may_be_orphan(
 
 
 def unproven(
-    seen: Observation, suspected: Iterable[Attachment], options: Options, now: datetime
+    seen: Observation, suspected: Iterable[Attachment], options: AttachmentOptions, now: datetime
 ) -> set[str]:
     """Names of the suspects that a second observation has to prove, by their pods."""
     # STOR-14 is a fact of the object itself, so one observation is enough for it.

@@ -17,8 +17,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.
     duration,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.state import (
-    Options,
-    State,
+    AttachmentOptions,
+    AttachmentState,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.suspects import (
     Wait,
@@ -33,7 +33,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
 )
 
 
-def never_attached(state: State, options: Options) -> list[Finding]:
+def never_attached(state: AttachmentState, options: AttachmentOptions) -> list[Finding]:
     """Pods that wait for a volume although nothing is in the way: the controller manager does not
     attach it.
     """
@@ -48,7 +48,7 @@ def never_attached(state: State, options: Options) -> list[Finding]:
     return [_never_attached_pod(state, waiting, len(by_pod), oldest) for waiting in by_pod.values()]
 
 
-def _steady_waits(state: State, options: Options) -> list[Wait]:
+def _steady_waits(state: AttachmentState, options: AttachmentOptions) -> list[Wait]:
     """Pods and volumes that waited in every observation, and that a driver could attach."""
     found = [
         {
@@ -66,7 +66,9 @@ def _steady_waits(state: State, options: Options) -> list[Wait]:
     ]
 
 
-def _never_attached_pod(state: State, waiting: list[Wait], count: int, oldest: float) -> Finding:
+def _never_attached_pod(
+    state: AttachmentState, waiting: list[Wait], count: int, oldest: float
+) -> Finding:
     pod = waiting[0].pod
     seconds = age(state.now, pod.scheduled)
     attached = age(state.now, state.last_attach) if state.last_attach else None

@@ -18,7 +18,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.
     duration,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.state import (
-    State,
+    AttachmentState,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import (
     untrusted,
@@ -33,7 +33,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
 )
 
 
-def unfinished_moves(state: State) -> list[Finding]:
+def unfinished_moves(state: AttachmentState) -> list[Finding]:
     """One finding for each move that a node's annotations tell about."""
     found = []
     # Several moves may hold one node, each with its own annotation.
@@ -70,7 +70,7 @@ def _read(text: str) -> Move | None:
         return None
 
 
-def _unfinished_move(node: Node, move: Move, state: State) -> Finding:
+def _unfinished_move(node: Node, move: Move, state: AttachmentState) -> Finding:
     # No command to be copied: a kubelet would choose whose pods the operator moves. Node
     # authorization lets a kubelet change the annotations of its own Node
     # (plugin/pkg/admission/noderestriction/admission.go).

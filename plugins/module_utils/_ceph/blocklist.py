@@ -181,7 +181,7 @@ class Change(NamedTuple):
     problem: str = ""
 
 
-class Options(NamedTuple):
+class BlocklistOptions(NamedTuple):
     """What the user asked for; see the documentation of ceph_blocklist."""
 
     entries: tuple[Entry, ...]
@@ -200,7 +200,7 @@ class Options(NamedTuple):
         return timedelta(seconds=self.expiry_seconds * self.renew_below)
 
 
-class State(NamedTuple):
+class BlocklistState(NamedTuple):
     """What was read. ``client``: who we are; ``denied``: (add or rm, kind) -> what Ceph said;
     ``daemons``: whom an entry must not hit,
     and who that is; ``problem``: why that is not known."""
@@ -332,7 +332,7 @@ class Runbook:
     def __init__(
         self,
         ceph: Ceph,
-        options: Options,
+        options: BlocklistOptions,
         now: Callable[[], datetime] = lambda: datetime.now(timezone.utc),
     ) -> None:
         self._ceph = ceph
@@ -342,7 +342,7 @@ class Runbook:
         self._first: Blocklist | None = None
         self._findings: list[Finding] = []
 
-    def gather(self) -> State:
+    def gather(self) -> BlocklistState:
         """Read the blocklist, and for what is not as wanted the right to change it and whom it
         would hit.
         """
@@ -375,17 +375,17 @@ class Runbook:
                     # Told only if something is added: the right to read the daemons is needed for
                     # nothing else.
                     problem = str(error)
-        return State(
+        return BlocklistState(
             self._now(), self._ceph.connection.name, blocklist, denied, tuple(daemons), problem
         )
 
-    def plan(self, state: State) -> Plan:
+    def plan(self, state: BlocklistState) -> Plan:
         """Decide."""
         decided = plan(state, self._options, self._argv)
         self._findings = decided.findings
         return decided
 
-    def healthy(self, state: State) -> str:
+    def healthy(self, state: BlocklistState) -> str:
         """What the list says."""
         entries = self._options.entries
         wanted = f"{len(entries)} entr{'y' if len(entries) == 1 else 'ies'}"
@@ -528,7 +528,7 @@ class Runbook:
         return self._ceph.argv("ceph", *arguments)
 
 
-def changes(blocklist: Blocklist, options: Options, now: datetime) -> list[Change]:
+def changes(blocklist: Blocklist, options: BlocklistOptions, now: datetime) -> list[Change]:
     """Entries that are not as wanted; a pure function."""
     every = [_change(blocklist, entry, options, now) for entry in options.entries]
     return [change for change in every if change.steps or change.problem]
@@ -552,7 +552,7 @@ class _StandIn(NamedTuple):
         )
 
 
-def _change(blocklist: Blocklist, entry: Entry, options: Options, now: datetime) -> Change:
+def _change(blocklist: Blocklist, entry: Entry, options: BlocklistOptions, now: datetime) -> Change:
     # Ends are compared with the clock of this host, so an entry counts as there only with a good
     # part of its time left.
     found = blocklist.find(entry)
@@ -586,7 +586,7 @@ def _change(blocklist: Blocklist, entry: Entry, options: Options, now: datetime)
 
 
 def _find_stand_in(
-    blocklist: Blocklist, entry: Entry, options: Options, now: datetime
+    blocklist: Blocklist, entry: Entry, options: BlocklistOptions, now: datetime
 ) -> _StandIn | None:
     step = _stand_in(entry, blocklist.ranges, now)
     if step is None:
@@ -596,7 +596,7 @@ def _find_stand_in(
 
 
 def _renew_behind(
-    stand_in: _StandIn, entry: Entry, options: Options, add: Step, clean_up: list[Step]
+    stand_in: _StandIn, entry: Entry, options: BlocklistOptions, add: Step, clean_up: list[Step]
 ) -> list[Step]:
     """Recreate an entry while another one stands in for it."""
     step = stand_in.step
@@ -614,7 +614,9 @@ def _outlasts(own: Blocked, entry: Entry, left: Blocked) -> bool:
     return own.text == entry.text and own.until >= left.until
 
 
-def _renew_with_gap(entry: Entry, found: list[Blocked], options: Options, add: Step) -> Change:
+def _renew_with_gap(
+    entry: Entry, found: list[Blocked], options: BlocklistOptions, add: Step
+) -> Change:
     """Renew an entry for which no other can stand in, if its client may be let in for a moment."""
     if options.accept_gap:
         return Change(entry, found, [Step(REMOVE, entry.kind, entry.text), add])
@@ -627,7 +629,9 @@ def _renew_with_gap(entry: Entry, found: list[Blocked], options: Options, add: S
     )
 
 
-def _give_up(entry: Entry, found: list[Blocked], options: Options, now: datetime) -> Change:
+def _give_up(
+    entry: Entry, found: list[Blocked], options: BlocklistOptions, now: datetime
+) -> Change:
     """The entry goes; or, if it was there before and would be still, it ends when that would have
     ended.
     """
@@ -669,7 +673,7 @@ def _midnight(moment: datetime) -> datetime:
     return moment.replace(hour=0, minute=0, second=0, microsecond=0)
 
 
-def plan(state: State, options: Options, argv: Callable[..., list[str]]) -> Plan:
+def plan(state: BlocklistState, options: BlocklistOptions, argv: Callable[..., list[str]]) -> Plan:
     """A finding for each entry that is not as wanted; a pure function."""
     findings = [
         _judge(state, options, change, argv)
@@ -687,7 +691,7 @@ def plan(state: State, options: Options, argv: Callable[..., list[str]]) -> Plan
 
 
 def _judge(
-    state: State, options: Options, change: Change, argv: Callable[..., list[str]]
+    state: BlocklistState, options: BlocklistOptions, change: Change, argv: Callable[..., list[str]]
 ) -> Finding:
     entry = change.entry
     leftover = options.present and _only_removes(change)
@@ -731,7 +735,7 @@ def _only_removes(change: Change) -> bool:
     return bool(change.steps) and all(step.operation == REMOVE for step in change.steps)
 
 
-def _summary(change: Change, options: Options, now: datetime) -> str:
+def _summary(change: Change, options: BlocklistOptions, now: datetime) -> str:
     name, found = change.entry.text, change.found
     if not found:
         return f"{name} is not in the blocklist"
@@ -746,7 +750,7 @@ def _summary(change: Change, options: Options, now: datetime) -> str:
     return f"{name} is in the blocklist for only {days:.1f} more days, until {found[0].until_text}"
 
 
-def _refusals(state: State, options: Options, change: Change) -> list[Reason]:
+def _refusals(state: BlocklistState, options: BlocklistOptions, change: Change) -> list[Reason]:
     entry, reasons = change.entry, []
     if change.problem:
         reasons.append(
@@ -777,7 +781,7 @@ def _refusals(state: State, options: Options, change: Change) -> list[Reason]:
     return reasons
 
 
-def _would_hit(state: State, options: Options, entry: Entry) -> list[Reason]:
+def _would_hit(state: BlocklistState, options: BlocklistOptions, entry: Entry) -> list[Reason]:
     """Why an entry is not added: it would hit what is protected, this host or a daemon of Ceph."""
     reasons = [
         Reason("address_protected", f"it would hit {network}, which is in protected_addresses")
@@ -823,7 +827,7 @@ def _grant(client: str, word: str, operation: str, kind: str, said: str) -> Reas
     )
 
 
-def make_options(params: dict[str, Any]) -> Options:
+def make_options(params: dict[str, Any]) -> BlocklistOptions:
     """Options of the runbook, checked; all that is wrong with the entries is told at once."""
     if not SHORTEST_EXPIRY_SECONDS <= params["expiry_seconds"] <= LONGEST_EXPIRY_SECONDS:
         raise BadOption(
@@ -856,7 +860,7 @@ def make_options(params: dict[str, Any]) -> Options:
     # protects nothing.
     if errors or (not entries and params["state"] == "present"):
         raise BadOption("; ".join(errors[:5]) or "entries is empty: name what is to be blocked")
-    return Options(
+    return BlocklistOptions(
         tuple(dict.fromkeys(entries)),
         params["state"] == "present",
         params["expiry_seconds"],

@@ -106,7 +106,7 @@ class Observed(NamedTuple):
     problem: str = ""
 
 
-class Options(NamedTuple):
+class WatcherOptions(NamedTuple):
     """What the user asked for; see the documentation of rbd_watcher_info."""
 
     targets: tuple[Target, ...]
@@ -117,7 +117,7 @@ class Options(NamedTuple):
     gone_timeout: float
 
 
-class State(NamedTuple):
+class WatcherState(NamedTuple):
     """What was read.
 
     ``seconds``: from the first observation to the last; ``waited``: how long for the watches in
@@ -136,14 +136,14 @@ class Watchers:
     """The audit of rbd_watcher_info."""
 
     def __init__(
-        self, ceph: Ceph, options: Options, sleep: Callable[[float], None] = time.sleep
+        self, ceph: Ceph, options: WatcherOptions, sleep: Callable[[float], None] = time.sleep
     ) -> None:
         self._ceph = ceph
         self._options = options
         self._sleep = sleep
-        self._state: State | None = None
+        self._state: WatcherState | None = None
 
-    def gather(self) -> State:
+    def gather(self) -> WatcherState:
         """Observe, wait for the watches that are to be gone, then read what does not change."""
         # A client that is gone stays a watcher until osd_client_watch_timeout, 30 s, after its last
         # ping (Watch of src/osd/Watch.cc), so looks within that time tell nothing of who lives; who
@@ -173,16 +173,16 @@ class Watchers:
             # What was seen before the fence is of no interest after it.
             rounds, seconds = [self._observe()], 0.0
         waited, images = time.monotonic() - waiting, self._merge(rounds)
-        self._state = State(
+        self._state = WatcherState(
             read_blocklist(ceph), datetime.now(timezone.utc), images, len(rounds), seconds, waited
         )
         return self._state
 
-    def plan(self, state: State) -> Plan:
+    def plan(self, state: WatcherState) -> Plan:
         """Decide."""
         return plan(state, self._options)
 
-    def healthy(self, state: State) -> str:
+    def healthy(self, state: WatcherState) -> str:
         """What was looked at."""
         watchers = sum(len(image.watchers) for image in state.images)
         ignored = len(self._options.ignored)
@@ -401,7 +401,7 @@ def held_by(watchers: Sequence[Watcher], gone: tuple[Entry, ...]) -> list[Watche
     return [watcher for watcher in watchers if any(entry.covers(watcher.entry) for entry in gone)]
 
 
-def plan(state: State, options: Options) -> Plan:
+def plan(state: WatcherState, options: WatcherOptions) -> Plan:
     """Images that could not be read, and watches that should be gone; a pure function."""
     findings = []
     for image in state.images:
@@ -463,7 +463,7 @@ def plan(state: State, options: Options) -> Plan:
     return Plan(findings)
 
 
-def to_result(state: State) -> dict[str, Any]:
+def to_result(state: WatcherState) -> dict[str, Any]:
     """What was read, as plain data."""
     # Cookies are 64-bit numbers, which JSON readers may round, so they are passed as text.
     return {
@@ -509,7 +509,7 @@ def _image(image: Observed, observations: int) -> dict[str, Any]:
     }
 
 
-def make_options(params: dict[str, Any]) -> Options:
+def make_options(params: dict[str, Any]) -> WatcherOptions:
     """Options of the audit, checked."""
     # So that it ends.
     check_numbers(
@@ -537,7 +537,7 @@ def make_options(params: dict[str, Any]) -> Options:
             targets.append(target)
         else:
             ignored.append(str(volume["metadata"]["name"]))
-    return Options(
+    return WatcherOptions(
         tuple(dict.fromkeys(targets)),
         tuple(ignored),
         params["observations"],

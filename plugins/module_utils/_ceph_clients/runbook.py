@@ -242,13 +242,15 @@ def _places(mounts: Iterable[Mount]) -> tuple[str, ...]:
 
     None of them decides anything; they say where to look.
     """
-    told = list(
-        dict.fromkeys(
-            f"mounted at {untrusted.shown(mount.point, _SHOWN)} in the mount namespace of pid "
-            f"{mount.pid}"
-            for mount in mounts
-        )
-    )
+    # A mount of the node is copied into the namespaces of its containers (clone(2), CLONE_NEWNS).
+    namespaces: dict[str, dict[str, None]] = {}
+    for mount in mounts:
+        namespaces.setdefault(mount.point, {})[mount.pid] = None
+    told = [
+        f"mounted at {untrusted.shown(point, _SHOWN)} in the mount namespace of pid "
+        f"{next(iter(pids))}" + (f" (and {len(pids) - 1} more)" if len(pids) > 1 else "")
+        for point, pids in namespaces.items()
+    ]
     left = len(told) - _MOST_PLACES
     return (*told[:_MOST_PLACES], *([f"(+{left} more)"] if left > 0 else []))
 

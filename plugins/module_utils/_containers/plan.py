@@ -75,7 +75,7 @@ class Known:
 
 
 @dataclass(frozen=True)
-class Options:
+class ContainerOptions:
     """What the user asked for and allows. All times are in seconds.
 
     The documentation of container_restart describes each option.
@@ -209,7 +209,7 @@ class Runtime:
 
 
 @dataclass(frozen=True)
-class State:
+class ContainerState:
     """What was gathered, from which the plan is made."""
 
     node: str
@@ -217,12 +217,12 @@ class State:
     runtime: Runtime = Runtime()
 
 
-def plan(state: State, options: Options) -> Plan:
+def plan(state: ContainerState, options: ContainerOptions) -> Plan:
     """A finding for each container that has, or may have, a dead or hung mount."""
     return Plan(_decide(state, options)[0])
 
 
-def pods_to_restart(state: State, options: Options) -> list[dict[str, Any]]:
+def pods_to_restart(state: ContainerState, options: ContainerOptions) -> list[dict[str, Any]]:
     """The pods of containers that cannot be restarted alone.
 
     Each is a dict of ``uid``, ``namespace``, ``name``, ``claims`` (those of the dead mounts) and
@@ -231,7 +231,9 @@ def pods_to_restart(state: State, options: Options) -> list[dict[str, Any]]:
     return _decide(state, options)[1]
 
 
-def _decide(state: State, options: Options) -> tuple[list[Finding], list[dict[str, Any]]]:
+def _decide(
+    state: ContainerState, options: ContainerOptions
+) -> tuple[list[Finding], list[dict[str, Any]]]:
     """(findings, pods that have to be restarted)."""
     # In turns by namespace, as for all that max_repairs limits.
     broken = in_turns(
@@ -257,7 +259,9 @@ def _decide(state: State, options: Options) -> tuple[list[Finding], list[dict[st
 Moved = dict[str, list[tuple[Container, Finding]]]
 
 
-def _to_move(state: State, options: Options, pairs: list[tuple[Container, Finding]]) -> Moved:
+def _to_move(
+    state: ContainerState, options: ContainerOptions, pairs: list[tuple[Container, Finding]]
+) -> Moved:
     moved: Moved = {}
     for container, finding in pairs:
         blockers, reasons = obstacles(state, container, options)
@@ -278,7 +282,7 @@ def _refuse_outages(
     return {pod: group for pod, group in moved.items() if group[0][0].namespace not in outages}
 
 
-def _limit(findings: list[Finding], moved: Moved, options: Options) -> Moved:
+def _limit(findings: list[Finding], moved: Moved, options: ContainerOptions) -> Moved:
     """Refuse what is beyond max_repairs, and return the pods that are left to restart.
 
     Restarts of containers come first: they interrupt less than those of pods.
@@ -298,7 +302,7 @@ def _said(finding: Finding) -> list[Reason]:
     return [Reason(finding.code, finding.reason)] if finding.code else []
 
 
-def _outages(state: State, broken: list[Container]) -> dict[str, Reason]:
+def _outages(state: ContainerState, broken: list[Container]) -> dict[str, Reason]:
     """By namespace, the refusal if most of the node's containers have a dead mount, and most of the
     namespace's, too.
 
@@ -316,7 +320,9 @@ def _outages(state: State, broken: list[Container]) -> dict[str, Reason]:
     return dict.fromkeys(most_of(dead, totals), said)
 
 
-def _pod(state: State, containers: list[Container], options: Options) -> dict[str, Any]:
+def _pod(
+    state: ContainerState, containers: list[Container], options: ContainerOptions
+) -> dict[str, Any]:
     # All of a group are in one pod, so any of them can name it.
     first = containers[0]
     claims = {
@@ -338,7 +344,7 @@ def _pod(state: State, containers: list[Container], options: Options) -> dict[st
     }
 
 
-def _judge(state: State, container: Container, options: Options) -> Finding:
+def _judge(state: ContainerState, container: Container, options: ContainerOptions) -> Finding:
     """The finding about a container with a dead or hung mount, with its repair if allowed."""
     finding = _container_finding(state, container, options)
     blockers, reasons = obstacles(state, container, options)
@@ -353,7 +359,9 @@ def _judge(state: State, container: Container, options: Options) -> Finding:
     return finding
 
 
-def _container_finding(state: State, container: Container, options: Options) -> Finding:
+def _container_finding(
+    state: ContainerState, container: Container, options: ContainerOptions
+) -> Finding:
     """The finding with its evidence, before it is judged."""
     # Dead ones first, since only they can be repaired by a restart.
     copies = container.dead or container.hung
@@ -389,7 +397,7 @@ def _container_finding(state: State, container: Container, options: Options) -> 
     return finding
 
 
-def _judge_unasked(state: State, container: Container) -> Finding:
+def _judge_unasked(state: ContainerState, container: Container) -> Finding:
     """The finding about a container whose mounts could not all be read.
 
     A tenant can make its mounts slow or unreadable, so this is reported and does not end the run.
@@ -429,7 +437,7 @@ def _evidence(copy: Copy) -> dict[str, Any]:
 
 
 def obstacles(
-    state: State, container: Container, options: Options
+    state: ContainerState, container: Container, options: ContainerOptions
 ) -> tuple[list[Reason], list[Reason]]:
     """(why a container is not restarted now, in whatever way; why it cannot be restarted alone)."""
     # Hung only: fuse_remount decides whether to abort the connection.
@@ -469,7 +477,7 @@ def obstacles(
     return [*blockers, *more], reasons
 
 
-def _copy_obstacles(container: Container, options: Options) -> list[Reason]:
+def _copy_obstacles(container: Container, options: ContainerOptions) -> list[Reason]:
     """Dead mounts of which a restarted container would not get a better one."""
     blockers = []
     for copy in container.dead:
@@ -510,7 +518,7 @@ def _copy_obstacles(container: Container, options: Options) -> list[Reason]:
 
 
 def _restart_obstacles(
-    state: State, container: Container, options: Options
+    state: ContainerState, container: Container, options: ContainerOptions
 ) -> tuple[list[Reason], list[Reason]]:
     """(why it is not restarted now, why it cannot be restarted alone), by how it would be."""
     # Without the cluster it is not known; the runtime does not tell.
@@ -541,7 +549,7 @@ def _restart_obstacles(
     return [], []
 
 
-def _no_way(runtime: Runtime, container: Container, options: Options) -> Reason:
+def _no_way(runtime: Runtime, container: Container, options: ContainerOptions) -> Reason:
     """Why neither the kubelet nor the runtime can be used to restart it."""
     probe = "liveness_timeout is 0" if container.probed else "no liveness probe covers the mount"
     asked = f"the container runtime cannot be asked: {runtime.problem}"
@@ -551,12 +559,12 @@ def _no_way(runtime: Runtime, container: Container, options: Options) -> Reason:
     return Reason("runtime_unusable" if runtime.problem else "pod_restart_needed", said)
 
 
-def _waits(container: Container, options: Options) -> bool:
+def _waits(container: Container, options: ContainerOptions) -> bool:
     """Whether the kubelet restarts it by itself, because of its liveness probe."""
     return options.method != "cri" and container.probed and options.liveness_timeout > 0
 
 
-def _action(state: State, container: Container, options: Options) -> Action:
+def _action(state: ContainerState, container: Container, options: ContainerOptions) -> Action:
     # Preferred, since the kubelet then does all by itself, with its own back-off.
     if _waits(container, options):
         # Shown in the result; the kubelet itself ends the container after failureThreshold probes.
@@ -565,7 +573,7 @@ def _action(state: State, container: Container, options: Options) -> Action:
     return stop_action(state.runtime, container, options)
 
 
-def stop_action(runtime: Runtime, container: Container, options: Options) -> Action:
+def stop_action(runtime: Runtime, container: Container, options: ContainerOptions) -> Action:
     """Have the runtime end a container; the kubelet then starts it again."""
     seconds = str(stop_seconds(container, options))
     # crictl stop sends SIGTERM, and SIGKILL after the time-out (CRI, StopContainer).
@@ -573,7 +581,7 @@ def stop_action(runtime: Runtime, container: Container, options: Options) -> Act
     return Action("stop_container", container.title, command, container)
 
 
-def stop_seconds(container: Container, options: Options) -> int:
+def stop_seconds(container: Container, options: ContainerOptions) -> int:
     """Seconds from SIGTERM to SIGKILL: the user's, or what the kubelet itself would wait."""
     # 0 is a choice too: SIGKILL at once, for programs that hang on the dead mount.
     if options.stop_timeout is not None:

@@ -27,12 +27,12 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._containers i
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._containers.plan import (
     Container,
+    ContainerOptions,
+    ContainerState,
     Copy,
     HostMount,
     Known,
-    Options,
     Runtime,
-    State,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import (
     ArgumentSpec,
@@ -149,7 +149,7 @@ class Inspected:
 class StaleContainers:
     """The part of the runbook recover_fuse_mounts that is about containers, on one node."""
 
-    def __init__(self, host: Host, options: Options) -> None:
+    def __init__(self, host: Host, options: ContainerOptions) -> None:
         self._host = host
         self._options = options
         self._runtime = Runtime()
@@ -165,7 +165,7 @@ class StaleContainers:
 
     # gather
 
-    def gather(self) -> State:
+    def gather(self) -> ContainerState:
         """Probe the FUSE mounts in every container. Only if one is dead or hung, ask the runtime,
         and probe the node's side of it.
         """
@@ -181,7 +181,7 @@ class StaleContainers:
         if any(container.dead or container.hung for container in containers):
             self._runtime = find_runtime(host, self._options)
             containers = self._described(containers)
-        return State(host.name, tuple(containers), self._runtime)
+        return ContainerState(host.name, tuple(containers), self._runtime)
 
     def _containers(self, processes: Iterable[tuple[str, str, int]]) -> list[Container]:
         """The containers that were asked for and have FUSE mounts, which are not probed yet.
@@ -380,7 +380,7 @@ class StaleContainers:
 
     # plan
 
-    def plan(self, state: State) -> Plan:
+    def plan(self, state: ContainerState) -> Plan:
         """Decide, from what was gathered."""
         self._pods = pure.pods_to_restart(state, self._options)
         self._plan = pure.plan(state, self._options)
@@ -394,7 +394,7 @@ class StaleContainers:
         """A namespace may have any number of pods."""
         return {"pods": ("STOR-05", lambda pod: str(pod["namespace"]))}
 
-    def healthy(self, state: State) -> str:
+    def healthy(self, state: ContainerState) -> str:
         """What a run says that finds nothing."""
         count = len(state.containers)
         if not count:
@@ -439,7 +439,7 @@ class StaleContainers:
         if not found[0].dead:
             raise NotStarted("its mounts answer now")
         blockers, reasons = pure.obstacles(
-            State(self._host.name, tuple(found), self._runtime), found[0], self._options
+            ContainerState(self._host.name, tuple(found), self._runtime), found[0], self._options
         )
         if blockers or reasons:
             why = [*blockers, *reasons]
@@ -555,13 +555,13 @@ class StaleContainers:
         return [text for text in said if text]
 
 
-def container_options(params: dict[str, Any], check_mode: bool = False) -> Options:
+def container_options(params: dict[str, Any], check_mode: bool = False) -> ContainerOptions:
     """The options of StaleContainers, checked. Raises BadOption.
 
     ``planned_paths`` counts in check mode only. A module that only reports lacks most options. It
     repairs nothing, so max_repairs is no limit.
     """
-    given = given_options(Options, params)
+    given = given_options(ContainerOptions, params)
     least = {
         "probe_timeout": 0.1,
         # 0 means not to wait for the kubelet at all.
@@ -574,8 +574,10 @@ def container_options(params: dict[str, Any], check_mode: bool = False) -> Optio
     given["containers"] = tuple(_known(entry) for entry in given.get("containers", ()))
     # A real run acts on what is there, not on a plan.
     given["planned_paths"] = tuple(given.get("planned_paths", ())) if check_mode else ()
-    given["kubelet_root"] = given.get("kubelet_root", Options.kubelet_root).rstrip("/") or "/"
-    return Options(**given)
+    given["kubelet_root"] = (
+        given.get("kubelet_root", ContainerOptions.kubelet_root).rstrip("/") or "/"
+    )
+    return ContainerOptions(**given)
 
 
 def _known(entry: dict[str, Any]) -> Known:
@@ -698,7 +700,7 @@ def _doubt(point: str, device: str, answer: tuple[Answer, str]) -> str:
     )
 
 
-def find_runtime(host: Host, options: Options) -> Runtime:
+def find_runtime(host: Host, options: ContainerOptions) -> Runtime:
     """How to ask the container runtime: at the given endpoint, else at the one that crictl is
     configured for, else at the only socket there is.
     """

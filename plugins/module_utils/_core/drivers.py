@@ -20,7 +20,7 @@ ELSEWHERE = "elsewhere"
 
 
 @dataclass(frozen=True)
-class Options:
+class DriverOptions:
     """What a driver always says to a program, besides the source and the address of the server.
 
     A word with ``{region}`` is said where there is a region, which must be one word
@@ -56,7 +56,7 @@ class Driver:
     name: str
     publishes: str
     source: str
-    options: tuple[Options, ...] = ()
+    options: tuple[DriverOptions, ...] = ()
     prefixed: bool = False
     unfit: tuple[Unfit, ...] = ()
 
@@ -95,7 +95,7 @@ KNOWN = (
         "ru.yandex.s3.csi",
         STAGING,
         "yandex-cloud/k8s-csi-s3 pkg/driver/nodeserver.go NodePublishVolume",
-        (Options("s3fs", _S3FS, "yandex-cloud/k8s-csi-s3 pkg/mounter/s3fs.go Mount"),),
+        (DriverOptions("s3fs", _S3FS, "yandex-cloud/k8s-csi-s3 pkg/mounter/s3fs.go Mount"),),
         unfit=(
             Unfit(
                 "geesefs",
@@ -110,7 +110,7 @@ KNOWN = (
         "ch.ctrox.csi.s3-driver",
         ELSEWHERE,
         "ctrox/csi-s3 pkg/mounter/s3backer.go Mount",
-        (Options("s3fs", _S3FS, "ctrox/csi-s3 pkg/mounter/s3fs.go Mount"),),
+        (DriverOptions("s3fs", _S3FS, "ctrox/csi-s3 pkg/mounter/s3fs.go Mount"),),
     ),
 )
 

@@ -49,7 +49,7 @@ _FRAME = 100
 
 
 @dataclass(frozen=True)
-class Options:
+class CsiVolumeOptions:
     """What the user asked for; see the documentation of csi_volume_info.
 
     ``claims``: each as namespace/name.
@@ -63,7 +63,7 @@ class Options:
 
 
 @dataclass(frozen=True)
-class State:
+class CsiVolumeState:
     """What was read. ``made``: when the Node objects were, by name."""
 
     now: datetime
@@ -85,7 +85,7 @@ class Joined(NamedTuple):
 
 
 def wanted(
-    volumes: Iterable[CsiVolume], claims: Iterable[BoundClaim], options: Options
+    volumes: Iterable[CsiVolume], claims: Iterable[BoundClaim], options: CsiVolumeOptions
 ) -> list[tuple[CsiVolume, BoundClaim]]:
     """The volumes that were asked for, each with its claim, in the order of their names."""
     by_name = {volume.name: volume for volume in volumes}
@@ -105,7 +105,7 @@ def _are_bound(volume: CsiVolume, claim: BoundClaim) -> bool:
     return volume.claim == (claim.namespace, claim.name) and volume.claim_uid in ("", claim.uid)
 
 
-def _is_wanted(volume: CsiVolume, claim: BoundClaim, options: Options) -> bool:
+def _is_wanted(volume: CsiVolume, claim: BoundClaim, options: CsiVolumeOptions) -> bool:
     made_by = {volume.provisioner, volume.driver}
     return (
         (not options.provisioners or bool(made_by & set(options.provisioners)))
@@ -114,7 +114,7 @@ def _is_wanted(volume: CsiVolume, claim: BoundClaim, options: Options) -> bool:
     )
 
 
-def join(state: State, options: Options, room: int) -> Joined:
+def join(state: CsiVolumeState, options: CsiVolumeOptions, room: int) -> Joined:
     """What is returned, within so many characters as JSON.
 
     A namespace that has too much, or a pod whose host is unknown, is left out as a whole: a part of
@@ -156,7 +156,7 @@ def _by_claim(
     return found
 
 
-def _displaced(state: State) -> dict[str, str]:
+def _displaced(state: CsiVolumeState) -> dict[str, str]:
     """Namespaces with a pod that is older than its node: a finalizer can keep it indefinitely."""
     found: dict[str, str] = {}
     for pod in state.pods:
@@ -203,7 +203,7 @@ def _size(entry: Mapping[str, Any]) -> int:
 
 
 def _volume(
-    state: State,
+    state: CsiVolumeState,
     volume: CsiVolume,
     claim: BoundClaim,
     found: StorageClass | None,
@@ -242,7 +242,7 @@ def _volume(
 
 
 def _pod(
-    state: State, pod: Tenant, volume: CsiVolume, claim: BoundClaim, root: str
+    state: CsiVolumeState, pod: Tenant, volume: CsiVolume, claim: BoundClaim, root: str
 ) -> dict[str, Any]:
     names = {name for name, claim_name in pod.volumes if claim_name == claim.name}
     mounts = [mount for mount in pod.mounts if mount.volume in names]

@@ -29,9 +29,9 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors 
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._csi_volumes import plan as pure
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._csi_volumes.plan import (
+    CsiVolumeOptions,
+    CsiVolumeState,
     Joined,
-    Options,
-    State,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._csi_volumes.records import (
     BoundClaim,
@@ -52,12 +52,12 @@ _MAX_LISTS = 20
 class CsiVolumes:
     """The audit behind csi_volume_info: it reports and does not judge."""
 
-    def __init__(self, cluster: Cluster, options: Options) -> None:
+    def __init__(self, cluster: Cluster, options: CsiVolumeOptions) -> None:
         self._cluster = cluster
         self._options = options
         self._joined = Joined([], [], {})
 
-    def gather(self) -> State:
+    def gather(self) -> CsiVolumeState:
         """Read everything from etcd, the pods last."""
         # No cached reads: on this result mounts of pods that do not exist any more may be removed.
         cluster, options = self._cluster, self._options
@@ -74,7 +74,7 @@ class CsiVolumes:
         # Last, so that a pod which came meanwhile is seen: it may use a mount that would be taken
         # for unused.
         pods = self._pods({claim.namespace for _volume, claim in found})
-        return State(
+        return CsiVolumeState(
             cluster.now(),
             tuple(volume for volume, _claim in found),
             tuple(claim for _volume, claim in found),
@@ -128,7 +128,7 @@ class CsiVolumes:
             )
         ]
 
-    def plan(self, state: State) -> Plan:
+    def plan(self, state: CsiVolumeState) -> Plan:
         """One finding for each namespace that had to be left out; a list as such has none."""
         self._joined = pure.join(state, self._options, MAX_RESULT_CHARACTERS)
         node = ", ".join(self._options.nodes)
@@ -161,7 +161,7 @@ class CsiVolumes:
             "left_out": list(self._joined.left_out),
         }
 
-    def healthy(self, state: State) -> str:
+    def healthy(self, state: CsiVolumeState) -> str:
         """How many there are."""
         pods = {pod["uid"] for volume in self._joined.volumes for pod in volume["pods"]}
         where = f" on {', '.join(self._options.nodes)}" if self._options.nodes else ""
@@ -183,7 +183,7 @@ def _count(number: int, what: str) -> str:
 _CLAIM = re.compile(r"[^/]+/[^/]+", re.DOTALL)
 
 
-def volume_options(params: dict[str, Any]) -> Options:
+def volume_options(params: dict[str, Any]) -> CsiVolumeOptions:
     """Options of CsiVolumes, checked."""
     lists = given_names(params, "provisioners", "nodes", "namespaces", "claims")
     odd = [claim for claim in lists["claims"] if not _CLAIM.fullmatch(claim)]
@@ -195,4 +195,4 @@ def volume_options(params: dict[str, Any]) -> Options:
         raise BadOption(
             f"kubelet_root is {params['kubelet_root']!r}; give an absolute path without '..'"
         )
-    return Options(kubelet_root=root, **lists)
+    return CsiVolumeOptions(kubelet_root=root, **lists)

@@ -100,7 +100,7 @@ WARNING = (
 
 
 @dataclass(frozen=True)
-class Options:
+class FailoverOptions:
     """What the user asked for and allows; see the documentation of volume_failover for units and
     defaults.
 
@@ -145,7 +145,7 @@ class LostPod(NamedTuple):
     inline: tuple[str, ...] = ()
 
 
-class State(NamedTuple):
+class FailoverState(NamedTuple):
     """What was read. ``covered``: the volumes of the fence, attached or not (then without the name
     of an attachment).
 
@@ -162,14 +162,28 @@ class State(NamedTuple):
 class Subject(NamedTuple):
     """What the actions of a finding are about.
 
-    ``volumes``: those that leave; ``awaited``: those whose new attachments are awaited.
+    ``volumes``: those that leave; ``awaited``: those whose new attachments are awaited; ``done``:
+    then nothing of the fence is left on the node.
     """
 
     volumes: tuple[AttachedVolume, ...]
     awaited: tuple[AttachedVolume, ...]
     attach_timeout: float
+    done: bool = False
     pod: Pod | None = None
     attachment: Attachment | None = None
+
+
+class Remark(str):
+    """A sentence that says why one volume is not where it is to be. ``volume``: its name."""
+
+    volume: str
+
+    def __new__(cls, volume: str, text: str) -> Remark:
+        """Like Reason, a str, so that it is joined and shown as one."""
+        remark = super().__new__(cls, text)
+        remark.volume = volume
+        return remark
 
 
 def pick_lost_pod(item: dict[str, Any], claims: Mapping[tuple[str, str], Claim | None]) -> LostPod:
@@ -253,7 +267,7 @@ def obstacles(name: str, host: HostRecord | None, ledger: Ledger) -> list[Reason
     return []
 
 
-def plan(state: State, options: Options) -> Plan:
+def plan(state: FailoverState, options: FailoverOptions) -> Plan:
     """Decide on every volume of the fence that is still on the lost node."""
     finding = _describe(state, options)
     ledger = state.node.ledger
@@ -281,7 +295,9 @@ def plan(state: State, options: Options) -> Plan:
     return _judge(state, ledger, options, finding)
 
 
-def _judge(state: State, ledger: Ledger, options: Options, finding: Finding) -> Plan:
+def _judge(
+    state: FailoverState, ledger: Ledger, options: FailoverOptions, finding: Finding
+) -> Plan:
     """Decide on each volume of a fence that stands; ``finding``: about the node as a whole."""
     held = _held(state)
     selected = [covered for covered in held if options.filters.selects(covered)]
@@ -293,12 +309,17 @@ def _judge(state: State, ledger: Ledger, options: Options, finding: Finding) -> 
     tainting = options.detach != "volumes" and not reasons
     going, findings = _sort(state, selected, tainting, options)
     done = _is_done(state, ledger, options, len(going) == len(held))
+    awaited = _awaited(state, ledger, options, going, done)
     # Also with nothing left to detach: a run that was killed has still to be seen through.
-    if going or done or _awaits_earlier(state, options):
+    if going or done or awaited:
         # Whoever chose the way needs no reason for it.
         why = reasons if options.detach == "auto" else []
         finding.evidence.update(_evidence(state, going, tainting, why))
-        finding.repair = _actions(state, options, going, tainting, done)
+        timeout = options.attach_timeout
+        about = Subject(
+            tuple(going), awaited, timeout if tainting else max(timeout, _NOTICE_SECONDS), done
+        )
+        finding.repair = _actions(state, options, about, tainting)
         if not going:
             finding.summary = f"what has left the lost node {options.node} is awaited elsewhere"
         findings.append(finding)
@@ -306,7 +327,7 @@ def _judge(state: State, ledger: Ledger, options: Options, finding: Finding) -> 
 
 
 def _sort(
-    state: State, selected: list[AttachedVolume], tainting: bool, options: Options
+    state: FailoverState, selected: list[AttachedVolume], tainting: bool, options: FailoverOptions
 ) -> tuple[list[AttachedVolume], list[Finding]]:
     """The volumes that leave the node, and the findings about those that stay."""
     going, findings = [], []
@@ -319,7 +340,7 @@ def _sort(
     return going, findings
 
 
-def _held(state: State) -> list[AttachedVolume]:
+def _held(state: FailoverState) -> list[AttachedVolume]:
     """The volumes of the fence that are attached to the node, or that a pod on it uses."""
     # A pod may use a volume of the fence although its attachment is gone, after a forced detach.
     return [
@@ -327,7 +348,7 @@ def _held(state: State) -> list[AttachedVolume]:
     ]
 
 
-def _is_done(state: State, ledger: Ledger, options: Options, all_go: bool) -> bool:
+def _is_done(state: FailoverState, ledger: Ledger, options: FailoverOptions, all_go: bool) -> bool:
     """The fail-over ends with this run, and the ledger does not say so yet.
 
     ``all_go``: nothing of the fence is left on the node.
@@ -337,12 +358,31 @@ def _is_done(state: State, ledger: Ledger, options: Options, all_go: bool) -> bo
     return options.waits and all_go and not noted
 
 
-def _awaits_earlier(state: State, options: Options) -> bool:
-    """A volume that an earlier step took off the node is awaited elsewhere."""
-    return options.waits and any(found.name in options.awaited for found in state.covered)
+def _awaited(
+    state: FailoverState,
+    ledger: Ledger,
+    options: FailoverOptions,
+    going: list[AttachedVolume],
+    done: bool,
+) -> tuple[AttachedVolume, ...]:
+    """The volumes that are to be seen elsewhere, or free: those that leave, those that an earlier
+    step took off the node, and those that a run which was killed has left unproven.
+    """
+    if not options.waits:
+        return ()
+    known = {covered.name for covered in going} | {*options.awaited}
+    if ledger.phase != "detached":
+        # What stays on the node, whatever that is, keeps no other volume from its proof.
+        proven = {covered.name for covered in _held(state)} | {*ledger.detached}
+        known |= {
+            covered.name
+            for covered in state.covered
+            if covered.name not in proven and options.filters.selects(covered)
+        }
+    return tuple(found for found in state.covered if done or found.name in known)
 
 
-def not_held(state: State, options: Options) -> list[Reason]:
+def not_held(state: FailoverState, options: FailoverOptions) -> list[Reason]:
     """Why the node is not, or may not be, fenced still, once something was detached from it;
     nothing if it is.
     """
@@ -365,7 +405,7 @@ def not_held(state: State, options: Options) -> list[Reason]:
     return [*reasons, danger] if reasons else []
 
 
-def unproven(state: State, ledger: Ledger, options: Options) -> list[Reason]:
+def unproven(state: FailoverState, ledger: Ledger, options: FailoverOptions) -> list[Reason]:
     """What Ceph itself does not show of the fence now.
 
     A ledger tells of the past, and any client with the capability can remove an entry.
@@ -397,7 +437,7 @@ def _is_noted(node: NodeState, ledger: Ledger) -> bool:
     return note is not None and note.phase == ledger.phase
 
 
-def taint_obstacles(state: State, options: Options) -> list[Reason]:
+def taint_obstacles(state: FailoverState, options: FailoverOptions) -> list[Reason]:
     """Why the taint would go too far, or not far enough."""
     # With the taint, Kubernetes detaches every volume of the node, of every driver and namespace,
     # fenced or not (KEP-2268: the user guarantees that the node is shut down).
@@ -437,7 +477,7 @@ def taint_obstacles(state: State, options: Options) -> list[Reason]:
     return reasons + _doomed(state.pods)
 
 
-def fence_obstacles(state: State, ledger: Ledger) -> list[Reason]:
+def fence_obstacles(state: FailoverState, ledger: Ledger) -> list[Reason]:
     """Why the node is not, or no longer, lost and fenced: by its own object, its ledger and the
     NetworkFences.
     """
@@ -512,7 +552,7 @@ def _current(ledger: Ledger) -> list[Entry]:
     ]
 
 
-def _undoing(state: State, ledger: Ledger) -> list[Reason]:
+def _undoing(state: FailoverState, ledger: Ledger) -> list[Reason]:
     """NetworkFences whose controller would undo the fence whenever it starts.
 
     One whose driver or clusterID is unknown may be such a one.
@@ -531,7 +571,7 @@ def _undoing(state: State, ledger: Ledger) -> list[Reason]:
     ]
 
 
-def _filter_obstacles(state: State, options: Options) -> list[Reason]:
+def _filter_obstacles(state: FailoverState, options: FailoverOptions) -> list[Reason]:
     """Filters choose among what is fenced, and nothing else."""
     # A misspelled claim must not look like one that was failed over.
     if not options.filters.active:
@@ -553,7 +593,7 @@ def _filter_obstacles(state: State, options: Options) -> list[Reason]:
     return reasons
 
 
-def _unfenced(state: State) -> list[str]:
+def _unfenced(state: FailoverState) -> list[str]:
     """Volumes on the node that the fence does not cover: those that are attached, and those that
     pods use without.
 
@@ -583,7 +623,7 @@ def _used_unfenced(lost: LostPod, known: set[str]) -> list[str]:
     ]
 
 
-def _only_in_status(state: State) -> list[str]:
+def _only_in_status(state: FailoverState) -> list[str]:
     """What the node's status calls attached or in use, without a VolumeAttachment of the node or a
     volume of the fence.
     """
@@ -623,7 +663,7 @@ def _doomed(pods: Iterable[LostPod]) -> list[Reason]:
 
 
 def _volume_obstacles(
-    state: State, covered: AttachedVolume, tainting: bool, options: Options
+    state: FailoverState, covered: AttachedVolume, tainting: bool, options: FailoverOptions
 ) -> list[Reason]:
     """Why this volume stays where it is."""
     # All pods of a volume leave, or none: one that stays keeps it attached.
@@ -634,7 +674,9 @@ def _volume_obstacles(
     return reasons
 
 
-def _pod_obstacles(state: State, lost: LostPod, tainting: bool, options: Options) -> list[Reason]:
+def _pod_obstacles(
+    state: FailoverState, lost: LostPod, tainting: bool, options: FailoverOptions
+) -> list[Reason]:
     """Why this pod keeps its volumes on the node."""
     reasons, pod = [], lost.pod
     fenced = {found.name for found in state.covered}
@@ -664,40 +706,33 @@ def _pod_obstacles(state: State, lost: LostPod, tainting: bool, options: Options
     return reasons
 
 
-def _users(state: State, covered: AttachedVolume) -> list[LostPod]:
+def _users(state: FailoverState, covered: AttachedVolume) -> list[LostPod]:
     # By PersistentVolume, since claims of two namespaces may have one name.
     return [lost for lost in state.pods if covered.name in lost.volumes]
 
 
 def _actions(
-    state: State, options: Options, going: list[AttachedVolume], tainting: bool, done: bool
+    state: FailoverState, options: FailoverOptions, about: Subject, tainting: bool
 ) -> list[Action]:
-    about = _subject(state, options, going, tainting, done)
     leave = [
         *_taint_action(state, options, about, tainting),
         *_delete_actions(state, about, tainting),
     ]
-    if going:
+    if about.volumes:
         places = [
-            attachment_path(covered.attachment) for covered in going if covered.attachment.name
+            attachment_path(covered.attachment)
+            for covered in about.volumes
+            if covered.attachment.name
         ]
         # Deleted is not detached: the attacher's finalizer keeps the object until the driver has
         # answered.
         leave.append(Action("wait_detached", options.node, ["GET", *places], about))
-    return leave + (_arrivals(options, about, done) if options.waits else [])
+    return leave + (_arrivals(options, about) if options.waits else [])
 
 
-def _subject(
-    state: State, options: Options, going: list[AttachedVolume], tainting: bool, done: bool
-) -> Subject:
-    # After a run that was killed, those whose volumes had left already are awaited too.
-    known = [covered.name for covered in going] + [*options.awaited]
-    awaited = [found for found in state.covered if options.waits and (done or found.name in known)]
-    timeout = options.attach_timeout if tainting else max(options.attach_timeout, _NOTICE_SECONDS)
-    return Subject(tuple(going), tuple(awaited), timeout)
-
-
-def _taint_action(state: State, options: Options, about: Subject, tainting: bool) -> list[Action]:
+def _taint_action(
+    state: FailoverState, options: FailoverOptions, about: Subject, tainting: bool
+) -> list[Action]:
     """With the taint, the pod garbage collector deletes the pods by force (gcTerminating of
     pkg/controller/podgc/gc_controller.go), and the attach/detach controller detaches without
     waiting for the kubelet (hasOutOfServiceTaint of
@@ -710,7 +745,7 @@ def _taint_action(state: State, options: Options, about: Subject, tainting: bool
     return [Action("taint_node", options.node, ["PATCH", node_path(options.node), taint], about)]
 
 
-def _delete_actions(state: State, about: Subject, tainting: bool) -> list[Action]:
+def _delete_actions(state: FailoverState, about: Subject, tainting: bool) -> list[Action]:
     """What the taint does not do: pods that tolerate it, and without the taint all of them and
     their VolumeAttachments.
     """
@@ -742,8 +777,8 @@ def _delete_actions(state: State, about: Subject, tainting: bool) -> list[Action
     ]
 
 
-def _arrivals(options: Options, about: Subject, done: bool) -> list[Action]:
-    """Await the volumes where pods wait for them, and note that the fail-over has ended."""
+def _arrivals(options: FailoverOptions, about: Subject) -> list[Action]:
+    """Await the volumes where pods wait for them, and note which have been failed over."""
     # The ledger says "detached" only once the volumes are in use elsewhere or free, so a run that
     # was killed before is ended by the next.
     names = ", ".join(covered.name for covered in about.awaited)
@@ -751,19 +786,12 @@ def _arrivals(options: Options, about: Subject, done: bool) -> list[Action]:
     # Attached, and still not in use: its filesystem may need a check, or NodeStage may be refused.
     if options.ready_timeout:
         actions.append(Action("wait_ready", names, ["GET", "pods"], about))
-    if done:
-        actions.append(
-            Action(
-                "record_detached",
-                options.node,
-                ["PATCH", node_path(options.node), "the ledger: phase detached"],
-                about,
-            )
-        )
-    return actions
+    noted = "phase detached" if about.done else f"detached {names}"
+    where = ["PATCH", node_path(options.node), f"the ledger: {noted}"]
+    return [*actions, Action("record_detached", options.node, where, about)]
 
 
-def _describe(state: State, options: Options) -> Finding:
+def _describe(state: FailoverState, options: FailoverOptions) -> Finding:
     ledger, host = state.node.ledger, state.node.host
     volumes = [covered for covered in state.covered if covered.attachment.name]
     evidence: dict[str, Any] = {
@@ -798,7 +826,7 @@ def _describe(state: State, options: Options) -> Finding:
 
 
 def _evidence(
-    state: State, going: list[AttachedVolume], tainting: bool, reasons: list[Reason]
+    state: FailoverState, going: list[AttachedVolume], tainting: bool, reasons: list[Reason]
 ) -> dict[str, Any]:
     return {
         "detach": "taint" if tainting else "volumes",
@@ -817,17 +845,32 @@ def _evidence(
     }
 
 
-def _left_there(options: Options, covered: AttachedVolume, reasons: list[Reason]) -> Finding:
+def _left_there(
+    options: FailoverOptions, covered: AttachedVolume, reasons: list[Reason]
+) -> Finding:
     """The finding about a volume that stays on the lost node."""
     # Each volume that stays is a finding of its own, since each has its own next step.
+    finding = _about_volume(options, covered, f"stays on the lost node {options.node}")
+    finding.refuse(*reasons)
+    return finding
+
+
+def late(options: FailoverOptions, covered: AttachedVolume, reason: Reason) -> Finding:
+    """The finding about a volume whose fail-over failed, and that of the others did not."""
+    finding = _about_volume(options, covered, f"is not failed over from {options.node}")
+    finding.fail(reason)
+    return finding
+
+
+def _about_volume(options: FailoverOptions, covered: AttachedVolume, what: str) -> Finding:
     attachment = covered.attachment
-    finding = Finding(
+    return Finding(
         control="STOR-16",
         severity="critical",
         kind="PersistentVolume",
         name=covered.name,
         node=options.node,
-        summary=f"{_title(covered)} stays on the lost node {options.node}",
+        summary=f"{_title(covered)} {what}",
         verdict="repair",
         reason="",
         runbook=RUNBOOK,
@@ -838,8 +881,6 @@ def _left_there(options: Options, covered: AttachedVolume, reasons: list[Reason]
             "attachment_uid": attachment.uid,
         },
     )
-    finding.refuse(*reasons)
-    return finding
 
 
 def homeless(tenant: Tenant, volumes: Iterable[AttachedVolume]) -> Finding:

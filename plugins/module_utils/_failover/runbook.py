@@ -14,7 +14,7 @@ ledger what is left to be done.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any, Callable
@@ -24,6 +24,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec
     given_names,
     given_options,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
     Action,
     ActionFailed,
@@ -38,9 +39,10 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors 
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._failover import plan as pure
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._failover.plan import (
+    FailoverOptions,
+    FailoverState,
     LostPod,
-    Options,
-    State,
+    Remark,
     Subject,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_reading import (
@@ -123,7 +125,7 @@ class Failover:
         self,
         cluster: Cluster,
         run: RunOptions,
-        options: Options,
+        options: FailoverOptions,
         check_mode: bool,
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
@@ -140,15 +142,18 @@ class Failover:
         self._lease = RunLease(cluster, run.namespace, run.node, run.run, run.lease_seconds)
         self._sleep, self._clock = sleep, clock
         self._renewed = clock()
-        self._state: State | None = None
+        self._state: FailoverState | None = None
         self._ledger: Ledger | None = None
         self._plan = Plan([])
         # When a volume was first seen off the node, and on another one; by the API server's clock.
         self._detached: dict[str, datetime] = {}
         self._attached: dict[tuple[str, str], datetime] = {}
-        self._proof: list[str] = []
+        self._proof: list[Remark] = []
         # New pods that no node takes, by their uid.
         self._homeless: dict[str, Finding] = {}
+        # Volumes that were waited for in vain. A tenant may keep its own volume where it is, as by
+        # a finalizer of its pod, and must not keep others from their proof.
+        self._late: set[str] = set()
 
     def prepare(self) -> None:
         """Take the Lease."""
@@ -163,7 +168,7 @@ class Failover:
 
     # gather
 
-    def gather(self) -> State:
+    def gather(self) -> FailoverState:
         """Read the node with its attachments, then its pods and what their claims are bound to,
         then the other volumes of the fence.
         """
@@ -174,7 +179,7 @@ class Failover:
         if self._check_mode and self._run.fence:
             node = _as_planned(node, self._run.fence)
         self._ledger = node.ledger
-        self._state = State(node, busy=busy)
+        self._state = FailoverState(node, busy=busy)
         if node.ledger:
             attached = {
                 entry.attachment.volume: entry for entry in node.attached if entry.attachment.volume
@@ -182,7 +187,7 @@ class Failover:
             covered = [
                 attached.get(name) or self._without_attachment(name) for name in node.ledger.volumes
             ]
-            self._state = State(node, tuple(covered), tuple(self._lost_pods()), busy)
+            self._state = FailoverState(node, tuple(covered), tuple(self._lost_pods()), busy)
         return self._state
 
     def _without_attachment(self, name: str) -> AttachedVolume:
@@ -220,12 +225,12 @@ class Failover:
 
     # plan
 
-    def plan(self, state: State) -> Plan:
+    def plan(self, state: FailoverState) -> Plan:
         """Decide."""
         self._plan = pure.plan(state, self._options)
         return self._plan
 
-    def healthy(self, state: State) -> str:
+    def healthy(self, state: FailoverState) -> str:
         """Why there is nothing to be done."""
         chosen = " that the filters choose" if self._options.filters.active else ""
         return (
@@ -239,7 +244,9 @@ class Failover:
             return {}
         planned = {action.verb for action in self._plan.actions if action.outcome == "planned"}
         changes: dict[str, Any] = {"tainted": True} if "taint_node" in planned else {}
-        changes.update({"phase": "detached"} if "record_detached" in planned else {})
+        for action in self._plan.actions:
+            if action.verb == "record_detached" and action.outcome == "planned":
+                changes.update(self._proven(action.subject, self._ledger))
         return {"fence": self._ledger._replace(**changes).to_dict(), "left": sorted(self._detached)}
 
     # apply
@@ -265,8 +272,8 @@ class Failover:
             self._wait_attached(action.subject)
         elif action.verb == "wait_ready":
             self._wait_ready(action.subject)
-        else:
-            self._write(phase="detached")
+        elif self._ledger:
+            self._write(**self._proven(action.subject, self._ledger))
 
     def undo(self, action: Action) -> Action | None:
         # The opposite would have to attach volumes to a node that nothing is known of.
@@ -367,13 +374,21 @@ class Failover:
         if self._ledger:
             self._ledger = self._ledgers.write(self._ledger._replace(**changes))
 
+    def _proven(self, subject: Subject, ledger: Ledger) -> dict[str, Any]:
+        """What of the ledger changes: the volumes that have been failed over, and the phase once
+        none is left.
+        """
+        names = {covered.name for covered in self._timely(subject.awaited)}
+        phase = {"phase": "detached"} if subject.done and not self._late else {}
+        return {"detached": tuple(sorted(names.union(ledger.detached))), **phase}
+
+    def _timely(self, volumes: Sequence[AttachedVolume]) -> list[AttachedVolume]:
+        return [covered for covered in volumes if covered.name not in self._late]
+
     def _wait_detached(self, subject: Subject) -> None:
         seconds = self._options.detach_timeout
         left = self._until_none(seconds, lambda: self._left(subject))
-        if left:
-            raise ActionFailed(
-                f"not within {seconds:g} s (detach_timeout): {'; '.join(left)}", code="not_detached"
-            )
+        self._give_up(subject, code="not_detached", what=f"not within {seconds:g} s (detach_timeout)", told=left)
 
     def _wait_attached(self, subject: Subject) -> None:
         # A volume counts as failed over when a pod elsewhere has it attached, or when it is free
@@ -383,10 +398,7 @@ class Failover:
         left = self._until_none(
             seconds, lambda: self._waiting(subject, self._clock() - began < _REPLACEMENT_SECONDS)
         )
-        if left:
-            raise ActionFailed(
-                f"not within {seconds:g} s (attach_timeout): {'; '.join(left)}", code="not_attached"
-            )
+        self._give_up(subject, code="not_attached", what=f"not within {seconds:g} s (attach_timeout)", told=left)
 
     def _wait_ready(self, subject: Subject) -> None:
         seconds = self._options.ready_timeout
@@ -395,14 +407,33 @@ class Failover:
             lambda: [tenant.pod.title for tenant in self._new(subject) if not _runs(tenant)],
         )
         # Only now it matters what they say.
-        told = self._not_running(subject) if late else []
-        if told:
-            raise ActionFailed(
-                f"not Running and Ready within {seconds:g} s (ready_timeout): {'; '.join(told)}. "
-                "Their volumes are attached. Once the pods run, or with ready_timeout 0, another "
-                "run records that the lost node has none of these volumes any more",
-                code="not_attached",
-            )
+        self._give_up(
+            subject,
+            code="not_attached",
+            what=f"not Running and Ready within {seconds:g} s (ready_timeout)",
+            told=self._not_running(subject) if late else [],
+            then=". The volume is attached. Once the pod runs, or with ready_timeout 0, another run "
+            "records that it is failed over",
+        )
+
+    def _give_up(
+        self, subject: Subject, code: str, what: str, told: Sequence[str], then: str = ""
+    ) -> None:
+        """Each volume that something is told of becomes a failure of its own; with no other volume
+        left, the action has failed.
+        """
+        volumes = {covered.name: covered for covered in (*subject.volumes, *subject.awaited)}
+        by_volume: dict[str, list[str]] = {}
+        for text in told:
+            by_volume.setdefault(text.volume if isinstance(text, Remark) else "", []).append(text)
+        others = {covered.name for covered in self._timely([*volumes.values()])} - set(by_volume)
+        # What is told of no volume, as that the API server did not answer, is true of all.
+        if told and ("" in by_volume or not others):
+            raise ActionFailed(f"{what}: {'; '.join(dict.fromkeys(told))}{then}", code=code)
+        for name, texts in by_volume.items():
+            reason = Reason(code, f"{what}: {'; '.join(texts)}{then}")
+            self._plan.findings.append(pure.late(self._options, volumes[name], reason))
+            self._late.add(name)
 
     def _new(self, subject: Subject) -> list[Tenant]:
         """The pods that have taken over: those that have a node and use an awaited volume, which
@@ -421,19 +452,23 @@ class Failover:
             alone = covered.volume is not None and covered.volume.exclusive
             return _uses(tenant, covered) and (alone or not lost or not made or made >= lost)
 
+        awaited = self._timely(subject.awaited)
         found = [
             tenant
-            for tenant in self._tenants(subject.awaited)
+            for tenant in self._tenants(awaited)
             if tenant.pod.node and not tenant.pod.deleted
         ]
-        return [
-            tenant
-            for tenant in found
-            if any(is_new(tenant, covered) for covered in subject.awaited)
-        ]
+        return [tenant for tenant in found if any(is_new(tenant, covered) for covered in awaited)]
 
     def _not_running(self, subject: Subject) -> list[str]:
-        return [self._said(tenant) for tenant in self._new(subject) if not _runs(tenant)]
+        """What the pods say that do not run, for each volume that they use."""
+        said = [(tenant, self._said(tenant)) for tenant in self._new(subject) if not _runs(tenant)]
+        return [
+            Remark(covered.name, text)
+            for tenant, text in said
+            for covered in self._timely(subject.awaited)
+            if _uses(tenant, covered)
+        ]
 
     def _said(self, tenant: Tenant) -> str:
         """What a pod that does not run says of it, and its last event."""
@@ -462,9 +497,10 @@ class Failover:
         # The pods first: while a pod is there, its volume is wanted on the node and is not
         # detached.
         node = self._options.node
-        left = []
-        pods = self._tenants(subject.volumes, node)
-        for covered in subject.volumes:
+        left: list[str] = []
+        volumes = self._timely(subject.volumes)
+        pods = self._tenants(volumes, node)
+        for covered in volumes:
             here = [tenant.pod for tenant in pods if _uses(tenant, covered)]
             found = [f"pod {pod.title} of {covered.name} is still on {node}" for pod in here]
             attachment = self._attachment(covered, node)
@@ -472,7 +508,7 @@ class Failover:
             found = found or ([_still_there(attachment, node)] if attachment else [])
             if not found:
                 self._detached.setdefault(covered.name, self._cluster.now())
-            left += found
+            left += [Remark(covered.name, text) for text in found]
         return left
 
     def _waiting(self, subject: Subject, early: bool) -> list[str]:
@@ -481,26 +517,27 @@ class Failover:
         """
         # It is asked again and again, so what was proven before is collected again each time.
         waiting: list[str] = []
-        proof: list[str] = []
+        proof: list[Remark] = []
         self._homeless = {}
-        tenants = self._tenants(subject.awaited)
-        for covered in subject.awaited:
+        awaited = self._timely(subject.awaited)
+        tenants = self._tenants(awaited)
+        for covered in awaited:
             users = [
                 tenant for tenant in tenants if _uses(tenant, covered) and not tenant.pod.deleted
             ]
             for tenant in users:
                 if not tenant.pod.node:
-                    theirs = [found for found in subject.awaited if _uses(tenant, found)]
+                    theirs = [found for found in awaited if _uses(tenant, found)]
                     self._homeless[tenant.pod.uid] = pure.homeless(tenant, theirs)
             placed = [tenant.pod for tenant in users if tenant.pod.node]
             for pod in placed:
                 waits, proven = self._arrived(covered, pod)
-                waiting += waits
-                proof += proven
+                waiting += [Remark(covered.name, text) for text in waits]
+                proof += [Remark(covered.name, text) for text in proven]
             if not placed and early:
-                waiting.append(f"no pod elsewhere uses {covered.name} yet")
+                waiting.append(Remark(covered.name, f"no pod elsewhere uses {covered.name} yet"))
             elif not placed:
-                proof.append(_free(covered, users))
+                proof.append(Remark(covered.name, _free(covered, users)))
         self._proof = proof
         return waiting
 
@@ -525,7 +562,7 @@ class Failover:
             ]
         return [f"pod {pod.title} on {pod.node} waits for {name}: {_why_not(attachment)}"], []
 
-    def _tenants(self, volumes: tuple[AttachedVolume, ...], node: str = "") -> list[Tenant]:
+    def _tenants(self, volumes: Sequence[AttachedVolume], node: str = "") -> list[Tenant]:
         """The pods of these volumes that have not ended, on one node or everywhere."""
         claims = [covered.volume.claim for covered in volumes if covered.volume]
         fields = f"spec.nodeName={node}" if node else ""
@@ -572,27 +609,22 @@ class Failover:
     def verify(self, finding: Finding) -> list[str]:
         """What proves that the volumes have left the node, and are where pods wait for them."""
         subject: Subject = finding.repair[0].subject
-        doubts = self._left(subject) + self._waiting(subject, early=False)
+        self._doubt(subject, self._left(subject))
+        self._doubt(subject, self._waiting(subject, early=False))
         if self._options.ready_timeout:
-            doubts += self._not_running(subject)
+            self._doubt(subject, self._not_running(subject))
         item = self._cluster.get(node_path(self._options.node))
         ledger = self._ledgers.read(self._options.node, item)
-        if finding.repair[-1].verb == "record_detached" and (
-            ledger is None or ledger.phase != "detached"
-        ):
-            doubts.append(
-                "the ledger does not say that they are detached "
-                f"({ledger.phase if ledger else 'it is gone'})"
-            )
-        if doubts:
-            raise StorageOpsError(
-                f"the fail-over of {self._options.node} is not proven: {'; '.join(doubts)}",
+        if finding.repair[-1].verb == "record_detached" and not self._is_noted(subject, ledger):
+            raise ActionFailed(
+                f"the fail-over of {self._options.node} is not proven: the ledger does not say "
+                f"what is detached ({ledger.phase if ledger else 'it is gone'})",
                 code="repair_unproven",
             )
         gone = [
             f"{covered.name} has no VolumeAttachment and no pod on {self._options.node} (seen at "
             f"{self._detached[covered.name]:%H:%M:%S}Z)"
-            for covered in subject.volumes
+            for covered in self._timely(subject.volumes)
         ]
         self._plan.findings += self._homeless.values()
         ready = [
@@ -605,7 +637,19 @@ class Failover:
             if self._options.ready_timeout
             else ["whether the new pods run is not proven (ready_timeout is 0)"]
         )
-        return gone + self._proof + ready + unproven
+        return (
+            gone
+            + [text for text in self._proof if text.volume not in self._late]
+            + ready
+            + unproven
+        )
+
+    def _doubt(self, subject: Subject, told: Sequence[str]) -> None:
+        what = f"the fail-over of {self._options.node} is not proven"
+        self._give_up(subject, code="repair_unproven", what=what, told=told)
+
+    def _is_noted(self, subject: Subject, ledger: Ledger | None) -> bool:
+        return ledger is not None and ledger._replace(**self._proven(subject, ledger)) == ledger
 
 
 class StillFenced:
@@ -613,7 +657,7 @@ class StillFenced:
     was read of Ceph.
     """
 
-    def __init__(self, cluster: Cluster, run: RunOptions, options: Options) -> None:
+    def __init__(self, cluster: Cluster, run: RunOptions, options: FailoverOptions) -> None:
         self._cluster, self._run, self._options = cluster, run, options
         self._ledger: Ledger | None = None
 
@@ -628,7 +672,7 @@ class StillFenced:
             self._cluster, self._options.node, Ledgers(self._cluster, self._run.namespace)
         )
         self._ledger = node.ledger
-        reasons = pure.not_held(State(node), self._options)
+        reasons = pure.not_held(FailoverState(node), self._options)
         if reasons:
             raise StorageOpsError("; ".join(reasons), reasons[0].code)
 
@@ -649,7 +693,7 @@ class StillFenced:
         return {"fence": self._ledger.to_dict() if self._ledger else {}}
 
 
-def failover_options(params: Mapping[str, Any], check_mode: bool) -> Options:
+def failover_options(params: Mapping[str, Any], check_mode: bool) -> FailoverOptions:
     """Options of Failover, checked."""
     # 0 for ready_timeout means not to wait for pods at all.
     check_numbers(
@@ -667,7 +711,7 @@ def failover_options(params: Mapping[str, Any], check_mode: bool) -> Options:
         "check": check_mode,
         "awaited": tuple(params["awaited"]),
     }
-    return Options(**{**given_options(Options, params), **made})
+    return FailoverOptions(**{**given_options(FailoverOptions, params), **made})
 
 
 def _as_planned(node: NodeState, fence: Ledger) -> NodeState:

@@ -101,7 +101,7 @@ class Unlike(NamedTuple):
     said: str
 
 
-class Options(NamedTuple):
+class FenceAuditOptions(NamedTuple):
     """What the user asked for. ``grace``: seconds that a node must be Unknown to be lost."""
 
     nodes: tuple[str, ...] = ()
@@ -141,7 +141,7 @@ class LostNode(NamedTuple):
         return seconds if seconds >= grace else 0.0
 
 
-class State(NamedTuple):
+class FenceAuditState(NamedTuple):
     """What was read. ``unreadable``: of ledgers that cannot be read, the node and why; ``fences``:
     None without CSI-Addons.
 
@@ -161,7 +161,7 @@ class State(NamedTuple):
         return node in self.hosts and self.hosts[node].node.ready == "True"
 
 
-def plan(state: State, options: Options) -> Plan:
+def plan(state: FenceAuditState, options: FenceAuditOptions) -> Plan:
     """Everything that is wrong."""
     # STOR-16 first, since data is in danger there; what is only left over comes last.
     findings = [finding for lost in state.lost for finding in _judge_lost(lost, state, options)]
@@ -175,7 +175,7 @@ def plan(state: State, options: Options) -> Plan:
     return Plan(findings)
 
 
-def describe(state: State, options: Options) -> list[dict[str, Any]]:
+def describe(state: FenceAuditState, options: FenceAuditOptions) -> list[dict[str, Any]]:
     """The lost nodes as the module returns them, with their volumes; of nodes that were not
     named, as far as there is room.
     """
@@ -309,7 +309,9 @@ def _report(
 # STOR-16
 
 
-def _judge_lost(lost: LostNode, state: State, options: Options) -> list[Finding]:
+def _judge_lost(
+    lost: LostNode, state: FenceAuditState, options: FenceAuditOptions
+) -> list[Finding]:
     seconds = lost.lost_for(state.now, options.grace)
     if not seconds or lost.host is None:
         return []
@@ -493,7 +495,7 @@ def _watchers(lost: LostNode, ceph: Reading | None) -> list[tuple[str, bool]]:
 # STOR-17
 
 
-def _judge_ledger(ledger: Ledger, state: State, ceph: Reading | None) -> list[Finding]:
+def _judge_ledger(ledger: Ledger, state: FenceAuditState, ceph: Reading | None) -> list[Finding]:
     """What a ledger promises, and what there is."""
     # A fence outlives its fail-over on purpose: only a release, after a reboot, may end it.
     name, host = ledger.node, state.hosts.get(ledger.node)
@@ -569,7 +571,7 @@ def _release(ledger: Ledger, host: HostRecord) -> str:
 
 
 def _judge_entries(
-    ledger: Ledger, state: State, ceph: Reading | None, evidence: dict[str, Any]
+    ledger: Ledger, state: FenceAuditState, ceph: Reading | None, evidence: dict[str, Any]
 ) -> list[Finding]:
     """A fence that is gone although no run has released it."""
     # Before "fenced" the entries may not be there yet, and while it is released they may be gone
@@ -661,7 +663,7 @@ def _unreadable(node: str, why: str) -> Finding:
     )
 
 
-def _copies(node: str, unlike: Unlike, state: State) -> Finding:
+def _copies(node: str, unlike: Unlike, state: FenceAuditState) -> Finding:
     # How much it matters depends on who may have written what: a note alone proves nothing, a note
     # that is newer than the ConfigMap contradicts the one copy that counts.
     again = _give_back(node) if state.ready(node) else _fail_over(node)
@@ -702,7 +704,7 @@ def _is_out_of_service(host: HostRecord) -> bool:
     return any(key == OUT_OF_SERVICE for key, _value, _effect in host.taints)
 
 
-def _stray_taints(state: State) -> list[Finding]:
+def _stray_taints(state: FenceAuditState) -> list[Finding]:
     # The taint stays until a person removes it (KEP-2268), and while it is there and the node is
     # not Ready, the pod garbage collector deletes every terminating pod of the node by force
     # (gcTerminating of pkg/controller/podgc/gc_controller.go).
@@ -726,7 +728,7 @@ def _stray_taints(state: State) -> list[Finding]:
     ]
 
 
-def _stray_fences(state: State) -> list[Finding]:
+def _stray_fences(state: FenceAuditState) -> list[Finding]:
     """NetworkFences that are in force for a node that is back, and that its ledger does
     not name.
     """
@@ -747,7 +749,7 @@ def _stray_fences(state: State) -> list[Finding]:
     return found
 
 
-def _covered_nodes(fence: NetworkFence, state: State) -> list[str]:
+def _covered_nodes(fence: NetworkFence, state: FenceAuditState) -> list[str]:
     return [
         name
         for name, host in state.hosts.items()
@@ -755,7 +757,7 @@ def _covered_nodes(fence: NetworkFence, state: State) -> list[str]:
     ]
 
 
-def _lost_of(nodes: Iterable[str], state: State) -> list[str]:
+def _lost_of(nodes: Iterable[str], state: FenceAuditState) -> list[str]:
     # Not Ready is enough to leave a fence alone, long before a node counts as lost.
     return sorted(name for name in nodes if not state.ready(name))
 
@@ -792,7 +794,7 @@ def _stray_fence(fence: NetworkFence, nodes: list[str], owner: str, lost: list[s
     )
 
 
-def _stray_entries(state: State, ceph: Reading) -> list[Finding]:
+def _stray_entries(state: FenceAuditState, ceph: Reading) -> list[Finding]:
     """Entries for whole addresses or ranges that fence a node, and that no ledger or NetworkFence
     names.
     """
@@ -810,7 +812,7 @@ def _stray_entries(state: State, ceph: Reading) -> list[Finding]:
     return found
 
 
-def _noted_ranges(state: State) -> set[str]:
+def _noted_ranges(state: FenceAuditState) -> set[str]:
     """Addresses and ranges that a ledger names, or a NetworkFence in force."""
     # Compared as plain addresses and ranges, since Ceph, ceph-csi and users spell them differently.
     noted = {plain(entry.entry) for ledger in state.ledgers.values() for entry in ledger.entries}
@@ -819,23 +821,22 @@ def _noted_ranges(state: State) -> set[str]:
     return noted | {plain(cidr) for cidrs in objects for cidr in cidrs}
 
 
-def _stray_entry(entry: Blocked, nodes: list[str], state: State) -> Finding:
+def _stray_entry(entry: Blocked, nodes: list[str], state: FenceAuditState) -> Finding:
     # Only for a node that is Ready may the entry be a mistake. Of a node that is not it may be the
-    # one thing that protects the data.
-    range_ = "range " if entry.kind == "range" else ""
-    remove = untrusted.shown_command(f"ceph osd blocklist {range_}rm {{entry}}", entry=entry.entry)
+    # one thing that protects the data. No command is offered: whose the address is the kubelets
+    # say, and it may be the fence of a host that is no node.
     ready, lost = [node for node in nodes if state.ready(node)], _lost_of(nodes, state)
     if ready and lost:
         reason = _MAY_BE_OF.format(", ".join(lost[:3]), ready[0])
     elif ready:
         reason = (
-            f"{_IF_ITS_OWN}, whoever set it has to remove it, once the node was rebooted: "
-            f"{remove}. Until then volumes of this Ceph fail there"
+            f"{_IF_ITS_OWN}, whoever set it has to remove it from Ceph's blocklist, once the node "
+            "was rebooted. Until then volumes of this Ceph fail there"
         )
     else:
         reason = (
-            "perhaps the node was fenced by hand. The entry stays until it is removed by hand: "
-            f"{remove}"
+            "perhaps the node was fenced by hand. The entry stays until whoever set it removes it "
+            "from Ceph's blocklist"
         )
     return _report(
         "STOR-17",
@@ -851,7 +852,7 @@ def _stray_entry(entry: Blocked, nodes: list[str], state: State) -> Finding:
     )
 
 
-def _homes(state: State) -> dict[str, set[str]]:
+def _homes(state: FenceAuditState) -> dict[str, set[str]]:
     """By address, the nodes that have it, or were fenced by it."""
     # Of a fenced node its ledger counts too: its addresses may have changed since.
     homes: dict[str, set[str]] = defaultdict(set)

@@ -27,9 +27,9 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors 
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fence_audit import plan as pure
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fence_audit.plan import (
+    FenceAuditOptions,
+    FenceAuditState,
     LostNode,
-    Options,
-    State,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_reading import (
     parse_reading,
@@ -95,14 +95,14 @@ class _Host(NamedTuple):
 class FenceAudit:
     """The audit that node_fence_info runs on one cluster."""
 
-    def __init__(self, cluster: Cluster, options: Options, namespace: str) -> None:
+    def __init__(self, cluster: Cluster, options: FenceAuditOptions, namespace: str) -> None:
         self._cluster, self._options, self._namespace = cluster, options, namespace
         self._kept = Ledgers(cluster, namespace)
         # An audit may take what the API server remembers; what goes on to a fence is read as it is.
         self._cached = not options.nodes
-        self._state: State | None = None
+        self._state: FenceAuditState | None = None
 
-    def gather(self) -> State:
+    def gather(self) -> FenceAuditState:
         """Read the nodes and ledgers, and of the lost nodes their attachments and volumes."""
         # Attachments first where nodes are named, as for a fence: what is attached meanwhile is
         # missing, and what was detached is judged once more.
@@ -119,7 +119,7 @@ class FenceAudit:
         if attachments is None:
             attachments = self._attachments() if lost else []
         found = self._lost(lost, records, ledgers, attachments)
-        self._state = State(
+        self._state = FenceAuditState(
             self._cluster.now(), records, ledgers, unreadable, fences, found, copies
         )
         return self._state
@@ -301,11 +301,11 @@ class FenceAudit:
             ]
         return {item["metadata"]["name"]: item for item in found}
 
-    def plan(self, state: State) -> Plan:
+    def plan(self, state: FenceAuditState) -> Plan:
         """Judge."""
         return pure.plan(state, self._options)
 
-    def healthy(self, state: State) -> str:
+    def healthy(self, state: FenceAuditState) -> str:
         """Counts of what was looked at."""
         ready = sum(host.node.ready == "True" for host in state.hosts.values())
         return f"{ready} of {len(state.hosts)} nodes are Ready, {len(state.ledgers)} have a fence"
@@ -401,7 +401,7 @@ def make_audit(cluster: Cluster, params: Mapping[str, Any]) -> FenceAudit:
     nodes = given_names(params, "nodes")["nodes"]
     ceph = parse_reading(params["ceph"]) if params["ceph"] else None
     return FenceAudit(
-        cluster, Options(nodes, ceph, params["grace_seconds"]), params["ledger_namespace"]
+        cluster, FenceAuditOptions(nodes, ceph, params["grace_seconds"]), params["ledger_namespace"]
     )
 
 

@@ -113,7 +113,8 @@ class Ledger(NamedTuple):
     ``revision`` counts how often it was written, so that of two copies it is known which one is
     older. ``machine``: the hardware or virtual machine that was fenced, as another one may have the
     node's name by now; ``namespace``: where the ledger is kept. Both are empty in the ledgers of an
-    older version.
+    older version. ``detached``: those of ``volumes`` that are proven to have left the node, and to
+    be attached elsewhere or free; in the phase ``detached`` all of them have.
     """
 
     node: str
@@ -137,13 +138,14 @@ class Ledger(NamedTuple):
     revision: int = 0
     machine: str = ""
     namespace: str = ""
+    detached: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON has it, and as modules return it."""
         data: dict[str, Any] = {"version": VERSION, **self._asdict()}
-        data.update(
-            addresses=list(self.addresses), volumes=list(self.volumes), source=dict(self.source)
-        )
+        for name in ("addresses", "volumes", "detached"):
+            data[name] = list(data[name])
+        data["source"] = dict(self.source)
         data["entries"] = [entry._asdict() for entry in self.entries]
         data["network_fences"] = [
             {**found._asdict(), "cidrs": list(found.cidrs)} for found in self.network_fences
@@ -223,6 +225,7 @@ def _parse(fields: Mapping[str, Any]) -> Ledger:
         revision=int(fields.get("revision", 0)),
         machine=_text({"machine": "", **fields}, "machine"),
         namespace=_text({"namespace": "", **fields}, "namespace"),
+        detached=_texts({"detached": [], **fields}["detached"]),
     )
 
 

@@ -18,7 +18,10 @@ from ipaddress import ip_address
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_reading import Image
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.case import Case, Holder
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.case import (
+    FenceCase,
+    Holder,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.evidence import (
     check_length,
 )
@@ -36,7 +39,7 @@ _FIND_OUT = (
 )
 
 
-def find_addresses(case: Case) -> None:
+def find_addresses(case: FenceCase) -> None:
     """Find the addresses that are fenced for certain, and refuse what contradicts them.
 
     By image: who holds it or has a lock on it, else what ceph-csi noted; and in any case what the
@@ -76,7 +79,7 @@ def find_addresses(case: Case) -> None:
         check_length(case)
 
 
-def _collect_sources(case: Case) -> None:
+def _collect_sources(case: FenceCase) -> None:
     """Fill ``source``, the strongest evidence first: an address keeps the first source."""
     known = case.known
     if known:
@@ -96,7 +99,7 @@ def _collect_sources(case: Case) -> None:
         case.source.update(dict.fromkeys(case.prepared(), "network_fence"))
 
 
-def _only_noted(case: Case) -> list[str]:
+def _only_noted(case: FenceCase) -> list[str]:
     """What ceph-csi noted of this node on images of which Ceph shows no client.
 
     Of the others the note may be an older one.
@@ -111,7 +114,7 @@ def _only_noted(case: Case) -> list[str]:
     ]
 
 
-def _holders(case: Case, image: Image) -> list[Holder]:
+def _holders(case: FenceCase, image: Image) -> list[Holder]:
     """The clients of an image, without those that the ledger has already, and without another node
     that has the volume by right.
     """
@@ -122,7 +125,7 @@ def _holders(case: Case, image: Image) -> list[Holder]:
     ]
 
 
-def _is_blocked_by_hand(case: Case, address: str) -> bool:
+def _is_blocked_by_hand(case: FenceCase, address: str) -> bool:
     """An operator has put exactly this address on the blocklist."""
     # That an operator has blocked the address shows that he takes it for the lost node's.
     # What an earlier fence of ours has left there says nothing about now.
@@ -140,7 +143,7 @@ def _is_blocked_by_hand(case: Case, address: str) -> bool:
     )
 
 
-def _check_off(case: Case, mine: set[str]) -> None:
+def _check_off(case: FenceCase, mine: set[str]) -> None:
     """Nothing that is seen contradicts that the node is off."""
     alive = [
         f"{holder.title} on {holder.image.title}"
@@ -170,7 +173,7 @@ def _check_off(case: Case, mine: set[str]) -> None:
         )
 
 
-def _check_holder(case: Case, holder: Holder, mine: set[str], certain: set[str]) -> None:
+def _check_holder(case: FenceCase, holder: Holder, mine: set[str], certain: set[str]) -> None:
     """Who holds an image is not another node, and cannot be one."""
     what = f"{holder.title} {holder.does} of {holder.image.volume}"
     owner = case.owners.get(holder.address)
@@ -204,7 +207,7 @@ def _shared(holder: Holder, owner: Owner) -> Reason:
     )
 
 
-def _counting(case: Case) -> list[Holder]:
+def _counting(case: FenceCase) -> list[Holder]:
     """The holders for whom something would be fenced."""
     # A node that is off leaves its locks behind; with method none nothing is fenced for them.
     method = (
@@ -214,7 +217,7 @@ def _counting(case: Case) -> list[Holder]:
     return [found for found in case.holders if not (is_none and found.how == "lock")]
 
 
-def _check_claims(case: Case, counting: list[Holder], certain: set[str]) -> None:
+def _check_claims(case: FenceCase, counting: list[Holder], certain: set[str]) -> None:
     """No address of several is the node's by its own status alone.
 
     Where several addresses hold its images, one may belong to a host that is no node, as for
@@ -234,7 +237,9 @@ def _check_claims(case: Case, counting: list[Holder], certain: set[str]) -> None
         )
 
 
-def _check_strangers(case: Case, counting: list[Holder], mine: set[str], is_certain: bool) -> None:
+def _check_strangers(
+    case: FenceCase, counting: list[Holder], mine: set[str], is_certain: bool
+) -> None:
     """No client is taken for the node at an address that no source calls the node's."""
     # If other evidence names the node's addresses, a client at yet another one is rather a
     # stranger.
@@ -260,7 +265,7 @@ def _seen(holders: list[Holder]) -> str:
     return "; ".join(dict.fromkeys(f"{found.title} {found.does}" for found in holders))
 
 
-def _is_agreed(case: Case, addresses: set[str]) -> bool:
+def _is_agreed(case: FenceCase, addresses: set[str]) -> bool:
     """All that is seen of the node's images is at this one address, where the owner of a lock
     has its image open too.
 
@@ -281,7 +286,7 @@ def _is_agreed(case: Case, addresses: set[str]) -> bool:
     )
 
 
-def check_addresses(case: Case) -> None:
+def check_addresses(case: FenceCase) -> None:
     """No address is another client's, or protected, or left from a fence of another node."""
     # protected_addresses is the user's list of what must keep its storage, as monitors or gateways.
     for address, source in case.source.items():

@@ -34,7 +34,9 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.state
     NodeState,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.lost import is_present
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.options import Options
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.options import (
+    FenceOptions,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.owners import (
     fences_for,
     is_other,
@@ -68,13 +70,13 @@ class Holder(NamedTuple):
 
 
 @dataclass
-class Case:
+class FenceCase:
     """The evidence about one node, put together step by step; each step leaves its reasons to
     refuse.
     """
 
     state: NodeState
-    options: Options
+    options: FenceOptions
     reasons: list[Reason] = field(default_factory=list)
     # Address, and how it is known: the first source counts.
     source: dict[str, str] = field(default_factory=dict)
@@ -277,7 +279,7 @@ def _of_host(host: HostRecord, now: datetime) -> dict[str, object]:
     }
 
 
-def _seen(watcher: Watcher, options: Options) -> str:
+def _seen(watcher: Watcher, options: FenceOptions) -> str:
     who = (
         ", rbd-mirror"
         if watcher.mirror

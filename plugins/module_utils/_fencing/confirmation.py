@@ -27,7 +27,9 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.state
     fences_of,
     opposing,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.options import Options
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.options import (
+    FenceOptions,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.owners import (
     Owner,
     is_other,
@@ -82,7 +84,9 @@ def opposed(state: NodeState, ledger: Ledger) -> list[Reason]:
     ]
 
 
-def doubts_of(ledger: Ledger, reading: Reading, state: NodeState, options: Options) -> list[Reason]:
+def doubts_of(
+    ledger: Ledger, reading: Reading, state: NodeState, options: FenceOptions
+) -> list[Reason]:
     """What in Ceph contradicts the fence, or does not prove it."""
     doubts = missing(ledger, reading, state.now)
     covered = [image for image in reading.images if image.volume in ledger.volumes]
@@ -118,7 +122,7 @@ def _watcher_doubts(
     watcher: Watcher,
     ledger: Ledger,
     state: NodeState,
-    options: Options,
+    options: FenceOptions,
     owners: Mapping[str, Owner],
     here: set[str],
 ) -> list[Reason]:
@@ -148,7 +152,9 @@ def _watcher_doubts(
     return []
 
 
-def _should_be_gone(watcher: Watcher, ledger: Ledger, state: NodeState, options: Options) -> bool:
+def _should_be_gone(
+    watcher: Watcher, ledger: Ledger, state: NodeState, options: FenceOptions
+) -> bool:
     """It is a client of the node."""
     # At one of the node's own addresses, a watcher counts as the node unless the address is another
     # node's too.
@@ -158,13 +164,13 @@ def _should_be_gone(watcher: Watcher, ledger: Ledger, state: NodeState, options:
     return watcher.address in mine | set(ledger.addresses)
 
 
-def _is_unknown(watcher: Watcher, owners: Mapping[str, Owner], options: Options) -> bool:
+def _is_unknown(watcher: Watcher, owners: Mapping[str, Owner], options: FenceOptions) -> bool:
     """It belongs to no other node that is known, and to no host that is known to be no node."""
     return watcher.address not in owners and not is_other(watcher, options)
 
 
 def proven_ledger(
-    ledger: Ledger, reading: Reading | None, state: NodeState, options: Options
+    ledger: Ledger, reading: Reading | None, state: NodeState, options: FenceOptions
 ) -> Ledger:
     """The ledger once the fence is proven; the same one where that changes nothing."""
     entries = []

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.proof import stale
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.case import Case
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.case import FenceCase
 
 # A healthy node that retries NodeStageVolume opens the image for a moment at each try, so only a
 # client that every look has shown is evidence. Looks, and seconds from the first to the last.
 _LEAST_LOOKS, _LEAST_SECONDS = 3, 60.0
 
 
-def check_volumes(case: Case) -> None:
+def check_volumes(case: FenceCase) -> None:
     """The user means at least one RBD volume that the node may have open."""
     # A fence protects images that the node itself opens; for other storage Ceph's blocklist does
     # nothing.
@@ -38,7 +38,7 @@ def check_volumes(case: Case) -> None:
         )
 
 
-def check_reading(case: Case) -> None:
+def check_reading(case: FenceCase) -> None:
     """What was read of Ceph is recent, of the right Ceph, and has every volume that is meant."""
     reading = case.options.reading
     if reading is None:
@@ -56,7 +56,7 @@ def check_reading(case: Case) -> None:
     _check_images(case)
 
 
-def _check_images(case: Case) -> None:
+def _check_images(case: FenceCase) -> None:
     """Each volume that is meant was read."""
     # Each volume is asked for in Ceph by rbd_watcher_info, by pool, RADOS namespace and image.
     for found in case.meant:
@@ -80,7 +80,7 @@ def _check_images(case: Case) -> None:
             )
 
 
-def check_length(case: Case) -> None:
+def check_length(case: FenceCase) -> None:
     """The images were observed often and long enough."""
     # A client that is dead stays a watcher for osd_client_watch_timeout, 30 s by default, after its
     # last ping (Watch::register_cb of src/osd/Watch.cc): an observation that is no longer than that

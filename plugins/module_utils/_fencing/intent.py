@@ -27,13 +27,13 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.netwo
     NetworkFence,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.proof import iso
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.case import Case
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.case import FenceCase
 
 # The share of expiry_seconds under which ceph_blocklist renews an entry (its renew_below).
 _RENEWED = 0.5
 
 
-def make_ledger(case: Case, method: str, fences: list[NetworkFence]) -> Ledger:
+def make_ledger(case: FenceCase, method: str, fences: list[NetworkFence]) -> Ledger:
     """The ledger that intends this fence; the one that is there where it says the same."""
     known = case.known
     ledger = _new_ledger(case, method, fences)
@@ -44,14 +44,12 @@ def make_ledger(case: Case, method: str, fences: list[NetworkFence]) -> Ledger:
     if kept == known:
         return known
     # What adds nothing to the fence leaves it proven; anything else is proven from the start.
-    same = (
-        kept._replace(cordoned=known.cordoned, machine=known.machine, namespace=known.namespace)
-        == known
-    )
+    indifferent = ("cordoned", "machine", "namespace", "detached")
+    same = kept._replace(**{name: getattr(known, name) for name in indifferent}) == known
     return ledger._replace(phase=known.phase) if same else ledger
 
 
-def _new_ledger(case: Case, method: str, fences: list[NetworkFence]) -> Ledger:
+def _new_ledger(case: FenceCase, method: str, fences: list[NetworkFence]) -> Ledger:
     # Only what is fenced gets an entry: with method none the addresses are known, but nothing is
     # blocked.
     options, known, before = case.options, case.known, case.state.ledger
@@ -83,7 +81,7 @@ def _new_ledger(case: Case, method: str, fences: list[NetworkFence]) -> Ledger:
     return _continue(case, ledger, before) if before else ledger
 
 
-def _continue(case: Case, ledger: Ledger, before: Ledger) -> Ledger:
+def _continue(case: FenceCase, ledger: Ledger, before: Ledger) -> Ledger:
     """The ledger with what the one before it must not lose."""
     host = case.state.host
     uid = host.node.uid if host else before.node_uid
@@ -101,6 +99,12 @@ def _continue(case: Case, ledger: Ledger, before: Ledger) -> Ledger:
         # The machine that was fenced first, should another one have the node's name by now: its
         # fence must not be released because that other one is healthy.
         machine=before.machine or ledger.machine,
+        # What the node has again has not left it, whatever was proven before.
+        detached=tuple(
+            name
+            for name in before.detached
+            if name not in {found.name for found in case.state.held}
+        ),
     )
 
 
@@ -108,7 +112,7 @@ def _joined(cluster_ids: set[str]) -> str:
     return ",".join(sorted(filter(None, cluster_ids)))
 
 
-def _volumes(case: Case) -> tuple[str, ...]:
+def _volumes(case: FenceCase) -> tuple[str, ...]:
     """The volumes that are meant, and those of the ledger.
 
     Without those that were fenced before the node booted and that it has again: they were not
@@ -122,7 +126,7 @@ def _volumes(case: Case) -> tuple[str, ...]:
     return tuple(sorted(before | {found.name for found in case.meant}))
 
 
-def _entries(case: Case, method: str, addresses: tuple[str, ...]) -> tuple[Entry, ...]:
+def _entries(case: FenceCase, method: str, addresses: tuple[str, ...]) -> tuple[Entry, ...]:
     """The entries of the blocklist: those of before, and one for each address with method ceph."""
     before = case.known.entries if case.known else case.left()
     known = {entry.entry: entry for entry in before}
@@ -141,7 +145,7 @@ def _entries(case: Case, method: str, addresses: tuple[str, ...]) -> tuple[Entry
     )
 
 
-def _entry(case: Case, entry: str, kind: str) -> Entry:
+def _entry(case: FenceCase, entry: str, kind: str) -> Entry:
     """An entry for the blocklist, and whether it is ours, so that a release removes it.
 
     One that was there before becomes ours when it is renewed. One that lasts long enough is not
@@ -159,7 +163,7 @@ def _entry(case: Case, entry: str, kind: str) -> Entry:
     return Entry(entry, kind, True, end, there.until if there else "")
 
 
-def _objects(case: Case, fences: list[NetworkFence]) -> tuple[FenceObject, ...]:
+def _objects(case: FenceCase, fences: list[NetworkFence]) -> tuple[FenceObject, ...]:
     """The NetworkFences of the ledger: those of before, and those of this fence.
 
     Ours are those that were not Fenced before.

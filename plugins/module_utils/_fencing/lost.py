@@ -17,7 +17,9 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.state
     NodeState,
     fences_of,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.options import Options
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.options import (
+    FenceOptions,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import Node, age
 
 # A fence may only become a stronger one: a NetworkFence's controller writes the blocklist again
@@ -27,7 +29,7 @@ _STRENGTH = ("none", "ceph", "network_fence")
 _RELEASE = "give it back with the playbook storage_ops.runbooks.release_fenced_node (STOR-17)"
 
 
-def not_standing(state: NodeState, options: Options) -> list[Reason]:
+def not_standing(state: NodeState, options: FenceOptions) -> list[Reason]:
     """Why nothing more may be done for the fence of the ledger, with the next step; empty if it
     may.
     """
@@ -68,7 +70,7 @@ def not_standing(state: NodeState, options: Options) -> list[Reason]:
     return reasons
 
 
-def not_lost(state: NodeState, options: Options) -> list[Reason]:
+def not_lost(state: NodeState, options: FenceOptions) -> list[Reason]:
     """Why the node does not count as lost, with the next step; empty if it does."""
     if state.host is not None:
         return _not_silent(state, state.host.node, options)
@@ -79,7 +81,7 @@ def not_lost(state: NodeState, options: Options) -> list[Reason]:
     return [Reason("not_found", f"there is no node {options.node}: give the name of a Node object")]
 
 
-def _not_silent(state: NodeState, node: Node, options: Options) -> list[Reason]:
+def _not_silent(state: NodeState, node: Node, options: FenceOptions) -> list[Reason]:
     """Why the kubelet does not count as silent.
 
     Only Unknown does: the node lifecycle controller sets it when the kubelet has renewed neither
@@ -130,7 +132,7 @@ def _not_silent(state: NodeState, node: Node, options: Options) -> list[Reason]:
     return []
 
 
-def majority_lost(state: NodeState, options: Options) -> list[Reason]:
+def majority_lost(state: NodeState, options: FenceOptions) -> list[Reason]:
     """Why the control plane is the suspect: most nodes are lost at once.
 
     Kubernetes itself stops evicting then (ComputeZoneState and --unhealthy-zone-threshold in
@@ -151,7 +153,7 @@ def majority_lost(state: NodeState, options: Options) -> list[Reason]:
     ]
 
 
-def unfit(state: NodeState, options: Options) -> list[Reason]:
+def unfit(state: NodeState, options: FenceOptions) -> list[Reason]:
     """Why the fence that the ledger has begun forbids the method that was asked for."""
     # Another method would leave the entries of the first one without an owner.
     ledger = state.ledger

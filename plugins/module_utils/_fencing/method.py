@@ -17,7 +17,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.netwo
     networks,
     undecidable,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.case import Case
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.case import FenceCase
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.options import Network
 
 UNREAD = Reason(
@@ -40,7 +40,7 @@ POWER = (
 )
 
 
-def choose_method(case: Case) -> str:
+def choose_method(case: FenceCase) -> str:
     """The method of the fence: "ceph", "network_fence" or "none"; refused where it does not fit.
 
     "auto" is left only where the addresses are unknown, which is a refusal.
@@ -88,7 +88,7 @@ def choose_method(case: Case) -> str:
     return wanted
 
 
-def _continued(case: Case, is_covered: bool) -> str:
+def _continued(case: FenceCase, is_covered: bool) -> str:
     """The method that was asked for; with "auto" that of the fence which stands, if it still fits.
 
     ``is_covered``: a NetworkFence covers an address of the fence.
@@ -106,7 +106,7 @@ def _continued(case: Case, is_covered: bool) -> str:
     return known.method
 
 
-def _no_address(case: Case) -> Reason:
+def _no_address(case: FenceCase) -> Reason:
     """Why it is unknown whom to fence."""
     if case.options.reading is None:
         return UNREAD
@@ -118,7 +118,7 @@ def _no_address(case: Case) -> Reason:
     return Reason("address_unknown", _UNKNOWN.format(case.options.node) + before)
 
 
-def check_coverage(case: Case, fences: list[NetworkFence]) -> None:
+def check_coverage(case: FenceCase, fences: list[NetworkFence]) -> None:
     """The NetworkFences cover every address, on every Ceph."""
     for cluster_id in sorted(case.cluster_ids):
         # Each clusterID may stand for another Ceph, and a NetworkFence writes the blocklist of the
@@ -140,7 +140,7 @@ def check_coverage(case: Case, fences: list[NetworkFence]) -> None:
             )
 
 
-def check_fences(case: Case, fences: list[NetworkFence]) -> None:
+def check_fences(case: FenceCase, fences: list[NetworkFence]) -> None:
     """Each NetworkFence can be proven, and hits no other node."""
     # A range may be wider than one node, and whoever else is in it is fenced as well.
     for fence in fences:
@@ -172,7 +172,7 @@ def check_fences(case: Case, fences: list[NetworkFence]) -> None:
             )
 
 
-def _also_hit(case: Case, fence: NetworkFence) -> Iterator[str]:
+def _also_hit(case: FenceCase, fence: NetworkFence) -> Iterator[str]:
     """Who else would be fenced by this NetworkFence, as a message names it."""
     for address, owner in case.owners.items():
         if covers(fence, address):
@@ -185,7 +185,7 @@ def _also_hit(case: Case, fence: NetworkFence) -> Iterator[str]:
             yield f"{network} of protected_addresses"
 
 
-def check_ledgers(case: Case, method: str) -> None:
+def check_ledgers(case: FenceCase, method: str) -> None:
     """No address is in the fence of another node too.
 
     What two fences share would go with the one that is released first.

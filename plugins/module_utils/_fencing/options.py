@@ -31,7 +31,7 @@ RUNBOOK = "storage_ops.runbooks.fail_over_volumes"
 
 
 @dataclass(frozen=True)
-class Options:
+class FenceOptions:
     """What the user asked for and allows; see the documentation of node_fence for units and
     defaults.
 

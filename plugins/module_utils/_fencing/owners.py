@@ -27,8 +27,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.state
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.lost import is_present
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.options import (
+    FenceOptions,
     Network,
-    Options,
 )
 
 
@@ -42,14 +42,14 @@ class Owner(NamedTuple):
         return self.title
 
 
-def is_other(watcher: Watcher, options: Options) -> bool:
+def is_other(watcher: Watcher, options: FenceOptions) -> bool:
     """It is known to be no node's client: rbd-mirror, or what the user says is another host."""
     # rbd-mirror opens every image that it replicates (src/tools/rbd_mirror), as a backup host does
     # for a while.
     return watcher.mirror or watcher.address in options.other_addresses
 
 
-def owners_of(state: NodeState, images: Iterable[Image], options: Options) -> dict[str, Owner]:
+def owners_of(state: NodeState, images: Iterable[Image], options: FenceOptions) -> dict[str, Owner]:
     """The owner of each address that is known to belong to another client than this node.
 
     Four sources, of which the first that names an address counts: the status of the other nodes,
@@ -108,7 +108,7 @@ def _by_notes(state: NodeState, images: Iterable[Image], confirmed: set[str]) ->
 def _by_open_images(
     state: NodeState,
     images: tuple[Image, ...],
-    options: Options,
+    options: FenceOptions,
     confirmed: set[str],
     named: Mapping[str, Owner],
 ) -> dict[str, Owner]:
@@ -179,7 +179,7 @@ def _own_clients(state: NodeState, images: tuple[Image, ...]) -> set[str]:
     }
 
 
-def _confirmed(state: NodeState, images: Iterable[Image], options: Options) -> set[str]:
+def _confirmed(state: NodeState, images: Iterable[Image], options: FenceOptions) -> set[str]:
     """The addresses that are this node's by another source than its kubelet.
 
     A kubelet that was taken over can write any address into its own node's status, and so have

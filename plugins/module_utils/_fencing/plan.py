@@ -43,7 +43,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.addr
     check_addresses,
     find_addresses,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.case import Case
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.case import FenceCase
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.confirmation import (
     doubts_of,
     names_a_fence,
@@ -73,7 +73,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.meth
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.options import (
     RUNBOOK,
     Decision,
-    Options,
+    FenceOptions,
     Subject,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.whole_node import (
@@ -90,14 +90,14 @@ _ASIDE = (
 )
 
 
-def intend(state: NodeState, options: Options, busy: str = "") -> Decision:
+def intend(state: NodeState, options: FenceOptions, busy: str = "") -> Decision:
     """Whether the node may be fenced, and the ledger that says how.
 
     ``busy``: why another run is in the way, as a sentence.
     """
     # A refusal by who or what the node is needs no evidence of Ceph, so it comes before that is
     # judged.
-    case = Case(state, options)
+    case = FenceCase(state, options)
     known = state.ledger
     reasons = (
         [Reason("lease_held", busy)]
@@ -130,7 +130,7 @@ def intend(state: NodeState, options: Options, busy: str = "") -> Decision:
     return Decision(Plan([finding]), ledger)
 
 
-def _judge(case: Case) -> Ledger | None:
+def _judge(case: FenceCase) -> Ledger | None:
     """The ledger of the fence; None when it is refused, with the reasons in the case."""
     # The method decides which other addresses can be fenced, so the whole node is judged after it.
     # Each step needs what those before it have found, so the first that refuses is the last.
@@ -152,7 +152,7 @@ def _judge(case: Case) -> Ledger | None:
     return None if case.reasons else make_ledger(case, method, fences)
 
 
-def confirm(state: NodeState, options: Options, busy: str = "") -> Decision:
+def confirm(state: NodeState, options: FenceOptions, busy: str = "") -> Decision:
     """What is left to be done for the fence that the ledger intends, and whether it is proven."""
     # The node is judged again: between the intent and this step it may have come back.
     known = state.ledger
@@ -177,7 +177,7 @@ def confirm(state: NodeState, options: Options, busy: str = "") -> Decision:
     return Decision(Plan([finding]), proven or known)
 
 
-def hold(state: NodeState, options: Options, _busy: str = "") -> Decision:
+def hold(state: NodeState, options: FenceOptions, _busy: str = "") -> Decision:
     """Whether the fence that the ledger intends may still be brought about.
 
     It is asked right before Ceph is changed, which knows no Lease.
@@ -193,7 +193,7 @@ def hold(state: NodeState, options: Options, _busy: str = "") -> Decision:
 
 
 def _complete(
-    state: NodeState, known: Ledger, options: Options, finding: Finding
+    state: NodeState, known: Ledger, options: FenceOptions, finding: Finding
 ) -> tuple[Ledger | None, list[Reason]]:
     """Put what is left to be fenced into the finding.
 
@@ -220,7 +220,7 @@ def _complete(
 
 
 def _prove(
-    state: NodeState, known: Ledger, options: Options, changes_fences: bool
+    state: NodeState, known: Ledger, options: FenceOptions, changes_fences: bool
 ) -> tuple[Ledger | None, list[Reason]]:
     """The ledger once the fence is proven (None: not yet), and what contradicts the fence.
 
@@ -252,7 +252,7 @@ def _prove(
     return None, []
 
 
-def _usable_reading(options: Options, changes_fences: bool) -> Reading | None:
+def _usable_reading(options: FenceOptions, changes_fences: bool) -> Reading | None:
     # What was read before the patch proves nothing about it, and in check mode nothing was done.
     return None if changes_fences or options.check else options.reading
 
@@ -267,7 +267,7 @@ def is_alone(state: NodeState, ledger: Ledger) -> bool:
     return not state.used and set(ledger.volumes) <= here
 
 
-def _finding(state: NodeState, options: Options, evidence: dict[str, object]) -> Finding:
+def _finding(state: NodeState, options: FenceOptions, evidence: dict[str, object]) -> Finding:
     # Only of RBD, which is what a fence of Ceph protects.
     held = [found.name for found in state.held if found.is_rbd]
     return Finding(
@@ -304,7 +304,7 @@ def _is_noted(state: NodeState, ledger: Ledger) -> bool:
     return read_note(state.item).text == ledger.text
 
 
-def _write(ledger: Ledger, options: Options, verb: str) -> Action:
+def _write(ledger: Ledger, options: FenceOptions, verb: str) -> Action:
     where = config_map_path(options.node, options.namespace)
     return Action(
         verb,

@@ -53,8 +53,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing impo
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.lost import not_lost
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.options import (
     Decision,
+    FenceOptions,
     Network,
-    Options,
     Subject,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import (
@@ -94,13 +94,13 @@ SCOPE = ArgumentSpec(
 )
 
 
-def fence_options(params: Mapping[str, Any], run: RunOptions, check_mode: bool) -> Options:
+def fence_options(params: Mapping[str, Any], run: RunOptions, check_mode: bool) -> FenceOptions:
     """The options of node_fence, checked. Raises StorageOpsError for what does not fit."""
     # Options come from surveys and inventories, so each is checked before anything is read or
     # changed.
     # A node that comes back after its entry has expired writes again.
     check_numbers(params, {"grace_seconds": 0, "fence_timeout": 1, "expiry_seconds": LEAST_EXPIRY})
-    return Options(
+    return FenceOptions(
         node=run.node,
         run=run.run,
         # For the ledger: who reads it months later has to know where that run was.
@@ -158,7 +158,7 @@ class Fence:
         self,
         cluster: Cluster,
         run: RunOptions,
-        options: Options,
+        options: FenceOptions,
         state: str,
         fence_timeout: float = 60.0,
         sleep: Callable[[float], None] = time.sleep,

@@ -25,12 +25,12 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.netwo
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.state import (
     AttachedVolume,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.case import Case
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.case import FenceCase
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.method import POWER
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.owners import is_other
 
 
-def widen(case: Case, method: str) -> None:
+def widen(case: FenceCase, method: str) -> None:
     """Add every other address of the node that this method can fence and no other node has.
 
     ``spared`` gets the others, each with the reason: with any, the fence is not one of the whole
@@ -54,7 +54,7 @@ def widen(case: Case, method: str) -> None:
                 case.source[address] = how
 
 
-def _why_spared(case: Case, method: str, address: str) -> str:
+def _why_spared(case: FenceCase, method: str, address: str) -> str:
     """Why this address is not fenced with the others; empty if it is."""
     # A NetworkFence and an entry of ours for one address would undo each other.
     by = [
@@ -75,7 +75,7 @@ def _why_spared(case: Case, method: str, address: str) -> str:
     return ""
 
 
-def check_silent(case: Case, method: str) -> None:
+def check_silent(case: FenceCase, method: str) -> None:
     """A volume that is nowhere seen open may be open at any address of the node, so it needs the
     fence of the whole node.
     """
@@ -95,7 +95,7 @@ def check_silent(case: Case, method: str) -> None:
         )
 
 
-def _check_attached_here(case: Case, silent: list[AttachedVolume]) -> None:
+def _check_attached_here(case: FenceCase, silent: list[AttachedVolume]) -> None:
     """Nothing was attached to another machine that had the node's name before."""
     made = case.state.host.created if case.state.host else None
     older = [
@@ -117,7 +117,7 @@ def _check_attached_here(case: Case, silent: list[AttachedVolume]) -> None:
         )
 
 
-def _silent(case: Case) -> list[AttachedVolume]:
+def _silent(case: FenceCase) -> list[AttachedVolume]:
     """The volumes that are new to the fence, and of which nothing shows who has them open."""
     # The volumes of a fence that stands were judged when it was intended, and their watches have
     # ended since.
@@ -130,7 +130,7 @@ def _silent(case: Case) -> list[AttachedVolume]:
     ]
 
 
-def _is_whole(case: Case, method: str) -> bool:
+def _is_whole(case: FenceCase, method: str) -> bool:
     """Every address of the node is fenced, as far as they can be known."""
     # The driver itself reports by which addresses the node reaches Ceph (CSIAddonsNode
     # status.networkFenceClientStatus), so no other address matters then.
@@ -140,7 +140,7 @@ def _is_whole(case: Case, method: str) -> bool:
     return bool(case.own) and (not case.spared or reported)
 
 
-def _is_shown(case: Case, image: Image | None) -> bool:
+def _is_shown(case: FenceCase, image: Image | None) -> bool:
     """There is evidence of its own for the address at which the node has this image open."""
     # What ceph-csi noted of this node counts only if that address is fenced.
     if image is None:
@@ -156,7 +156,7 @@ def _is_shown(case: Case, image: Image | None) -> bool:
     )
 
 
-def check_visitors(case: Case) -> None:
+def check_visitors(case: FenceCase) -> None:
     """No client comes and goes where the fence would hit, nor at an unknown address.
 
     The first is rather a healthy node than the lost one. The second may be the lost one, whose
@@ -187,7 +187,7 @@ def check_visitors(case: Case) -> None:
             )
 
 
-def _visitors(case: Case) -> list[tuple[Image, Watcher]]:
+def _visitors(case: FenceCase) -> list[tuple[Image, Watcher]]:
     """The watchers that were not seen in every observation of any image."""
     # One client has one connection, and so one name, for all its images (client.NUMBER is the
     # global ID that the monitor gives to a session, src/mon/MonClient.cc).
@@ -204,12 +204,12 @@ def _visitors(case: Case) -> list[tuple[Image, Watcher]]:
     ]
 
 
-def _is_outside(case: Case, address: str) -> bool:
+def _is_outside(case: FenceCase, address: str) -> bool:
     """It would not be fenced, and is not known to be another node's."""
     return address not in case.source and address not in case.owners
 
 
-def _is_only_here(case: Case, image: Image) -> bool:
+def _is_only_here(case: FenceCase, image: Image) -> bool:
     """The volume is attached to no other node, so none tries to stage it."""
     # If the volume may be staged elsewhere, a client that comes and goes is most likely that node,
     # trying.

@@ -32,9 +32,9 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts import stacks
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.model import (
     CONNECTIONS,
-    Options,
+    FuseOptions,
+    FuseState,
     PodFolder,
-    State,
     Superblock,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import kubelet
@@ -51,11 +51,11 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.process
 
 def details(
     host: Host,
-    options: Options,
-    state: State,
+    options: FuseOptions,
+    state: FuseState,
     broken: Collection[str],
     found: dict[str, Superblock],
-) -> State:
+) -> FuseState:
     """The state with all that the plan needs once something is wrong.
 
     ``broken``: devices of superblocks. It costs a look at every process and every mount namespace,
@@ -89,7 +89,7 @@ def details(
     )
 
 
-def _kubelet_points(state: State, blocks: list[Superblock], noted: list[str]) -> list[str]:
+def _kubelet_points(state: FuseState, blocks: list[Superblock], noted: list[str]) -> list[str]:
     """The mount points that may be replaced; a damaged note may have named any path."""
     points = {place.point for block in blocks for _mount, place in block.mounts}
     # A path outside of the kubelet's places is never acted on, so nothing is asked about it.
@@ -111,7 +111,7 @@ def _note_paths(blocks: list[Superblock], found: dict[str, Superblock]) -> list[
     return sorted(first | mine)
 
 
-def _programs(options: Options, blocks: list[Superblock]) -> dict[str, str]:
+def _programs(options: FuseOptions, blocks: list[Superblock]) -> dict[str, str]:
     """By name, the paths of the programs that a remount may start; those that are installed."""
     fstypes = {mount.fstype for block in blocks for mount, _place in block.mounts}
     recipes = [fuse_recipes.RECIPES.get(volume.recipe) for volume in options.volumes]

@@ -16,9 +16,9 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine 
     Finding,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.model import (
-    Options,
-    State,
-    Volume,
+    FuseOptions,
+    FuseState,
+    FuseVolume,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import kubelet
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kubelet import (
@@ -40,7 +40,7 @@ def volumes_of(places: list[Place], notes: list[VolumeNote]) -> tuple[str, ...]:
 
 
 def notes_of(
-    state: State, mounts: list[tuple[Mount, Place]], finding: Finding
+    state: FuseState, mounts: list[tuple[Mount, Place]], finding: Finding
 ) -> tuple[list[VolumeNote], list[Reason]]:
     """The kubelet's notes about these mounts, and what contradicts in them.
 
@@ -75,12 +75,12 @@ def notes_of(
 
 
 def entries_for(
-    state: State,
-    options: Options,
+    state: FuseState,
+    options: FuseOptions,
     volumes: tuple[str, ...],
     handles: tuple[tuple[str, str], ...],
     points: set[str],
-) -> list[Volume]:
+) -> list[FuseVolume]:
     """The entries of the option 'volumes' that are about this volume.
 
     ``handles``: (driver, volume handle) of the notes. ``points``: where it is mounted.
@@ -90,7 +90,7 @@ def entries_for(
     places = [kubelet.classify(point, state.root) for point in points]
     digests = {(place.driver, place.digest) for place in places if place and place.digest}
 
-    def meant(entry: Volume) -> bool:
+    def meant(entry: FuseVolume) -> bool:
         # The user's path is explicit; PersistentVolume names are unique in a cluster.
         if points & set(entry.paths) or (entry.volume and entry.volume in volumes):
             return True

@@ -19,8 +19,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts 
     recipes as fuse_recipes,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.model import (
+    FuseState,
     Recovery,
-    State,
     printable,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.stacks import (
@@ -42,7 +42,9 @@ KEPT = ("allow_other", "default_permissions")
 _CONTEXT = re.compile(r'(?:^|,)((?:fs|def|root)?context=(?:"[^"]*"|[^,"]*))')
 
 
-def renewed_by_driver(state: State, recovery: Recovery, notes: list[VolumeNote]) -> Mount | None:
+def renewed_by_driver(
+    state: FuseState, recovery: Recovery, notes: list[VolumeNote]
+) -> Mount | None:
     """The staging mount of the same volume, if it answers: then its driver has remounted it."""
     taken = {target.point for target in recovery.targets}
     for note in notes:

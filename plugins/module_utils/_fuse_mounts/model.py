@@ -43,7 +43,7 @@ LEAST_MEMORY, LEAST_TASKS = 64, 16
 
 
 @dataclass(frozen=True)
-class Pod:
+class FusePod:
     """A pod that uses a volume, as the API server describes it."""
 
     uid: str
@@ -53,7 +53,7 @@ class Pod:
 
 
 @dataclass(frozen=True)
-class Volume:
+class FuseVolume:
     """How a volume has to be mounted, as the cluster or the user says.
 
     ``recipe``: name of a Recipe; ``sources``: candidates for the bucket or folder to mount.
@@ -82,7 +82,7 @@ class Volume:
     memory_max: int | None = None
     tasks_max: int | None = None
     # None, not empty: without pods the strategy kubelet may unmount, without knowledge it may not.
-    pods: tuple[Pod, ...] | None = None
+    pods: tuple[FusePod, ...] | None = None
     secret_namespace: str = ""
 
     def describe(self) -> str:
@@ -91,7 +91,7 @@ class Volume:
 
 
 @dataclass(frozen=True)
-class Options:
+class FuseOptions:
     """What the user asked for and allows. All times are in seconds.
 
     The documentation of fuse_remount describes each option.
@@ -101,7 +101,7 @@ class Options:
     # remount: new mount at the same points. kubelet: unmount, and let the driver mount for new
     # pods.
     strategy: str = "remount"
-    volumes: tuple[Volume, ...] = ()
+    volumes: tuple[FuseVolume, ...] = ()
     kubelet_root: str = kubelet.ROOT
     node: str = ""
     probe_timeout: float = 5.0
@@ -253,7 +253,7 @@ class PodFolder:
 
 
 @dataclass(frozen=True)
-class State:
+class FuseState:
     """What was gathered, from which the plan is made.
 
     ``root``: the kubelet's folder, empty if there is none. ``answers``: by device of the

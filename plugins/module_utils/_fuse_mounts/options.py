@@ -23,9 +23,9 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.model import (
     LEAST_MEMORY,
     LEAST_TASKS,
-    Options,
-    Pod,
-    Volume,
+    FuseOptions,
+    FusePod,
+    FuseVolume,
 )
 
 _HIDDEN = "(hidden)"
@@ -78,12 +78,12 @@ OPTIONS_SPEC = PROBES_SPEC.merge(
 )
 
 
-def fuse_options(params: dict[str, Any]) -> Options:
+def fuse_options(params: dict[str, Any]) -> FuseOptions:
     """The options of FuseRecovery, checked. Raises BadOption.
 
     A module that only reports lacks most of them. It repairs nothing, so max_repairs is no limit.
     """
-    given = given_options(Options, params)
+    given = given_options(FuseOptions, params)
     least = {
         "probe_timeout": 0.1,
         "remount_timeout": 1,
@@ -94,7 +94,7 @@ def fuse_options(params: dict[str, Any]) -> Options:
     check_numbers(given, least)
     paths = [path.rstrip("/") for path in given.get("paths", ())]
     volumes = tuple(_volume(entry) for entry in given.get("volumes", ()))
-    return Options(
+    return FuseOptions(
         **{
             **given,
             **given_names({"paths": paths}, "paths", strip=False),
@@ -121,7 +121,9 @@ def options_of(module: Any) -> dict[str, Any]:
     return given
 
 
-def _with_credentials(volumes: tuple[Volume, ...], given: dict[str, Any]) -> tuple[Volume, ...]:
+def _with_credentials(
+    volumes: tuple[FuseVolume, ...], given: dict[str, Any]
+) -> tuple[FuseVolume, ...]:
     """Each volume with the credentials that are given for its name, its handle or a path of it.
 
     Raises BadOption, without a secret in its text.
@@ -148,7 +150,7 @@ def _with_credentials(volumes: tuple[Volume, ...], given: dict[str, Any]) -> tup
     return tuple(found)
 
 
-def _credentials_key(volume: Volume, given: dict[str, Any]) -> str:
+def _credentials_key(volume: FuseVolume, given: dict[str, Any]) -> str:
     """By which of its names a volume has credentials; empty if it has none."""
     names = dict.fromkeys((volume.volume, volume.handle, *volume.paths))
     keys = [name for name in names if name and name in given]
@@ -164,15 +166,15 @@ def _texts(secrets: dict[Any, Any]) -> dict[str, str]:
     return {str(key): str(text) for key, text in secrets.items() if text is not None}
 
 
-def _volume(entry: dict[str, Any]) -> Volume:
+def _volume(entry: dict[str, Any]) -> FuseVolume:
     """An entry of the option 'volumes'. Raises BadOption if it names no volume."""
-    given = given_options(Volume, entry)
+    given = given_options(FuseVolume, entry)
     for name in ("paths", "sources", "options", "command"):
         given[name] = tuple(given.get(name, ()))
     given["paths"] = tuple(path.rstrip("/") for path in given["paths"])
     if "pods" in given:
-        given["pods"] = tuple(Pod(**given_options(Pod, pod)) for pod in given["pods"])
-    volume = Volume(**given)
+        given["pods"] = tuple(FusePod(**given_options(FusePod, pod)) for pod in given["pods"])
+    volume = FuseVolume(**given)
     for name, number, least in (
         ("memory_max", volume.memory_max, LEAST_MEMORY),
         ("tasks_max", volume.tasks_max, LEAST_TASKS),

@@ -31,11 +31,11 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.
     volumes_of,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.model import (
-    Options,
+    FuseOptions,
+    FuseState,
+    FuseVolume,
     Recovery,
-    State,
     Superblock,
-    Volume,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.stacks import (
     is_broken,
@@ -67,7 +67,7 @@ class Remote(NamedTuple):
 
 
 def outages_by_remote(
-    state: State, options: Options, found: Mapping[str, Superblock]
+    state: FuseState, options: FuseOptions, found: Mapping[str, Superblock]
 ) -> dict[Remote, Reason]:
     """The remotes with more broken than working mounts, and the refusal for each."""
     # Filesystems are counted, not mounts: a volume with many pods is still one.
@@ -85,7 +85,7 @@ def outages_by_remote(
 
 
 def remotes_of(
-    finding: Finding, state: State, options: Options, found: Mapping[str, Superblock]
+    finding: Finding, state: FuseState, options: FuseOptions, found: Mapping[str, Superblock]
 ) -> list[Remote]:
     """The remotes of the mounts that a repair is about."""
     recovery: Recovery | None = finding.repair[0].subject.recovery if finding.repair else None
@@ -98,12 +98,12 @@ def remotes_of(
     return list(dict.fromkeys(_remote(state, options, places) for places in groups))
 
 
-def _places_apart(state: State, recovery: Recovery) -> list[list[Place]]:
+def _places_apart(state: FuseState, recovery: Recovery) -> list[list[Place]]:
     places = (kubelet.classify(target.point, state.root) for target in recovery.targets)
     return [[place] for place in places if place]
 
 
-def _remote(state: State, options: Options, places: list[Place]) -> Remote:
+def _remote(state: FuseState, options: FuseOptions, places: list[Place]) -> Remote:
     """The remote of the mounts of one filesystem.
 
     Volumes of one driver whose endpoint is unknown count as having the same one.
@@ -115,7 +115,7 @@ def _remote(state: State, options: Options, places: list[Place]) -> Remote:
     points = {place.point for place in places}
     entries = entries_for(state, options, volumes_of(places, notes), handles, points)
     # Two entries contradict each other, and then the endpoint is unknown.
-    entry = entries[0] if len(entries) == 1 else Volume()
+    entry = entries[0] if len(entries) == 1 else FuseVolume()
     known = {place.driver for place in places} | {note.driver for note in notes} | {entry.driver}
     # Contradicting names are refused elsewhere; here any of them will do, if it is always the same.
     driver = min(known - {""}, default="")
@@ -123,7 +123,7 @@ def _remote(state: State, options: Options, places: list[Place]) -> Remote:
     return Remote(driver, entry.endpoint.rstrip("/").lower(), entry.secret_namespace)
 
 
-def share_by_namespace(findings: list[Finding], options: Options) -> list[Finding]:
+def share_by_namespace(findings: list[Finding], options: FuseOptions) -> list[Finding]:
     """The findings in turns of the namespaces of their pods.
 
     max_repairs takes the first ones, so no namespace can use them all up.

@@ -42,14 +42,14 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.
     KIND,
     PRIVATE,
     RUNBOOK,
-    Options,
+    FuseOptions,
+    FuseState,
+    FuseVolume,
     Recovery,
-    State,
     Step,
     Superblock,
     Target,
     Unfinished,
-    Volume,
     printable,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.outages import (
@@ -66,7 +66,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.
     user_obstacles,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.stacks import (
-    Group,
+    MountGroup,
     answers_at,
     bare_targets,
     groups_of,
@@ -101,7 +101,7 @@ _FORWARDING = ("fuse.glusterfs",)
 _ALIVE = ("EACCES", "EPERM")
 
 
-def plan(state: State, options: Options) -> Plan:
+def plan(state: FuseState, options: FuseOptions) -> Plan:
     """A finding for each FUSE superblock of the kubelet that does not answer, and for each repair
     that was interrupted.
     """
@@ -124,7 +124,7 @@ def plan(state: State, options: Options) -> Plan:
 
 
 def _limit_repairs(
-    findings: list[Finding], state: State, options: Options, found: Mapping[str, Superblock]
+    findings: list[Finding], state: FuseState, options: FuseOptions, found: Mapping[str, Superblock]
 ) -> None:
     """Refuse repairs during an outage, and beyond max_repairs."""
     # A finding that only waits for an eviction counts: the eviction is for its repair.
@@ -139,7 +139,7 @@ def _limit_repairs(
 
 
 def _refuse_outages(
-    repairs: list[Finding], state: State, options: Options, found: Mapping[str, Superblock]
+    repairs: list[Finding], state: FuseState, options: FuseOptions, found: Mapping[str, Superblock]
 ) -> list[Finding]:
     """Refuse and return the repairs of mounts of whose remote most are broken."""
     outages = {} if options.accept_majority else outages_by_remote(state, options, found)
@@ -154,10 +154,10 @@ def _refuse_outages(
 
 
 def _judge(
-    state: State,
-    options: Options,
+    state: FuseState,
+    options: FuseOptions,
     found: Mapping[str, Superblock],
-    group: Group,
+    group: MountGroup,
     left: list[Unfinished],
 ) -> Finding:
     # One device that hangs makes the group one that hangs: its abort needs a consent.
@@ -193,7 +193,7 @@ def _judge(
 
 
 def _group_finding(
-    state: State, found: Mapping[str, Superblock], group: Group, hung: list[str]
+    state: FuseState, found: Mapping[str, Superblock], group: MountGroup, hung: list[str]
 ) -> Finding:
     """The finding of a group with its usual evidence, before it is judged."""
     # All mounts of a group were made for the same volume, so any of them can be shown.
@@ -223,9 +223,9 @@ def _group_finding(
 
 def _tell_what_else(
     finding: Finding,
-    state: State,
+    state: FuseState,
     found: Mapping[str, Superblock],
-    group: Group,
+    group: MountGroup,
     hung: list[str],
     left: list[Unfinished],
 ) -> None:
@@ -247,7 +247,7 @@ def _tell_what_else(
         finding.evidence["held"] = [pid for pid in held if pid]
 
 
-def _containers(state: State, group: Group) -> list[str]:
+def _containers(state: FuseState, group: MountGroup) -> list[str]:
     """The containers that have the dead filesystem mounted, for the evidence."""
     seen = [
         f"{entry['container'] or entry['pod'] or 'process'} (pid {entry['pid']}) at "
@@ -259,7 +259,7 @@ def _containers(state: State, group: Group) -> list[str]:
     ]
 
 
-def _forwarding(state: State, found: Mapping[str, Superblock], group: Group) -> list[str]:
+def _forwarding(state: FuseState, found: Mapping[str, Superblock], group: MountGroup) -> list[str]:
     """Types of the group's mounts that answer like dead ones while their client may live."""
     return sorted(
         {
@@ -273,9 +273,9 @@ def _forwarding(state: State, found: Mapping[str, Superblock], group: Group) -> 
 
 def _plan_repair(
     finding: Finding,
-    state: State,
-    options: Options,
-    group: Group,
+    state: FuseState,
+    options: FuseOptions,
+    group: MountGroup,
     hung: list[str],
     recovery: Recovery,
     left: list[Unfinished],
@@ -306,7 +306,7 @@ def _plan_repair(
     finding.repair += [_tidy(one) for one in others]
 
 
-def _abort_command(state: State, device: str) -> list[str]:
+def _abort_command(state: FuseState, device: str) -> list[str]:
     # The folder of a connection is named by its superblock's device, whose major number is 0
     # (fs/fuse/control.c fuse_ctl_add_conn). Any text written to "abort" aborts it.
     # fusectl exists once, whatever its mount point; only this path is used here.
@@ -318,10 +318,10 @@ def _abort_command(state: State, device: str) -> list[str]:
 
 
 def _recovery(
-    state: State,
-    options: Options,
+    state: FuseState,
+    options: FuseOptions,
     found: Mapping[str, Superblock],
-    group: Group,
+    group: MountGroup,
     left: list[Unfinished],
     finding: Finding,
 ) -> tuple[Recovery, list[Reason]]:
@@ -349,7 +349,7 @@ def _recovery(
     return _by_remount(state, recovery, left, notes, entries, obstacles)
 
 
-def _node_obstacles(options: Options, notes: list[VolumeNote]) -> list[Reason]:
+def _node_obstacles(options: FuseOptions, notes: list[VolumeNote]) -> list[Reason]:
     """Whether 'volumes' was read for another node than the one that this kubelet serves."""
     return [
         Reason(
@@ -362,20 +362,20 @@ def _node_obstacles(options: Options, notes: list[VolumeNote]) -> list[Reason]:
     ]
 
 
-def _replaced(group: Group) -> list[Mount]:
+def _replaced(group: MountGroup) -> list[Mount]:
     """The mounts that a repair takes off; if other mounts cover them all, those."""
     return [mount for target in group.targets for mount in target.take] or group.covered
 
 
-def _origins(group: Group) -> list[str]:
+def _origins(group: MountGroup) -> list[str]:
     # Without a source a mount contradicts nothing.
     return sorted({origin_of(mount) for mount in _replaced(group)} - {""})
 
 
 def _dead_mounts(
-    state: State,
-    options: Options,
-    group: Group,
+    state: FuseState,
+    options: FuseOptions,
+    group: MountGroup,
     left: list[Unfinished],
     places: list[Place],
     notes: list[VolumeNote],
@@ -400,7 +400,7 @@ def _dead_mounts(
     )
 
 
-def _source_obstacles(group: Group) -> list[Reason]:
+def _source_obstacles(group: MountGroup) -> list[Reason]:
     origins = _origins(group)
     # Two remotes at one mount point: which of them the pod needs is not for us to choose.
     if len(origins) > 1:
@@ -415,11 +415,11 @@ def _source_obstacles(group: Group) -> list[Reason]:
 
 
 def _by_remount(
-    state: State,
+    state: FuseState,
     recovery: Recovery,
     left: list[Unfinished],
     notes: list[VolumeNote],
-    entries: list[Volume],
+    entries: list[FuseVolume],
     obstacles: list[Reason],
 ) -> tuple[Recovery, list[Reason]]:
     """The repair with the mount that replaces the dead ones: one that answers, or a new one."""
@@ -448,7 +448,7 @@ def _key(name: str, layers: list[Mount], left: list[Unfinished]) -> str:
     return again[0] if again else _key_of(name, layers, [one.key for one in left])
 
 
-def _judge_unfinished(state: State, options: Options, one: Unfinished) -> Finding:
+def _judge_unfinished(state: FuseState, options: FuseOptions, one: Unfinished) -> Finding:
     """What an interrupted run left, if no dead mount shows it any more."""
     bare = bare_targets(state, [one]) if options.strategy == "remount" else ()
     finding = Finding(
@@ -475,7 +475,11 @@ def _judge_unfinished(state: State, options: Options, one: Unfinished) -> Findin
 
 
 def _finish(
-    finding: Finding, state: State, options: Options, one: Unfinished, bare: tuple[Target, ...]
+    finding: Finding,
+    state: FuseState,
+    options: FuseOptions,
+    one: Unfinished,
+    bare: tuple[Target, ...],
 ) -> None:
     """Give the empty mount points the interrupted run's mount, or another new one."""
     ready = one.folder if one.begun and answers_at(state, one.folder, one.devices) else ""
@@ -512,7 +516,7 @@ def _tidy(one: Unfinished) -> Action:
     return clean_up(Recovery(one.key, one.name, (), ()), stop=not one.begun)
 
 
-def _errors(state: State, found: Mapping[str, Superblock]) -> list[Finding]:
+def _errors(state: FuseState, found: Mapping[str, Superblock]) -> list[Finding]:
     """Servers that live and answer with an error, as when their remote denies access."""
     findings = []
     for device, superblock in found.items():
@@ -543,8 +547,8 @@ def _errors(state: State, found: Mapping[str, Superblock]) -> list[Finding]:
 
 
 def _in_scope(
-    state: State,
-    options: Options,
+    state: FuseState,
+    options: FuseOptions,
     found: Mapping[str, Superblock],
     findings: list[Finding],
     points_of: Mapping[int, set[str]],
@@ -571,7 +575,7 @@ def _in_scope(
     return wanted
 
 
-def _without_finding(state: State, found: Mapping[str, Superblock], path: str) -> Finding:
+def _without_finding(state: FuseState, found: Mapping[str, Superblock], path: str) -> Finding:
     """A refusal for a path that the user has given and that has nothing to repair."""
     # A path that has no FUSE mount at all may be a typing error, which must not look like success.
     healthy = any(

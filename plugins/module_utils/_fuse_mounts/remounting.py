@@ -21,12 +21,12 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine 
     Finding,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.model import (
+    FuseState,
+    FuseVolume,
     Recovery,
-    State,
     Step,
     Superblock,
     Target,
-    Volume,
     printable,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.service import (
@@ -35,7 +35,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.
     service_for,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.stacks import (
-    Group,
+    MountGroup,
     kept_elsewhere,
     servers_of,
 )
@@ -44,7 +44,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts 
 )
 
 
-def user_obstacles(mount: Mount, entries: list[Volume]) -> list[Reason]:
+def user_obstacles(mount: Mount, entries: list[FuseVolume]) -> list[Reason]:
     """Whether the dead server ran as another user than root, which a recipe cannot repeat."""
     # Only the user who mounted it can use a FUSE mount without allow_other, not even root
     # (user_id in fuse(4); fs/fuse/dir.c fuse_allow_current_process).
@@ -61,7 +61,7 @@ def user_obstacles(mount: Mount, entries: list[Volume]) -> list[Reason]:
 
 
 def elsewhere_obstacles(
-    state: State, found: Mapping[str, Superblock], group: Group, finding: Finding
+    state: FuseState, found: Mapping[str, Superblock], group: MountGroup, finding: Finding
 ) -> list[Reason]:
     """Dead mounts of the driver's own, which it would bind again for the next pod."""
     obstacles = []
@@ -90,7 +90,7 @@ def elsewhere_obstacles(
     return obstacles
 
 
-def point_obstacles(state: State, targets: tuple[Target, ...]) -> list[Reason]:
+def point_obstacles(state: FuseState, targets: tuple[Target, ...]) -> list[Reason]:
     """What keeps the mounts at these points from being replaced."""
     obstacles = [
         Reason("mount_in_the_way", state.parents[target.point])
@@ -118,7 +118,7 @@ def point_obstacles(state: State, targets: tuple[Target, ...]) -> list[Reason]:
 
 
 def to_be_mounted(
-    state: State, recovery: Recovery, entries: list[Volume], obstacles: list[Reason]
+    state: FuseState, recovery: Recovery, entries: list[FuseVolume], obstacles: list[Reason]
 ) -> tuple[Recovery, list[Reason]]:
     """The repair with the service that makes a new mount, and all obstacles."""
     # Of two entries for one volume, none is more right than the other.

@@ -41,10 +41,10 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.model import (
     PRIVATE,
-    Options,
+    FuseOptions,
+    FuseState,
     Recovery,
     Service,
-    State,
     Step,
     Superblock,
     Target,
@@ -106,7 +106,7 @@ _MNT_DETACH_NOFOLLOW = 2 | 8
 class FuseRecovery:
     """The runbook recover_fuse_mounts on one node."""
 
-    def __init__(self, host: Host, options: Options) -> None:
+    def __init__(self, host: Host, options: FuseOptions) -> None:
         self._host = host
         self._deadline = host.deadline
         self._options = options
@@ -117,7 +117,7 @@ class FuseRecovery:
         # Keys of repairs whose new mount is in use, so that it must not be taken back.
         self._begun: set[str] = set()
 
-    def gather(self) -> State:
+    def gather(self) -> FuseState:
         """Probe each FUSE superblock of the kubelet once; gather more only if one is broken."""
         host = self._host
         host.require_root()
@@ -141,7 +141,7 @@ class FuseRecovery:
         answers = dict(
             zip(asked, probe_folders(host, list(asked.values()), self._options.probe_timeout))
         )
-        state = State(host.name, root, table, answers, unfinished=unfinished)
+        state = FuseState(host.name, root, table, answers, unfinished=unfinished)
         broken = _broken(found, answers)
         if broken or unfinished:
             self._ask_buried(state, found, answers)
@@ -151,11 +151,11 @@ class FuseRecovery:
         self._stale = stacks.stale(state, broken)
         return state
 
-    def plan(self, state: State) -> Plan:
+    def plan(self, state: FuseState) -> Plan:
         """Decide, from what was gathered."""
         return pure.plan(state, self._options)
 
-    def healthy(self, state: State) -> str:
+    def healthy(self, state: FuseState) -> str:
         """What a run says that finds nothing."""
         if not state.root:
             return f"there is no {self._options.kubelet_root}, and so no FUSE mount of the kubelet"
@@ -181,7 +181,7 @@ class FuseRecovery:
         )
 
     def _ask_buried(
-        self, state: State, found: dict[str, Superblock], answers: dict[str, Answer]
+        self, state: FuseState, found: dict[str, Superblock], answers: dict[str, Answer]
     ) -> None:
         """Probe the superblocks that only broken mounts cover.
 
@@ -728,7 +728,7 @@ class FuseRecovery:
     def _still_held(self, recovery: Recovery, table: MountTable) -> list[dict[str, object]]:
         """Containers that keep a dead mount of this repair; facts() reports them, too."""
         others, _crowded = other_mounts(self._host, recovery.devices)
-        now = State(
+        now = FuseState(
             self._host.name,
             self._root,
             table,

@@ -30,10 +30,10 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.
     DEFAULT_TASKS,
     LEAST_MEMORY,
     LEAST_TASKS,
+    FuseState,
+    FuseVolume,
     Recovery,
     Service,
-    State,
-    Volume,
     printable,
 )
 
@@ -46,7 +46,7 @@ _PASSWORD = re.compile(
 
 
 def service_for(
-    state: State, entry: Volume, recovery: Recovery
+    state: FuseState, entry: FuseVolume, recovery: Recovery
 ) -> tuple[Service | None, list[Reason]]:
     """How the new mount is made (None if that is unknown), and all reasons against it."""
     problems = _source_problems(entry)
@@ -89,7 +89,7 @@ def service_for(
     return service, problems + _shown_secrets(entry, recipe, service)
 
 
-def _recipe_for(entry: Volume, recovery: Recovery) -> fuse_recipes.Recipe | None:
+def _recipe_for(entry: FuseVolume, recovery: Recovery) -> fuse_recipes.Recipe | None:
     """The recipe that the entry names, else that of the dead mounts' type."""
     if entry.command:
         return None
@@ -98,11 +98,11 @@ def _recipe_for(entry: Volume, recovery: Recovery) -> fuse_recipes.Recipe | None
     return fuse_recipes.for_fstype(recovery.fstype)
 
 
-def _program_name(entry: Volume, recipe: fuse_recipes.Recipe | None) -> str:
+def _program_name(entry: FuseVolume, recipe: fuse_recipes.Recipe | None) -> str:
     return entry.command[0] if entry.command else recipe.program if recipe else ""
 
 
-def _source_problems(entry: Volume) -> list[Reason]:
+def _source_problems(entry: FuseVolume) -> list[Reason]:
     """What keeps it from being known which bucket or folder to mount."""
     sources = sorted({*entry.sources} - {""})
     problems = []
@@ -124,7 +124,9 @@ def _source_problems(entry: Volume) -> list[Reason]:
     return problems
 
 
-def _host_problems(state: State, entry: Volume, recipe: fuse_recipes.Recipe | None) -> list[Reason]:
+def _host_problems(
+    state: FuseState, entry: FuseVolume, recipe: fuse_recipes.Recipe | None
+) -> list[Reason]:
     """What this host lacks."""
     problems = []
     # A recipe's program stays in the foreground, so without systemd it would end with the module.
@@ -144,7 +146,7 @@ def _host_problems(state: State, entry: Volume, recipe: fuse_recipes.Recipe | No
     return problems
 
 
-def _credential_problems(entry: Volume, recipe: fuse_recipes.Recipe | None) -> list[Reason]:
+def _credential_problems(entry: FuseVolume, recipe: fuse_recipes.Recipe | None) -> list[Reason]:
     # Programs fail late and unclearly without them, or try the node's own identity.
     missing = [key for key in (recipe.needed if recipe else ()) if not entry.credentials.get(key)]
     if not missing:
@@ -158,7 +160,7 @@ def _credential_problems(entry: Volume, recipe: fuse_recipes.Recipe | None) -> l
     ]
 
 
-def _driver_limits(state: State, entry: Volume, recovery: Recovery) -> Limits:
+def _driver_limits(state: FuseState, entry: FuseVolume, recovery: Recovery) -> Limits:
     """Those of the driver's container, if exactly one driver is named."""
     named = {driver for driver, _handle in recovery.handles} | {entry.driver} - {""}
     # Of two drivers it is not known which one served the mount.
@@ -166,7 +168,7 @@ def _driver_limits(state: State, entry: Volume, recovery: Recovery) -> Limits:
 
 
 def _habit_problems(
-    entry: Volume, recipe: fuse_recipes.Recipe | None, recovery: Recovery
+    entry: FuseVolume, recipe: fuse_recipes.Recipe | None, recovery: Recovery
 ) -> list[Reason]:
     """What the dead mount had because of its driver's habits, and a new one would lack."""
     named = sorted({entry.driver, *(driver for driver, _handle in recovery.handles)})
@@ -178,7 +180,7 @@ def _habit_problems(
     return problems + _label_problems(entry, recovery)
 
 
-def _label_problems(entry: Volume, recovery: Recovery) -> list[Reason]:
+def _label_problems(entry: FuseVolume, recovery: Recovery) -> list[Reason]:
     """SELinux labels of the dead mount that the options do not repeat."""
     # By name only: the user may know another label that fits.
     given = {name for option in entry.options for name in _option_names(option)}
@@ -197,8 +199,8 @@ def _label_problems(entry: Volume, recovery: Recovery) -> list[Reason]:
 
 
 def _filled(
-    state: State,
-    entry: Volume,
+    state: FuseState,
+    entry: FuseVolume,
     recipe: fuse_recipes.Recipe | None,
     source: str,
     recovery: Recovery,
@@ -236,7 +238,9 @@ def _filled(
     return Service((program, *argv), fstypes, secret, environment, recipe.secret_environment)
 
 
-def _options(entry: Volume, recipe: fuse_recipes.Recipe | None, recovery: Recovery) -> list[str]:
+def _options(
+    entry: FuseVolume, recipe: fuse_recipes.Recipe | None, recovery: Recovery
+) -> list[str]:
     """The mount options, with those of the dead mount that decide who may see and change files."""
     options = list(entry.options)
     given = {word for option in options for word in _option_names(option)}
@@ -262,7 +266,9 @@ _CONFINED = (
 )
 
 
-def _limits(entry: Volume, recipe: fuse_recipes.Recipe | None, known: Limits) -> tuple[str, ...]:
+def _limits(
+    entry: FuseVolume, recipe: fuse_recipes.Recipe | None, known: Limits
+) -> tuple[str, ...]:
     """Properties of the systemd unit (systemd.resource-control(5), systemd.exec(5)).
 
     ``known``: the limits of the driver's container.
@@ -292,7 +298,7 @@ def _option_names(option: str) -> list[str]:
     return [word.partition("=")[0].replace("-", "_") for word in re.split(r"[,\s]+", text)]
 
 
-def _word_problems(entry: Volume, source: str) -> list[Reason]:
+def _word_problems(entry: FuseVolume, source: str) -> list[Reason]:
     """Values that cannot be one word of a command line, and values with secrets in them."""
     problems = []
     given = [("source", source), ("endpoint", entry.endpoint), ("region", entry.region)]
@@ -312,7 +318,7 @@ def _word_problems(entry: Volume, source: str) -> list[Reason]:
     return problems + _secret_options(entry)
 
 
-def _secret_options(entry: Volume) -> list[Reason]:
+def _secret_options(entry: FuseVolume) -> list[Reason]:
     """Options with a secret, since every user of the node can read command lines
     (proc_pid_cmdline(5)).
     """
@@ -334,7 +340,7 @@ def _secret_options(entry: Volume) -> list[Reason]:
 
 
 def _shown_secrets(
-    entry: Volume, recipe: fuse_recipes.Recipe | None, service: Service
+    entry: FuseVolume, recipe: fuse_recipes.Recipe | None, service: Service
 ) -> list[Reason]:
     """Credentials that the filled-in command line would contain."""
     # A recipe puts a credential on the command line only where it is a user's name.

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.model import (
-    State,
+    FuseState,
     Superblock,
     Target,
     Unfinished,
@@ -46,7 +46,7 @@ ORDER = (kubelet.STAGING, kubelet.PUBLISH, kubelet.IN_TREE, kubelet.SUBPATH)
 
 
 @dataclass
-class Group:
+class MountGroup:
     """Broken superblocks that can only be replaced together.
 
     ``targets``: where they are on top; ``covered``: mounts of theirs below one that answers.
@@ -96,7 +96,7 @@ def kept_elsewhere(table: MountTable, superblock: Superblock) -> list[Mount]:
     ]
 
 
-def servers_of(state: State, device: str) -> list[Process]:
+def servers_of(state: FuseState, device: str) -> list[Process]:
     """Processes that may serve a FUSE filesystem: they have /dev/fuse open, and it is mounted in
     their mount namespace.
     """
@@ -143,7 +143,7 @@ def is_broken(answer: Answer | None) -> bool:
     return answer is not None and answer.state in (DEAD, HUNG)
 
 
-def answers_at(state: State, point: str, dead: tuple[str, ...]) -> bool:
+def answers_at(state: FuseState, point: str, dead: tuple[str, ...]) -> bool:
     """Whether the topmost mount of a point is a FUSE mount that answers, and none of the dead."""
     layers = state.table.layers(point)
     # The dead mount itself may still be there, or the plain folder below it.
@@ -156,16 +156,16 @@ def answers_at(state: State, point: str, dead: tuple[str, ...]) -> bool:
 # groups
 
 
-def groups_of(state: State, found: Mapping[str, Superblock]) -> list[Group]:
+def groups_of(state: FuseState, found: Mapping[str, Superblock]) -> list[MountGroup]:
     """The broken superblocks; those that have to be replaced together are in one group."""
-    groups = [Group(devices, [], []) for devices in _tied(state, found)]
+    groups = [MountGroup(devices, [], []) for devices in _tied(state, found)]
     for group in groups:
         _add_targets(state.table, group, found)
         group.name = (group.targets[0] if group.targets else group.covered[0]).point
     return groups
 
 
-def _tied(state: State, found: Mapping[str, Superblock]) -> list[list[str]]:
+def _tied(state: FuseState, found: Mapping[str, Superblock]) -> list[list[str]]:
     """Devices of broken superblocks, tied where they share a mount point, or a repair.
 
     Stacked mounts share a point, and the upper one has to go before the lower one can. Points that
@@ -181,7 +181,7 @@ def _tied(state: State, found: Mapping[str, Superblock]) -> list[list[str]]:
     return ties
 
 
-def _broken_points(state: State, found: Mapping[str, Superblock]) -> dict[str, set[str]]:
+def _broken_points(state: FuseState, found: Mapping[str, Superblock]) -> dict[str, set[str]]:
     """By device of each broken superblock, its points and those noted together with one of them."""
     noted = [{target.point for target in one.targets} for one in state.unfinished]
     points = {}
@@ -192,7 +192,7 @@ def _broken_points(state: State, found: Mapping[str, Superblock]) -> dict[str, s
     return points
 
 
-def _add_targets(table: MountTable, group: Group, found: Mapping[str, Superblock]) -> None:
+def _add_targets(table: MountTable, group: MountGroup, found: Mapping[str, Superblock]) -> None:
     """The mount points at which a group is on top, and its mounts that others cover."""
     places = {
         mount.point: place for device in group.devices for mount, place in found[device].mounts
@@ -224,14 +224,14 @@ def _flags(mount: Mount) -> tuple[str, ...]:
     )
 
 
-def meets(unfinished: Unfinished, group: Group) -> bool:
+def meets(unfinished: Unfinished, group: MountGroup) -> bool:
     """Whether an interrupted run was about a mount point of this group."""
     # Notes name points and not devices, which are given to other filesystems after an unmount.
     points = {target.point for target in group.targets} | {mount.point for mount in group.covered}
     return bool(points & {target.point for target in unfinished.targets})
 
 
-def bare_targets(state: State, left: list[Unfinished]) -> tuple[Target, ...]:
+def bare_targets(state: FuseState, left: list[Unfinished]) -> tuple[Target, ...]:
     """Mount points from which an interrupted run took the dead mounts, and that it left empty."""
     bare = {}
     for target in (target for one in left for target in one.targets):
@@ -282,7 +282,7 @@ def top_id(layers: list[Mount]) -> int:
 # other mount namespaces
 
 
-def staying(state: State, devices: Collection[str]) -> list[Mount]:
+def staying(state: FuseState, devices: Collection[str]) -> list[Mount]:
     """The copies of these superblocks in other namespaces that stay when the node's own mounts are
     unmounted.
 
@@ -305,7 +305,7 @@ def staying(state: State, devices: Collection[str]) -> list[Mount]:
     return [mount for mount in state.others if mount.device in devices and not follows(mount)]
 
 
-def stale(state: State, devices: set[str]) -> list[dict[str, object]]:
+def stale(state: FuseState, devices: set[str]) -> list[dict[str, object]]:
     """Containers, or other namespaces, that keep one of these superblocks mounted whatever happens
     to the node's own mounts.
 

@@ -19,13 +19,13 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine 
     Finding,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.model import (
-    Options,
+    FuseOptions,
+    FuseState,
+    FuseVolume,
     PodFolder,
     Recovery,
-    State,
     Step,
     Target,
-    Volume,
     printable,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.stacks import (
@@ -38,10 +38,10 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes 
 
 
 def for_kubelet(
-    state: State,
-    options: Options,
+    state: FuseState,
+    options: FuseOptions,
     recovery: Recovery,
-    entries: list[Volume],
+    entries: list[FuseVolume],
     obstacles: list[Reason],
     finding: Finding,
 ) -> tuple[Recovery, list[Reason]]:
@@ -82,7 +82,7 @@ def for_kubelet(
     return replace(recovery, pods=pods), obstacles
 
 
-def _staying(pods: tuple[str, ...], entries: list[Volume]) -> list[str]:
+def _staying(pods: tuple[str, ...], entries: list[FuseVolume]) -> list[str]:
     """The pods that are not being deleted, as NAMESPACE/NAME.
 
     No process may be running between two restarts of a container. So a pod that stays counts as
@@ -96,7 +96,7 @@ def _staying(pods: tuple[str, ...], entries: list[Volume]) -> list[str]:
     ]
 
 
-def _unknown_pods(pods: tuple[str, ...], entries: list[Volume]) -> list[Reason]:
+def _unknown_pods(pods: tuple[str, ...], entries: list[FuseVolume]) -> list[Reason]:
     # Two entries may name different pods, and a wrong one would count a wanted pod as gone.
     if pods and (len(entries) != 1 or entries[0].pods is None):
         return [
@@ -109,7 +109,7 @@ def _unknown_pods(pods: tuple[str, ...], entries: list[Volume]) -> list[Reason]:
     return []
 
 
-def _running_pods(state: State, options: Options, pods: tuple[str, ...]) -> list[Reason]:
+def _running_pods(state: FuseState, options: FuseOptions, pods: tuple[str, ...]) -> list[Reason]:
     running = [process for process in state.processes if process.pod in pods]
     # With a timeout it is waited for, once the pods are being deleted.
     if running and not options.containers_timeout:
@@ -124,7 +124,7 @@ def _running_pods(state: State, options: Options, pods: tuple[str, ...]) -> list
     return []
 
 
-def _mounted_elsewhere(state: State, recovery: Recovery, pods: tuple[str, ...]) -> list[Reason]:
+def _mounted_elsewhere(state: FuseState, recovery: Recovery, pods: tuple[str, ...]) -> list[Reason]:
     """Copies in other mount namespaces that would outlive the node's own mount."""
     by_pid = {str(process.pid): process for process in state.processes}
     obstacles = []
@@ -144,7 +144,9 @@ def _mounted_elsewhere(state: State, recovery: Recovery, pods: tuple[str, ...]) 
     return obstacles
 
 
-def _unfinished_kubelet(state: State, recovery: Recovery, pods: tuple[str, ...]) -> list[Reason]:
+def _unfinished_kubelet(
+    state: FuseState, recovery: Recovery, pods: tuple[str, ...]
+) -> list[Reason]:
     """Pods that the kubelet still has to publish to, or to unpublish from, where only the staging
     mount is dead.
     """
@@ -175,7 +177,7 @@ def still_wanted(folders: tuple[PodFolder, ...], recovery: Recovery) -> list[str
     )
 
 
-def kubelet_actions(recovery: Recovery, options: Options) -> list[Action]:
+def kubelet_actions(recovery: Recovery, options: FuseOptions) -> list[Action]:
     """Unmount the pods' mounts, then let the kubelet unstage the volume."""
     step = Step(recovery)
     actions = []

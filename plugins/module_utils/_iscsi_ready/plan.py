@@ -28,7 +28,7 @@ _IQN = re.compile(
 
 
 @dataclass(frozen=True)
-class Options:
+class IscsiOptions:
     """What the user asked for and allows; the documentation of iscsi_module_check describes each.
 
     ``peer_initiator_names``, ``peer_boot_ids``: by the name of another node.
@@ -70,7 +70,7 @@ class Module:
 
 
 @dataclass(frozen=True)
-class State:
+class IscsiState:
     """What was gathered, from which the plan is made.
 
     ``kernel``: release of the running one. ``iscsid``: unit -> its state in systemd.
@@ -86,7 +86,7 @@ class State:
     boot_id: str = ""
 
 
-def plan(state: State, options: Options) -> Plan:
+def plan(state: IscsiState, options: IscsiOptions) -> Plan:
     """Findings for each kernel module, for iscsid and for the initiator name."""
     findings = [
         finding
@@ -100,7 +100,7 @@ def plan(state: State, options: Options) -> Plan:
 
 
 def _finding(
-    state: State, severity: str, kind: str, name: str, summary: str, reason: str
+    state: IscsiState, severity: str, kind: str, name: str, summary: str, reason: str
 ) -> Finding:
     return Finding(
         control="STOR-04",
@@ -115,7 +115,7 @@ def _finding(
     )
 
 
-def _judge_module(state: State, module: Module, options: Options) -> Finding | None:
+def _judge_module(state: IscsiState, module: Module, options: IscsiOptions) -> Finding | None:
     """The finding about a kernel module; None if it is ready, and will be after a reboot."""
     # A distribution may load it at boot by itself; then there is nothing to do.
     persisted = module.built_in or bool(module.persisted) or not options.persist
@@ -154,7 +154,9 @@ def _judge_module(state: State, module: Module, options: Options) -> Finding | N
     return finding
 
 
-def _refuse_load(finding: Finding, state: State, module: Module, options: Options) -> None:
+def _refuse_load(
+    finding: Finding, state: IscsiState, module: Module, options: IscsiOptions
+) -> None:
     """Refuse to load a module that is not installed, or that an administrator has forbidden."""
     if state.kernel not in module.installed_for:
         # Typical after an update without a reboot, when the package manager has removed them.
@@ -191,7 +193,7 @@ def _modprobe(module: Module) -> list[str]:
     return ["modprobe", *(["--ignore-install"] if module.blacklisted else []), module.name]
 
 
-def _judge_iscsid(state: State, options: Options) -> Finding | None:
+def _judge_iscsid(state: IscsiState, options: IscsiOptions) -> Finding | None:
     """The finding about iscsid, without which no session is made or recovered; None if it runs."""
     if is_active(state.iscsid):
         return None
@@ -229,7 +231,7 @@ def is_active(iscsid: dict[str, str]) -> bool:
     return iscsid.get("iscsid.service") not in ("failed", "masked") and "active" in iscsid.values()
 
 
-def _judge_initiator(state: State, options: Options) -> Finding | None:
+def _judge_initiator(state: IscsiState, options: IscsiOptions) -> Finding | None:
     """The finding about the initiator name; None if it is in order."""
     # The name is the node's identity at the array, which maps LUNs to it. So a wrong one is only
     # reported: another name would lose the node's LUNs.
@@ -296,7 +298,7 @@ def _name_problem(names: tuple[str, ...] | None, twins: list[str]) -> str:
     return ""
 
 
-def _twins(state: State, options: Options) -> list[str]:
+def _twins(state: IscsiState, options: IscsiOptions) -> list[str]:
     """The other nodes with the same initiator name, sorted."""
     # A peer with this node's own name may be a clone of it, so names do not tell which entry is
     # this node. Each running kernel has one random boot ID (/proc/sys/kernel/random/boot_id,

@@ -25,9 +25,9 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._iscsi_ready.plan import (
     INITIATOR_FILE,
     RUNBOOK,
+    IscsiOptions,
+    IscsiState,
     Module,
-    Options,
-    State,
     is_active,
     plan,
 )
@@ -59,11 +59,11 @@ _MODULE = re.compile(r"^[A-Za-z0-9_-]+$")
 class IscsiReady:
     """The runbook load_iscsi_modules on one node."""
 
-    def __init__(self, host: Host, options: Options) -> None:
+    def __init__(self, host: Host, options: IscsiOptions) -> None:
         self._host = host
         self._options = options
 
-    def gather(self) -> State:
+    def gather(self) -> IscsiState:
         """Read the kernel modules, the state of iscsid and the initiator name."""
         host = self._host
         host.require_root()
@@ -78,13 +78,13 @@ class IscsiReady:
         modules = tuple(read_module(host, name.replace("-", "_")) for name in self._options.modules)
         boot_id = host.read("/proc/sys/kernel/random/boot_id") or ""
         names = _initiator_names(host)
-        return State(host.name, host.kernel, modules, _iscsid(host), names, boot_id)
+        return IscsiState(host.name, host.kernel, modules, _iscsid(host), names, boot_id)
 
-    def plan(self, state: State) -> Plan:
+    def plan(self, state: IscsiState) -> Plan:
         """Decide, from what was gathered."""
         return plan(state, self._options)
 
-    def healthy(self, state: State) -> str:
+    def healthy(self, state: IscsiState) -> str:
         """What a run says that finds nothing."""
         return (
             f"{', '.join(module.name for module in state.modules)} ready in kernel "

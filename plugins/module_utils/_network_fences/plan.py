@@ -76,7 +76,7 @@ _NAME = 253
 T = TypeVar("T")
 
 
-class Options(NamedTuple):
+class NetworkFenceOptions(NamedTuple):
     """What the user wants.
 
     ``addresses``: addresses and ranges by node, for nodes whose own ones are not those that Ceph
@@ -97,7 +97,7 @@ class Options(NamedTuple):
     ceph: Reading | None
 
 
-class Host(NamedTuple):
+class PreparedNode(NamedTuple):
     """A node, its InternalIPs, and whether it has a ledger's annotation."""
 
     node: Node
@@ -117,14 +117,14 @@ class Endpoint(NamedTuple):
     clients: dict[str, tuple[str, ...]]
 
 
-class State(NamedTuple):
+class NetworkFenceState(NamedTuple):
     """``driver`` and ``cluster_id``: those of the options, or of the class; ``fenced``: by node,
     the addresses and ranges in its ledger.
     """
 
     driver: str
     cluster_id: str
-    hosts: tuple[Host, ...]
+    hosts: tuple[PreparedNode, ...]
     fences: tuple[NetworkFence, ...]
     endpoints: tuple[Endpoint, ...]
     classes: dict[str, dict[str, Any]]
@@ -134,17 +134,17 @@ class State(NamedTuple):
 class Subject(NamedTuple):
     """What an action carries: the node as it was, and the NetworkFence to be made for it."""
 
-    host: Host
+    host: PreparedNode
     body: dict[str, Any]
 
 
-def make_options(params: Mapping[str, Any]) -> Options:
+def make_options(params: Mapping[str, Any]) -> NetworkFenceOptions:
     """The module's options, checked. Raises StorageOpsError."""
     # Settings of one kind only, so that it is never a guess which clusterID an object is for.
     _check_settings(params)
     check_numbers(params, {"fence_timeout": (1, 3600)})
     nodes = given_names(params, "nodes", otherwise="leave the option out for all nodes")["nodes"]
-    return Options(
+    return NetworkFenceOptions(
         params["driver"],
         params["cluster_id"],
         params["secret_name"],
@@ -187,7 +187,7 @@ def _listed(node: str, texts: Any) -> tuple[str, ...]:
     return _ranges(tuple(texts), f"addresses of {node}")
 
 
-def plan(state: State, options: Options) -> Plan:
+def plan(state: NetworkFenceState, options: NetworkFenceOptions) -> Plan:
     """One finding for each node that has no NetworkFence as it should be."""
     # An Unfenced NetworkFence is prepared while a node is well, since its controller unfences what
     # it is given: made for a node that is fenced, it would let that write again.
@@ -219,9 +219,9 @@ def plan(state: State, options: Options) -> Plan:
 
 
 def _judge(
-    state: State,
-    options: Options,
-    host: Host,
+    state: NetworkFenceState,
+    options: NetworkFenceOptions,
+    host: PreparedNode,
     cidrs: tuple[str, ...],
     nodes: _Owners[str],
     fences: _Owners[NetworkFence],
@@ -259,8 +259,8 @@ def _judge(
 
 
 def _is_prepared(
-    state: State,
-    options: Options,
+    state: NetworkFenceState,
+    options: NetworkFenceOptions,
     cidrs: tuple[str, ...],
     ours: NetworkFence | None,
     touching: list[NetworkFence],
@@ -276,8 +276,8 @@ def _is_prepared(
 
 
 def _evidence(
-    state: State,
-    options: Options,
+    state: NetworkFenceState,
+    options: NetworkFenceOptions,
     cidrs: tuple[str, ...],
     source: str,
     fences: list[NetworkFence | None],
@@ -297,9 +297,9 @@ def _evidence(
 
 
 def _against(
-    state: State,
-    options: Options,
-    host: Host,
+    state: NetworkFenceState,
+    options: NetworkFenceOptions,
+    host: PreparedNode,
     cidrs: tuple[str, ...],
     nodes: _Owners[str],
 ) -> list[Reason]:
@@ -357,7 +357,10 @@ def _against(
 
 
 def _opposed(
-    state: State, options: Options, cidrs: tuple[str, ...], touching: list[NetworkFence]
+    state: NetworkFenceState,
+    options: NetworkFenceOptions,
+    cidrs: tuple[str, ...],
+    touching: list[NetworkFence],
 ) -> list[Reason]:
     """Why no NetworkFence is made beside others that have an address in common with it."""
     # Two objects for one address are reconciled in any order at each start of the controller, so
@@ -412,7 +415,12 @@ def fenced_by(ledger: Ledger) -> tuple[str, ...]:
     )
 
 
-def _misfit(fence: NetworkFence, state: State, options: Options, cidrs: tuple[str, ...]) -> str:
+def _misfit(
+    fence: NetworkFence,
+    state: NetworkFenceState,
+    options: NetworkFenceOptions,
+    cidrs: tuple[str, ...],
+) -> str:
     """What keeps a NetworkFence that is there from being the node's."""
     # spec.cidrs may be changed later, but driver, class and parameters are immutable (XValidation
     # rules of api/csiaddons/v1alpha1/networkfence_types.go).
@@ -444,7 +452,12 @@ def _misfit(fence: NetworkFence, state: State, options: Options, cidrs: tuple[st
     )
 
 
-def _fits(fence: NetworkFence, state: State, options: Options, cidrs: tuple[str, ...]) -> bool:
+def _fits(
+    fence: NetworkFence,
+    state: NetworkFenceState,
+    options: NetworkFenceOptions,
+    cidrs: tuple[str, ...],
+) -> bool:
     """It is what would be made, but perhaps for its name."""
     # A NetworkFence by another name does the same, so it is not made twice.
     settings = (fence.driver, fence.cluster_id, fence.class_name) == (
@@ -455,20 +468,22 @@ def _fits(fence: NetworkFence, state: State, options: Options, cidrs: tuple[str,
     return settings and fence.state == UNFENCED and not fence.deleted and _same(fence.cidrs, cidrs)
 
 
-def _wanted(state: State, options: Options, host: Host) -> tuple[str, ...]:
+def _wanted(
+    state: NetworkFenceState, options: NetworkFenceOptions, host: PreparedNode
+) -> tuple[str, ...]:
     # What the user says, else what the driver reports, else InternalIP: Ceph sees the address of
     # the interface that routes to it, which only the first two know.
     name = host.node.name
     return options.addresses.get(name) or _reported(state, options, name) or _internal(host)
 
 
-def _internal(host: Host) -> tuple[str, ...]:
+def _internal(host: PreparedNode) -> tuple[str, ...]:
     # All of them: a node with two families has an InternalIP of each (Kubernetes documentation,
     # "IPv4/IPv6 dual-stack").
     return _ranges(host.addresses, f"InternalIP of {host.node.name}")
 
 
-def _source(state: State, options: Options, host: Host) -> str:
+def _source(state: NetworkFenceState, options: NetworkFenceOptions, host: PreparedNode) -> str:
     # It is noted on the object (ADDRESSES_FROM), since a later fence trusts the user and the
     # driver, and not InternalIP.
     if host.node.name in options.addresses:
@@ -476,7 +491,7 @@ def _source(state: State, options: Options, host: Host) -> str:
     return "driver" if _reported(state, options, host.node.name) else "node"
 
 
-def _reported(state: State, options: Options, node: str) -> tuple[str, ...]:
+def _reported(state: NetworkFenceState, options: NetworkFenceOptions, node: str) -> tuple[str, ...]:
     """The ranges that the driver on that node reports for the class, or else for any class of the
     same driver and cluster.
     """
@@ -569,7 +584,9 @@ def _meet(one: Network, other: Network) -> bool:
     return one.version == other.version and one.overlaps(other)
 
 
-def _body(name: str, cidrs: tuple[str, ...], source: str, options: Options) -> dict[str, Any]:
+def _body(
+    name: str, cidrs: tuple[str, ...], source: str, options: NetworkFenceOptions
+) -> dict[str, Any]:
     # A secret in the parameters would be readable with the object, so only its name is there.
     # Without fenceState it would be Fenced: that is the resource's default.
     spec: dict[str, Any] = {"cidrs": list(cidrs), "fenceState": UNFENCED}
@@ -595,7 +612,7 @@ def _command(body: dict[str, Any]) -> list[str]:
     ]
 
 
-def pick_host(item: dict[str, Any]) -> Host:
+def pick_host(item: dict[str, Any]) -> PreparedNode:
     """The record of a Node."""
     # status.addresses is a list of free text to the API server.
     listed = (item.get("status") or {}).get("addresses") or []
@@ -608,7 +625,7 @@ def pick_host(item: dict[str, Any]) -> Host:
         and "/" not in entry["address"]
         and _is_range(entry["address"])
     )
-    return Host(
+    return PreparedNode(
         pick_node(item), addresses, ANNOTATION in (item["metadata"].get("annotations") or {})
     )
 

@@ -46,8 +46,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._network_fenc
     NODES,
     SECRET_KEY,
     Endpoint,
-    Options,
-    State,
+    NetworkFenceOptions,
+    NetworkFenceState,
     Subject,
     fenced_by,
     fenced_for_others,
@@ -62,12 +62,15 @@ class FencePreparation:
     """The runbook prepare_network_fences on one cluster."""
 
     def __init__(
-        self, cluster: Cluster, options: Options, sleep: Callable[[float], None] = time.sleep
+        self,
+        cluster: Cluster,
+        options: NetworkFenceOptions,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._cluster, self._options, self._sleep = cluster, options, sleep
         self._ledgers = Ledgers(cluster, options.ledger_namespace)
 
-    def gather(self) -> State:
+    def gather(self) -> NetworkFenceState:
         """NetworkFences and ledgers before the nodes: what is fenced meanwhile is seen."""
         # Ledgers are read after the NetworkFences: a fence that is begun meanwhile is noted before
         # it is set.
@@ -95,13 +98,13 @@ class FencePreparation:
             raise StorageOpsError(
                 f"there is no node {', '.join(unknown)}: is it misspelt?", code="not_found"
             )
-        return State(driver, cluster_id, hosts, fences, endpoints, classes, fenced)
+        return NetworkFenceState(driver, cluster_id, hosts, fences, endpoints, classes, fenced)
 
-    def plan(self, state: State) -> Plan:
+    def plan(self, state: NetworkFenceState) -> Plan:
         """Decide."""
         return plan(state, self._options)
 
-    def healthy(self, state: State) -> str:
+    def healthy(self, state: NetworkFenceState) -> str:
         """What was looked at."""
         count = len(self._options.nodes or state.hosts)
         return (

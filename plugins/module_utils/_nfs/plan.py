@@ -63,7 +63,7 @@ _SHARE = re.compile(
 
 
 @dataclass(frozen=True)
-class Options:
+class NfsOptions:
     """What the user asked for. All times are in seconds.
 
     The documentation of nfs_mount_check describes each option.
@@ -160,7 +160,7 @@ class Share:
 
 
 @dataclass(frozen=True)
-class State:
+class NfsState:
     """What was gathered, from which the plan is made.
 
     ``limit``: the largest limit of open files of a running container runtime, if it is too large,
@@ -212,13 +212,13 @@ def classify(rc: int | None, text: str) -> str:
     )
 
 
-def plan(state: State, options: Options) -> Plan:
+def plan(state: NfsState, options: NfsOptions) -> Plan:
     """Findings for each share, and for what could not be cleaned up."""
     findings = [finding for share in state.shares for finding in _judge(share, state, options)]
     return Plan([*findings, *_judge_left(state)])
 
 
-def _judge(share: Share, state: State, options: Options) -> list[Finding]:
+def _judge(share: Share, state: NfsState, options: NfsOptions) -> list[Finding]:
     # A server that cannot be reached explains all versions at once.
     outage = _outage(share)
     if outage:
@@ -301,7 +301,9 @@ def _picked(share: Share, wanted: str) -> Attempt | None:
     )
 
 
-def _judge_version(share: Share, wanted: str, state: State, options: Options) -> Finding | None:
+def _judge_version(
+    share: Share, wanted: str, state: NfsState, options: NfsOptions
+) -> Finding | None:
     """The finding about mounts with this version; None if they are made, and quickly."""
     attempt = _picked(share, wanted)
     if attempt is None or (attempt.state == OK and attempt.seconds < options.slow_seconds):
@@ -330,7 +332,7 @@ def _judge_version(share: Share, wanted: str, state: State, options: Options) ->
 
 
 def _explain(
-    share: Share, wanted: str, attempt: Attempt, state: State, options: Options
+    share: Share, wanted: str, attempt: Attempt, state: NfsState, options: NfsOptions
 ) -> tuple[str, str, str]:
     """(severity, summary, cause and next step) of an attempt that failed or was slow."""
     best = _best(share, options)
@@ -368,7 +370,7 @@ def _explain(
     return "major", *_rejected(attempt, shut, other)
 
 
-def _by_limit(attempt: Attempt, state: State, best: Attempt, other: str) -> tuple[str, str]:
+def _by_limit(attempt: Attempt, state: NfsState, best: Attempt, other: str) -> tuple[str, str]:
     times = f"{attempt.seconds:.0f} s where NFS {best.version} takes {best.seconds:.1f} s"
     return (
         f"NFS {attempt.version} takes {times}, with a limit of {state.limit} open files",
@@ -377,7 +379,7 @@ def _by_limit(attempt: Attempt, state: State, best: Attempt, other: str) -> tupl
     )
 
 
-def _slow(attempt: Attempt, options: Options, other: str) -> tuple[str, str]:
+def _slow(attempt: Attempt, options: NfsOptions, other: str) -> tuple[str, str]:
     return (
         f"mounting it as NFS {attempt.version} takes {attempt.seconds:.1f} s",
         f"a CSI driver gives up after about {options.mount_timeout:g} s: look at the "
@@ -412,7 +414,7 @@ def _rejected(attempt: Attempt, shut: str, other: str) -> tuple[str, str]:
     return f"it cannot be mounted as {name}: {attempt.error or attempt.state}", f"{shut}{other}"
 
 
-def _company(attempt: Attempt, state: State) -> str:
+def _company(attempt: Attempt, state: NfsState) -> str:
     """What may have delayed the mount, besides its server; part of a sentence."""
     if attempt.state not in (OK, NO_ANSWER):
         return ""
@@ -444,7 +446,7 @@ def _portmapper(share: Share, attempt: Attempt) -> str:
     )
 
 
-def _best(share: Share, options: Options) -> Attempt | None:
+def _best(share: Share, options: NfsOptions) -> Attempt | None:
     """The attempt with the highest version that was mounted quickly."""
     quick = [
         attempt
@@ -455,7 +457,7 @@ def _best(share: Share, options: Options) -> Attempt | None:
     return min(quick, key=lambda attempt: VERSIONS.index(attempt.version), default=None)
 
 
-def _suggestion(best: Attempt, share: Share, options: Options) -> str:
+def _suggestion(best: Attempt, share: Share, options: NfsOptions) -> str:
     # The user's own mount options were used in the attempt, so they belong to the advice.
     words = ", ".join([f"nfsvers={best.version}", *options.mount_options])
     return (
@@ -464,7 +466,7 @@ def _suggestion(best: Attempt, share: Share, options: Options) -> str:
     )
 
 
-def _limit_is_it(attempt: Attempt, state: State, best: Attempt) -> bool:
+def _limit_is_it(attempt: Attempt, state: NfsState, best: Attempt) -> bool:
     """Whether a too large limit of open files explains why only NFS 3 is slow."""
     # mount.nfs starts rpc.statd for NFS 3 only (nfs(5), lock), which closes all descriptors that it
     # could have.
@@ -476,7 +478,7 @@ def _limit_is_it(attempt: Attempt, state: State, best: Attempt) -> bool:
     )
 
 
-def _finding(share: Share, state: State, severity: str, summary: str, reason: str) -> Finding:
+def _finding(share: Share, state: NfsState, severity: str, summary: str, reason: str) -> Finding:
     """A finding about a share, with all that was measured as its evidence."""
     finding = Finding(
         # A person has to act: on the server, the network or the StorageClass. So it only reports.
@@ -500,7 +502,7 @@ def _finding(share: Share, state: State, severity: str, summary: str, reason: st
     return finding
 
 
-def _more_evidence(share: Share, state: State) -> dict[str, Any]:
+def _more_evidence(share: Share, state: NfsState) -> dict[str, Any]:
     """Evidence that only some findings have."""
     evidence: dict[str, Any] = {}
     if share.attempts:
@@ -521,7 +523,7 @@ def _more_evidence(share: Share, state: State) -> dict[str, Any]:
     return evidence
 
 
-def _refused(share: Share, state: State, reason: Reason) -> Finding:
+def _refused(share: Share, state: NfsState, reason: Reason) -> Finding:
     finding = _finding(
         share, state, "minor", f"{share.target.share}: whether it can be mounted is not known", ""
     )
@@ -529,7 +531,7 @@ def _refused(share: Share, state: State, reason: Reason) -> Finding:
     return finding
 
 
-def _judge_left(state: State) -> list[Finding]:
+def _judge_left(state: NfsState) -> list[Finding]:
     if not state.left and not state.left_mounts:
         return []
     # The text is "pid N (NAME)".

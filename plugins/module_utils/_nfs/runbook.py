@@ -45,10 +45,10 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._nfs.plan imp
     REFUSED,
     VERSIONS,
     Attempt,
-    Options,
+    NfsOptions,
+    NfsState,
     Port,
     Share,
-    State,
     Target,
     classify,
     describe,
@@ -109,15 +109,15 @@ _KEPT = re.compile(r"(sec|proto)=[\w:]+|port=[1-9]\d*", re.ASCII)
 _FOLDER = re.compile(r"storage_ops-nfs-(\d+)", re.ASCII)
 
 
-def nfs_options(params: dict[str, Any]) -> Options:
+def nfs_options(params: dict[str, Any]) -> NfsOptions:
     """The options of NfsShares, checked. Raises BadOption."""
-    given = given_options(Options, params)
+    given = given_options(NfsOptions, params)
     for name in ("shares", "versions", "mount_options"):
         given[name] = tuple(dict.fromkeys(item.strip() for item in given.get(name, ())))
     # A list, or one text with commas, as in a StorageClass.
     given["mount_options"] = tuple(filter(None, ",".join(given["mount_options"]).split(",")))
-    given["versions"] = given["versions"] or Options.versions
-    options = Options(**given)
+    given["versions"] = given["versions"] or NfsOptions.versions
+    options = NfsOptions(**given)
     for share in options.shares:
         split_share(share)
     # The attempt would measure another version than it says.
@@ -131,7 +131,7 @@ def nfs_options(params: dict[str, Any]) -> Options:
     return replace(options, versions=(*options.versions, *_missing_versions(options)))
 
 
-def _require_times(options: Options) -> None:
+def _require_times(options: NfsOptions) -> None:
     given = {"mount_timeout": options.mount_timeout, "connect_timeout": options.connect_timeout}
     check_numbers(given, {"mount_timeout": 1, "connect_timeout": 0.1})
     if not 0 < options.slow_seconds <= options.mount_timeout:
@@ -140,7 +140,7 @@ def _require_times(options: Options) -> None:
         )
 
 
-def _missing_versions(options: Options) -> list[str]:
+def _missing_versions(options: NfsOptions) -> list[str]:
     """The versions that wanted_version needs besides those that are tried anyway."""
     wanted = options.wanted_version
     # mount.nfs then negotiates among the minor versions.
@@ -154,15 +154,15 @@ class NfsShares:
     """STOR-09 on one node; only reports."""
 
     def __init__(
-        self, host: Host, options: Options, limits: LimitOptions, kubelet_root: str
+        self, host: Host, options: NfsOptions, limits: LimitOptions, kubelet_root: str
     ) -> None:
         self._host = host
         self._options = options
         self._limits = limits
         self._root = kubelet_root
-        self._state: State | None = None
+        self._state: NfsState | None = None
 
-    def gather(self) -> State:
+    def gather(self) -> NfsState:
         """Resolve the servers' names, connect to them, and mount the shares."""
         host, options = self._host, self._options
         # A mount needs CAP_SYS_ADMIN (mount(2)), and so does a mount namespace (unshare(2)).
@@ -174,14 +174,14 @@ class NfsShares:
             limit = excessive(read_limits(host, self._limits), self._limits)
             self._state = _gather(host, targets, options, limit)
         else:
-            self._state = State(host.name, ())
+            self._state = NfsState(host.name, ())
         return self._state
 
-    def plan(self, state: State) -> Plan:
+    def plan(self, state: NfsState) -> Plan:
         """Decide, from what was gathered."""
         return plan(state, self._options)
 
-    def healthy(self, state: State) -> str:
+    def healthy(self, state: NfsState) -> str:
         """What a run says that finds nothing."""
         count = len(state.shares)
         return (
@@ -240,7 +240,7 @@ def _version_of(mount: Mount) -> str:
     return f"4.{values.get('minorversion', '0')}" if version == "4" else version
 
 
-def _gather(host: Host, targets: Sequence[Target], options: Options, limit: int) -> State:
+def _gather(host: Host, targets: Sequence[Target], options: NfsOptions, limit: int) -> NfsState:
     """Resolve, connect and mount. ``limit``: of open files, for the mounts."""
     # What hangs before and after was hanging all the time.
     before = _mounting(host)
@@ -261,10 +261,10 @@ def _gather(host: Host, targets: Sequence[Target], options: Options, limit: int)
     # The start time tells a process from one that got its ID meanwhile.
     after = _mounting(host)
     hanging = tuple(text for pid, text in before.items() if after.get(pid) == text)
-    return State(host.name, tuple(shares), limit, hanging, left, left_mounts)
+    return NfsState(host.name, tuple(shares), limit, hanging, left, left_mounts)
 
 
-def _reached(host: Host, targets: Sequence[Target], options: Options) -> list[Share]:
+def _reached(host: Host, targets: Sequence[Target], options: NfsOptions) -> list[Share]:
     """The shares with the addresses, routes and ports of their servers; each is looked at once."""
     # Many shares are on few servers, and each look may cost a whole time-out.
     servers = list(dict.fromkeys(target.server for target in targets))
@@ -324,14 +324,14 @@ def _route(host: Host, address: str) -> str:
     return f"{address}: {' '.join(words.split())}"
 
 
-def _where(share: Share, address: str, options: Options) -> tuple[str, int, bool]:
+def _where(share: Share, address: str, options: NfsOptions) -> tuple[str, int, bool]:
     """(address, port of NFS or 0 if it is not reached by TCP, whether version 3 is tried)."""
     given = (*share.target.options, *options.mount_options)
     return address, 0 if _NOT_TCP & set(given) else port_of(given), "3" in options.versions
 
 
 def _connect(
-    host: Host, places: Iterable[tuple[str, int, bool]], options: Options
+    host: Host, places: Iterable[tuple[str, int, bool]], options: NfsOptions
 ) -> dict[tuple[str, int, bool], tuple[Port, ...]]:
     """Connect to NFS, and for version 3 to the portmapper and to the mountd that it names."""
     asked = sorted(places)
@@ -442,7 +442,7 @@ def _remove(folder: str) -> None:
 
 
 def mount_command(
-    share: Share, version: str, options: Options, limit: int, folder: str
+    share: Share, version: str, options: NfsOptions, limit: int, folder: str
 ) -> list[str]:
     """A mount in a mount namespace that ends with it, killed in time even if this module is.
 
@@ -474,7 +474,7 @@ def mount_command(
 
 
 def _mount_all(
-    host: Host, shares: Sequence[Share], options: Options, limit: int, folder: str
+    host: Host, shares: Sequence[Share], options: NfsOptions, limit: int, folder: str
 ) -> dict[int, list[Attempt]]:
     """Every version of every share that can be reached, by the number of the share.
 
@@ -494,7 +494,7 @@ def _mount_all(
     }
 
 
-def _to_try(shares: Sequence[Share], options: Options) -> dict[int, dict[str, None]]:
+def _to_try(shares: Sequence[Share], options: NfsOptions) -> dict[int, dict[str, None]]:
     """By the number of a share that can be reached, the versions to try."""
     reachable = [
         number for number, share in enumerate(shares) if share.addresses and _answers(share)
@@ -510,7 +510,7 @@ def _to_try(shares: Sequence[Share], options: Options) -> dict[int, dict[str, No
 def _measure_alone(
     host: Host,
     shares: Sequence[Share],
-    options: Options,
+    options: NfsOptions,
     limit: int,
     folder: str,
     found: dict[tuple[int, str], Attempt],
@@ -547,7 +547,7 @@ def _answers(share: Share) -> bool:
 
 
 def _mount_each(
-    host: Host, jobs: Sequence[tuple[Share, str]], options: Options, limit: int, folder: str
+    host: Host, jobs: Sequence[tuple[Share, str]], options: NfsOptions, limit: int, folder: str
 ) -> list[Attempt]:
     def mounting(job: tuple[Share, str]) -> list[Any]:
         result = run_command(

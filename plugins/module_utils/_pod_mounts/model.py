@@ -38,7 +38,7 @@ _DELETED = "//deleted"
 
 
 @dataclass(frozen=True)
-class Options:
+class PodMountOptions:
     """What the user asked for and allows; the documentation of csi_mount_repair describes each.
 
     ``publish_from``: CSI driver -> drivers.STAGING or drivers.ELSEWHERE.
@@ -55,7 +55,7 @@ class Options:
 
 
 @dataclass(frozen=True)
-class State:
+class PodMountState:
     """What was gathered, from which the plan is made. A device is a superblock's major:minor.
 
     ``root``: the kubelet's folder, without links. ``notes``: the kubelet's notes of volumes, by

@@ -33,8 +33,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts i
     turned_readonly,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.model import (
-    Options,
-    State,
+    PodMountOptions,
+    PodMountState,
     show,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.stacks import (
@@ -48,7 +48,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.w
 )
 
 
-def plan(state: State, options: Options) -> Plan:
+def plan(state: PodMountState, options: PodMountOptions) -> Plan:
     """A finding for everything in scope that is not as it should be, with its repair if that is
     proven and allowed.
     """
@@ -78,7 +78,9 @@ def plan(state: State, options: Options) -> Plan:
     return wanted
 
 
-def _all_outages(state: State, broken: list[Finding], turned: list[Finding]) -> dict[Group, Reason]:
+def _all_outages(
+    state: PodMountState, broken: list[Finding], turned: list[Finding]
+) -> dict[FaultDomain, Reason]:
     """By driver and namespace, why what is broken there is rather an outage."""
     mounts = [_group(state, [place]) for place in state.places(kubelet.PUBLISH)]
     volumes = [_group(state, one.places) for one in filesystems(state)]
@@ -94,34 +96,36 @@ def _hold(finding: Finding, why: Reason) -> None:
     finding.workload = None
 
 
-class Group(NamedTuple):
+class FaultDomain(NamedTuple):
     """What can fail together. Empty is what the node does not tell."""
 
     driver: str
     namespace: str
 
 
-def _group(state: State, places: Iterable[Place]) -> Group:
+def _group(state: PodMountState, places: Iterable[Place]) -> FaultDomain:
     known = list(places)
     notes = [state.notes[place.note].driver for place in known if place.note in state.notes]
     drivers_known = {*notes, *(place.driver for place in known)} - {""}
     spaces = {state.namespaces.get(place.pod, "") for place in known} - {""}
     # min: several names contradict each other, and then any one does that is always the same.
-    return Group(min(drivers_known, default=""), min(spaces, default=""))
+    return FaultDomain(min(drivers_known, default=""), min(spaces, default=""))
 
 
-def _group_of(state: State, finding: Finding) -> Group:
+def _group_of(state: PodMountState, finding: Finding) -> FaultDomain:
     points = (kubelet.classify(point, state.root) for point in finding.evidence["points"])
     return _group(state, [place for place in points if place])
 
 
-def _owner(state: State, finding: Finding) -> str:
+def _owner(state: PodMountState, finding: Finding) -> str:
     """The namespace whose turn it is; where the node does not know it, the pod."""
     pods = finding.evidence.get("pods") or [finding.evidence.get("pod", "")]
     return _group_of(state, finding).namespace or str(pods[0])
 
 
-def _outages(broken: list[Group], all_of_them: list[Group], what: str) -> dict[Group, Reason]:
+def _outages(
+    broken: list[FaultDomain], all_of_them: list[FaultDomain], what: str
+) -> dict[FaultDomain, Reason]:
     """The groups of which so much looks broken that nothing of them is to be repaired.
 
     A driver that fails does so for most of its namespaces, and of each for most of what it has.
@@ -139,7 +143,7 @@ def _outages(broken: list[Group], all_of_them: list[Group], what: str) -> dict[G
     }
 
 
-def _shown_group(group: Group) -> str:
+def _shown_group(group: FaultDomain) -> str:
     said = [
         *([f"driver {show(group.driver)}"] if group.driver else []),
         *([f"namespace {show(group.namespace)}"] if group.namespace else []),
@@ -147,7 +151,7 @@ def _shown_group(group: Group) -> str:
     return f" ({', '.join(said)})" if said else ""
 
 
-def _in_scope(finding: Finding, options: Options) -> bool:
+def _in_scope(finding: Finding, options: PodMountOptions) -> bool:
     """Whether a finding is in the user's scope. Marks it as named if the scope names it."""
     # By mount point or by PersistentVolume; a filesystem has several of both.
     points, volumes = set(finding.evidence["points"]), set(finding.evidence["volumes"])

@@ -56,8 +56,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.b
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.model import (
     LayerSubject,
-    Options,
-    State,
+    PodMountOptions,
+    PodMountState,
     show,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.stacks import (
@@ -82,17 +82,17 @@ OPTIONS_SPEC = PUBLISH.merge(
 )
 
 
-def pod_mount_options(params: dict[str, Any]) -> Options:
+def pod_mount_options(params: dict[str, Any]) -> PodMountOptions:
     """The options of PodMounts, checked. Raises BadOption.
 
     Modules that only report lack the scope and the accepted risks, and get their defaults.
     """
     check_numbers(params, {"probe_timeout": 0.1, "max_repairs": 0})
-    given = given_options(Options, params)
+    given = given_options(PodMountOptions, params)
     given.update(given_names(params, "volumes"))
     given.update(given_names(params, "paths", strip=False))
     _require_places(given.get("publish_from", {}))
-    return Options(**given)
+    return PodMountOptions(**given)
 
 
 def _require_places(publish_from: dict[str, str]) -> None:
@@ -107,11 +107,11 @@ def _require_places(publish_from: dict[str, str]) -> None:
 class PodMounts:
     """The runbook repair_pod_mounts on one node."""
 
-    def __init__(self, host: Host, options: Options) -> None:
+    def __init__(self, host: Host, options: PodMountOptions) -> None:
         self._host = host
         self._options = options
 
-    def gather(self) -> State:
+    def gather(self) -> PodMountState:
         """Compare mounts, and probe each filesystem once. Where something is wrong, find its block
         devices and its users.
         """
@@ -121,7 +121,7 @@ class PodMounts:
         root = kubelet.find_root(self._host, self._options.kubelet_root)
         # No node of a cluster: there is nothing that could be wrong.
         if not root:
-            return State(self._host.name, "", read_table(self._host, "self"), {})
+            return PodMountState(self._host.name, "", read_table(self._host, "self"), {})
         self._options = replace(
             self._options, paths=tuple(self._resolved(path, root) for path in self._options.paths)
         )
@@ -140,11 +140,11 @@ class PodMounts:
             state = replace(state, backings=backings)
         return state
 
-    def plan(self, state: State) -> Plan:
+    def plan(self, state: PodMountState) -> Plan:
         """Decide, from what was gathered."""
         return pure.plan(state, self._options)
 
-    def healthy(self, state: State) -> str:
+    def healthy(self, state: PodMountState) -> str:
         """What a run says that finds nothing; with the scope, if there was one."""
         options = self._options
         if not state.root:
@@ -174,10 +174,10 @@ class PodMounts:
             )
         return real
 
-    def _mounts(self, root: str) -> State:
+    def _mounts(self, root: str) -> PodMountState:
         """The node's mounts, and the kubelet's notes of them."""
         host = self._host
-        state = State(host.name, root, read_table(host, "self"), {})
+        state = PodMountState(host.name, root, read_table(host, "self"), {})
         places = state.places(kubelet.PUBLISH)
         # Each note is read once, however many pods mount the volume.
         paths = list(dict.fromkeys(place.note for place in places))
@@ -190,7 +190,7 @@ class PodMounts:
             namespaces=_namespaces(host),
         )
 
-    def _ask(self, state: State) -> dict[str, probes.Answer]:
+    def _ask(self, state: PodMountState) -> dict[str, probes.Answer]:
         """Probe every volume's filesystem, and the FUSE mounts in stacks that are not fine."""
         devices = [filesystem.device for filesystem in stacks.filesystems(state)]
         devices += [
@@ -212,7 +212,7 @@ class PodMounts:
             )
         )
 
-    def _users(self, state: State, turned: Collection[str] = ()) -> State:
+    def _users(self, state: PodMountState, turned: Collection[str] = ()) -> PodMountState:
         """The state with all processes, and the mounts of other namespaces that they may use.
 
         ``turned``: devices of filesystems that look wrong, besides those of wrong stacks.
@@ -255,7 +255,7 @@ class PodMounts:
                 raise NotStarted(str(error), error.code) from error
             raise
 
-    def _require_repair(self, state: State, mount: Mount) -> None:
+    def _require_repair(self, state: PodMountState, mount: Mount) -> None:
         """Judged again, the layer must still be the next to be unmounted. Raises NotStarted."""
         # By the same judgement as the plan, so that no second rule has to agree with the first.
         stack = next(
@@ -277,7 +277,7 @@ class PodMounts:
     def undo(self, action: Action) -> None:
         """Nothing to take back: each removed layer was not the volume, or was there twice."""
 
-    def _fresh(self, point: str) -> State:
+    def _fresh(self, point: str) -> PodMountState:
         """The node's current state, as far as one mount point needs it."""
         root = kubelet.resolve_root(self._host, self._options.kubelet_root)
         state = self._mounts(root)

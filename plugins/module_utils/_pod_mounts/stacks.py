@@ -22,12 +22,12 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes import Answer
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.model import (
     Filesystem,
+    PodMountState,
     Stack,
-    State,
 )
 
 
-def pod_stacks(state: State) -> list[Stack]:
+def pod_stacks(state: PodMountState) -> list[Stack]:
     """The mounts at every pod's mount point of a CSI volume."""
     staging = {
         place.point: state.table.layers(place.point) for place in state.places(kubelet.STAGING)
@@ -35,7 +35,7 @@ def pod_stacks(state: State) -> list[Stack]:
     return [_stack(state, place, staging) for place in state.places(kubelet.PUBLISH)]
 
 
-def _stack(state: State, place: Place, staging: Mapping[str, list[Mount]]) -> Stack:
+def _stack(state: PodMountState, place: Place, staging: Mapping[str, list[Mount]]) -> Stack:
     """The mounts at one pod's mount point. ``staging``: by staging point, its mounts."""
     note = state.notes.get(place.note, VolumeNote(problem=f"{place.note} was not read"))
     problem = note.problem or kubelet.contradiction(place, note)
@@ -56,7 +56,7 @@ def _stack(state: State, place: Place, staging: Mapping[str, list[Mount]]) -> St
 
 
 def _staged_at(
-    state: State,
+    state: PodMountState,
     layers: tuple[Mount, ...],
     folders: tuple[str, ...],
     staging: Mapping[str, list[Mount]],
@@ -73,7 +73,7 @@ def _staged_at(
     ]
 
 
-def _folder(state: State, path: str) -> tuple[str, str]:
+def _folder(state: PodMountState, path: str) -> tuple[str, str]:
     """(device, folder in its filesystem) of a path, without what is mounted on it."""
     below = state.table.holding(path.rpartition("/")[0])
     # The folder is outside of what this process sees.
@@ -82,7 +82,7 @@ def _folder(state: State, path: str) -> tuple[str, str]:
     return below.device, f"{below.root.rstrip('/')}{path[len(below.point.rstrip('/')) :]}"
 
 
-def twins(state: State, layer: Mount) -> list[Mount]:
+def twins(state: PodMountState, layer: Mount) -> list[Mount]:
     """The mounts that came with this one by propagation, and are unmounted with it.
 
     Such a twin is on the same folder of a peer of the mount below (mount_namespaces(7);
@@ -109,7 +109,7 @@ def twins(state: State, layer: Mount) -> list[Mount]:
     return [mount for mount in alike if group and place(mount) == (group, folder)]
 
 
-def filesystems(state: State) -> list[Filesystem]:
+def filesystems(state: PodMountState) -> list[Filesystem]:
     """The filesystems on block devices that the kubelet has mounted.
 
     Others, such as NFS, do not turn read-only by themselves after an error.
@@ -140,7 +140,7 @@ def is_fuse(mount: Mount) -> bool:
     return mount.fstype in ("fuse", "fuseblk") or mount.fstype.startswith("fuse.")
 
 
-def point_of(state: State, device: str) -> str:
+def point_of(state: PodMountState, device: str) -> str:
     """A mount point of the kubelet at which a filesystem is on top; empty if there is none."""
     places = state.places(kubelet.STAGING, kubelet.PUBLISH)
     return next(
@@ -149,7 +149,7 @@ def point_of(state: State, device: str) -> str:
     )
 
 
-def suspicious_stacks(state: State) -> list[Stack]:
+def suspicious_stacks(state: PodMountState) -> list[Stack]:
     """The stacks that are not fine, without those of dead FUSE servers (STOR-05, STOR-06)."""
     return [
         stack
@@ -158,7 +158,7 @@ def suspicious_stacks(state: State) -> list[Stack]:
     ]
 
 
-def _is_dead(state: State, layer: Mount) -> bool:
+def _is_dead(state: PodMountState, layer: Mount) -> bool:
     """Whether a layer is a FUSE mount that does not answer, or that cannot be asked."""
     return is_fuse(layer) and (
         layer.device not in state.answers
@@ -167,7 +167,7 @@ def _is_dead(state: State, layer: Mount) -> bool:
     )
 
 
-def suspicious_filesystems(state: State) -> list[Filesystem]:
+def suspicious_filesystems(state: PodMountState) -> list[Filesystem]:
     """The filesystems that turned read-only, have given up, or cannot be read."""
     found = []
     for filesystem in filesystems(state):

@@ -23,7 +23,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.b
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.model import (
     RUNBOOK,
     Filesystem,
-    State,
+    PodMountState,
     show,
     workload_of,
 )
@@ -32,7 +32,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.s
 )
 
 
-def judge_filesystem(state: State, filesystem: Filesystem) -> Finding | None:
+def judge_filesystem(state: PodMountState, filesystem: Filesystem) -> Finding | None:
     """The finding about a filesystem that looks as if it had turned read-only; None if its device
     is meant to be read-only.
     """
@@ -82,7 +82,7 @@ def judge_filesystem(state: State, filesystem: Filesystem) -> Finding | None:
     return finding
 
 
-def _proof(state: State, filesystem: Filesystem) -> list[str]:
+def _proof(state: PodMountState, filesystem: Filesystem) -> list[str]:
     """What shows that an error made it read-only, and not an administrator."""
     proof = [f"the kernel shows it as {flag}" for flag in filesystem.given_up]
     # ext4 keeps its count on the disk until e2fsck resets it (fs/ext4/sysfs.c errors_count), so
@@ -94,7 +94,9 @@ def _proof(state: State, filesystem: Filesystem) -> list[str]:
     return proof + ([f"the kernel's log: {log[-1]}"] if log else [])
 
 
-def _filesystem_finding(state: State, filesystem: Filesystem, volumes: list[str]) -> Finding:
+def _filesystem_finding(
+    state: PodMountState, filesystem: Filesystem, volumes: list[str]
+) -> Finding:
     """The finding with its evidence, before it is judged."""
     backing = state.backings[filesystem.device]
     answer = state.answers.get(filesystem.device, Answer(probes.OK))
@@ -130,7 +132,7 @@ def _filesystem_finding(state: State, filesystem: Filesystem, volumes: list[str]
     )
 
 
-def _obstacles(state: State, filesystem: Filesystem) -> list[Reason]:
+def _obstacles(state: PodMountState, filesystem: Filesystem) -> list[Reason]:
     """Why mounting it again would not help, or cannot work."""
     backing = state.backings[filesystem.device]
     answer = state.answers.get(filesystem.device, Answer(probes.OK))
@@ -188,7 +190,7 @@ def _said(filesystem: Filesystem, answer: Answer) -> str:
     return f"{name} has given up after an error"
 
 
-def _also_mounted(state: State, filesystem: Filesystem) -> list[str]:
+def _also_mounted(state: PodMountState, filesystem: Filesystem) -> list[str]:
     """Its mounts that are not the kubelet's, which keep the superblock as it is."""
     mounts = [
         mount
@@ -201,6 +203,6 @@ def _also_mounted(state: State, filesystem: Filesystem) -> list[str]:
     return list(dict.fromkeys([*found, *([f"more: {more}"] if more else [])]))
 
 
-def _inside(state: State, mount: Mount) -> bool:
+def _inside(state: PodMountState, mount: Mount) -> bool:
     """Whether a mount is in the kubelet's folder, as the kubelet's own mounts are."""
     return mount.point.startswith(f"{state.root}/")

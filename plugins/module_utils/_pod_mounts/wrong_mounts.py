@@ -29,15 +29,15 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.process
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.model import (
     RUNBOOK,
     LayerSubject,
+    PodMountState,
     Stack,
-    State,
     show,
     workload_of,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.stacks import twins
 
 
-def judge_stack(state: State, stack: Stack) -> Finding:
+def judge_stack(state: PodMountState, stack: Stack) -> Finding:
     """The finding about a mount point that is not fine, with its repair if that is proven."""
     finding = _stack_finding(state, stack)
     # The worst case first: the pod's data is on the node's disk, and not in the volume.
@@ -52,7 +52,7 @@ def judge_stack(state: State, stack: Stack) -> Finding:
     return finding
 
 
-def _stack_finding(state: State, stack: Stack) -> Finding:
+def _stack_finding(state: PodMountState, stack: Stack) -> Finding:
     """The finding with its evidence, before it is judged."""
     place = stack.place
     return Finding(
@@ -78,7 +78,7 @@ def _stack_finding(state: State, stack: Stack) -> Finding:
     )
 
 
-def _judge_layers(state: State, stack: Stack, finding: Finding) -> None:
+def _judge_layers(state: PodMountState, stack: Stack, finding: Finding) -> None:
     """Keep the lowest layer that is the volume and those below it, unmount those above."""
     layers = stack.layers
     # The lowest right layer is the one that the driver published first; later ones hide it.
@@ -211,7 +211,7 @@ def _judge_unstaged(stack: Stack, finding: Finding) -> None:
 
 
 def _doubts(
-    state: State, stack: Stack, kept: tuple[Mount, ...], doomed: tuple[Mount, ...]
+    state: PodMountState, stack: Stack, kept: tuple[Mount, ...], doomed: tuple[Mount, ...]
 ) -> list[Reason]:
     """Why it is not proven that the doomed layers may be unmounted."""
     return [
@@ -266,7 +266,7 @@ def _staging_doubts(stack: Stack, kept: tuple[Mount, ...]) -> list[Reason]:
     return doubts
 
 
-def _origin_doubts(state: State, stack: Stack, doomed: tuple[Mount, ...]) -> list[Reason]:
+def _origin_doubts(state: PodMountState, stack: Stack, doomed: tuple[Mount, ...]) -> list[Reason]:
     """Wrong layers that may be what was staged, of which a twin is on a staging mount."""
     # A device that is staged for another volume is known not to be this one.
     others = {
@@ -305,7 +305,7 @@ def _right_doubts(stack: Stack) -> list[Reason]:
     return []
 
 
-def _covering_doubts(state: State, doomed: tuple[Mount, ...]) -> list[Reason]:
+def _covering_doubts(state: PodMountState, doomed: tuple[Mount, ...]) -> list[Reason]:
     """Mounts on the doomed layers that are none of them; umount fails while one is there."""
     on_top = [mount for layer in doomed for mount in state.table.on(layer) if mount not in doomed]
     return [
@@ -314,7 +314,7 @@ def _covering_doubts(state: State, doomed: tuple[Mount, ...]) -> list[Reason]:
     ]
 
 
-def _subpath_doubts(state: State, stack: Stack) -> list[Reason]:
+def _subpath_doubts(state: PodMountState, stack: Stack) -> list[Reason]:
     """subPath mounts of the pod that were bound from a wrong layer."""
     # A subPath is a bind of its own, which stays when the layer below it goes.
     wrong = {layer.device for layer in stack.wrong} - _staged_devices(stack)
@@ -329,13 +329,13 @@ def _subpath_doubts(state: State, stack: Stack) -> list[Reason]:
     ]
 
 
-def _is_staging(state: State, mount: Mount) -> bool:
+def _is_staging(state: PodMountState, mount: Mount) -> bool:
     place = kubelet.classify(mount.point, state.root)
     # By its path alone, whichever volume is staged there.
     return place is not None and place.kind == kubelet.STAGING
 
 
-def _users(state: State, stack: Stack, doomed: tuple[Mount, ...]) -> list[Reason]:
+def _users(state: PodMountState, stack: Stack, doomed: tuple[Mount, ...]) -> list[Reason]:
     """The processes that use these layers, in any mount namespace, or belong to their pods."""
     going = [*doomed, *(twin for layer in doomed for twin in twins(state, layer))]
     inside = {mount.id for mount in going} | _copies(state, stack, doomed)
@@ -359,7 +359,7 @@ def _users(state: State, stack: Stack, doomed: tuple[Mount, ...]) -> list[Reason
     return users
 
 
-def _copies(state: State, stack: Stack, doomed: tuple[Mount, ...]) -> set[int]:
+def _copies(state: PodMountState, stack: Stack, doomed: tuple[Mount, ...]) -> set[int]:
     """IDs of the doomed layers' copies in other mount namespaces.
 
     A copy of the kubelet's folder, as in a CSI driver's container, has them at the same path below

@@ -19,13 +19,13 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach.records import (
     NO_WORKLOAD,
-    Group,
-    Options,
+    ClaimGroup,
+    ReattachOptions,
     Subject,
 )
 
 
-def actions_of(group: Group, options: Options) -> list[Action]:
+def actions_of(group: ClaimGroup, options: ReattachOptions) -> list[Action]:
     # Holds first, then evictions, then the wait, then the release of the holds: a pod that is
     # evicted earlier may come back to its node before the volume has left that.
     actions = [
@@ -68,7 +68,7 @@ def actions_of(group: Group, options: Options) -> list[Action]:
     return actions + release_actions(group)
 
 
-def _awaited(group: Group, options: Options) -> list[str]:
+def _awaited(group: ClaimGroup, options: ReattachOptions) -> list[str]:
     # In the order in which Kubernetes lets go: the pod, then the mount, then the attachment.
     pods = [pod_path(mover.pod) for mover in group.movers]
     nodes = [f"{node_path(node)} (volumesInUse)" for node in group.nodes]
@@ -80,7 +80,7 @@ def _awaited(group: Group, options: Options) -> list[str]:
     return pods + nodes + attachments
 
 
-def release_actions(group: Group) -> list[Action]:
+def release_actions(group: ClaimGroup) -> list[Action]:
     return [release_action(Subject(group, host=host)) for host in group.cordoned] + [
         release_action(Subject(group, workload=workload)) for workload in group.scaled
     ]

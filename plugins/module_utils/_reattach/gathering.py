@@ -36,16 +36,16 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach.lea
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach.records import (
     ClaimState,
-    Host,
-    Options,
-    State,
+    HeldNode,
+    ReattachOptions,
+    ReattachState,
     Workload,
 )
 
 ATTACHMENTS = path("storage.k8s.io/v1", "volumeattachments")
 
 
-def gather(cluster: Cluster, options: Options, leases: HoldLeases) -> State:
+def gather(cluster: Cluster, options: ReattachOptions, leases: HoldLeases) -> ReattachState:
     """Read the claims, their volumes and attachments, then the pods, then what the pods are
     made by and run on.
     """
@@ -64,7 +64,7 @@ def gather(cluster: Cluster, options: Options, leases: HoldLeases) -> State:
     owned, makers = _owners(
         cluster, options, {tenant.pod.owner for tenant in tenants if tenant.pod.owner}
     )
-    state = State(
+    state = ReattachState(
         cluster.now(),
         {found.claim.name: found for found in claims},
         volumes,
@@ -82,7 +82,7 @@ def gather(cluster: Cluster, options: Options, leases: HoldLeases) -> State:
     )
 
 
-def _claims(cluster: Cluster, options: Options) -> list[ClaimState]:
+def _claims(cluster: Cluster, options: ReattachOptions) -> list[ClaimState]:
     # One list is one snapshot, and costs less than a request for each claim.
     wanted = set(options.claims)
     return cluster.list(
@@ -98,7 +98,9 @@ def _volumes(cluster: Cluster, claims: Collection[ClaimState]) -> dict[str, Volu
     return {name: pick_volume(item) for name, item in items if item}
 
 
-def _hosts(cluster: Cluster, leases: HoldLeases, tenants: Collection[Tenant]) -> dict[str, Host]:
+def _hosts(
+    cluster: Cluster, leases: HoldLeases, tenants: Collection[Tenant]
+) -> dict[str, HeldNode]:
     """The nodes that pods of the claims are on, and those that a run keeps free of new pods."""
     # The same key is a taint, which keeps pods off, and a label, by which the nodes can be listed:
     # the API server selects by labels, not by taints.
@@ -116,20 +118,20 @@ def _hosts(cluster: Cluster, leases: HoldLeases, tenants: Collection[Tenant]) ->
     return {name: host for name, host in hosts.items() if name in used or host.ledgers or host.lone}
 
 
-def tenants_of(cluster: Cluster, options: Options, node: str = "") -> list[Tenant]:
+def tenants_of(cluster: Cluster, options: ReattachOptions, node: str = "") -> list[Tenant]:
     """The pods of the claims, on one node or everywhere."""
     fields = f"spec.nodeName={node}" if node else ""
     pods = path("v1", "pods", namespace=options.namespace)
     return cluster.list(pods, lambda item: pick_tenant(item, options.claims), fields=fields)
 
 
-def _workloads(cluster: Cluster, options: Options, kind: str) -> list[Workload]:
+def _workloads(cluster: Cluster, options: ReattachOptions, kind: str) -> list[Workload]:
     folder = path("apps/v1", records.RESOURCES[kind], namespace=options.namespace)
     return cluster.list(folder, lambda item: records.pick_workload(item, kind))
 
 
 def _owners(
-    cluster: Cluster, options: Options, owners: Collection[Owner]
+    cluster: Cluster, options: ReattachOptions, owners: Collection[Owner]
 ) -> tuple[dict[str, str], frozenset[str]]:
     """ReplicaSets and the Deployments that they belong to; and those that make pods again.
 
@@ -157,7 +159,7 @@ def _owners(
     return owned, frozenset(makers)
 
 
-def _autoscaled(cluster: Cluster, options: Options) -> frozenset[tuple[str, str]]:
+def _autoscaled(cluster: Cluster, options: ReattachOptions) -> frozenset[tuple[str, str]]:
     # scaleTargetRef names kind and name in its own namespace.
     def target(item: dict[str, Any]) -> tuple[str, str]:
         reference = item["spec"]["scaleTargetRef"]
@@ -168,7 +170,7 @@ def _autoscaled(cluster: Cluster, options: Options) -> frozenset[tuple[str, str]
 
 
 def if_concerned(
-    attachment: Attachment, volumes: Mapping[str, Volume], options: Options
+    attachment: Attachment, volumes: Mapping[str, Volume], options: ReattachOptions
 ) -> Attachment | None:
     return (
         attachment

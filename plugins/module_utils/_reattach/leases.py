@@ -41,8 +41,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.own imp
     object_name,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach.records import (
-    Host,
-    Ledger,
+    HeldNode,
+    MoveLedger,
     ledgers,
 )
 
@@ -54,7 +54,7 @@ class Kept(NamedTuple):
     """A ledger as its Lease has it. ``node``: name and uid."""
 
     node: tuple[str, str]
-    ledger: Ledger
+    ledger: MoveLedger
     lease: Lease
 
 
@@ -75,7 +75,7 @@ class HoldLeases:
         return [kept for kept in self.all(cluster) if kept.node == (node.name, node.uid)]
 
     def take(
-        self, cluster: Cluster, node: Node, ledger: Ledger, left: Iterable[Kept], dry_run: bool
+        self, cluster: Cluster, node: Node, ledger: MoveLedger, left: Iterable[Kept], dry_run: bool
     ) -> None:
         """Keep a ledger, in the place of what a run that is over has ``left``.
 
@@ -100,14 +100,14 @@ class HoldLeases:
         self._leases.give_back(cluster, kept.lease)
 
     @staticmethod
-    def name_of(node: Node, ledger: Ledger) -> str:
+    def name_of(node: Node, ledger: MoveLedger) -> str:
         """By node and claims."""
         # One Lease for a node and a set of claims: two moves of other claims do not exclude each
         # other.
         return object_name(node.name, f"move-{ledger.key.rpartition('.')[2]}")
 
 
-def believed(host: Host, kept: Iterable[Kept]) -> Host:
+def believed(host: HeldNode, kept: Iterable[Kept]) -> HeldNode:
     """With the ledgers that count: what our Leases say of a node that has our taint."""
     # Without the taint the node takes pods, so what a Lease says holds nothing any more.
     mine = [each.ledger for each in kept if each.node == (host.node.name, host.node.uid)]

@@ -23,10 +23,10 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach.records import (
     NO_WORKLOAD,
-    Group,
-    Host,
-    Options,
-    State,
+    ClaimGroup,
+    HeldNode,
+    ReattachOptions,
+    ReattachState,
     Workload,
     evades_cordon,
 )
@@ -62,7 +62,7 @@ def lacking(attachment: Attachment, required: tuple[str, ...]) -> list[str]:
     return [key for key in required if key not in attachment.metadata]
 
 
-def partition(state: State, options: Options) -> list[tuple[str, ...]]:
+def partition(state: ReattachState, options: ReattachOptions) -> list[tuple[str, ...]]:
     """The claims, put together where one pod, one scaled workload or one unfinished run connects
     them.
     """
@@ -79,7 +79,7 @@ def partition(state: State, options: Options) -> list[tuple[str, ...]]:
     )
 
 
-def _links(state: State, options: Options) -> list[set[str]]:
+def _links(state: ReattachState, options: ReattachOptions) -> list[set[str]]:
     """Sets of claims of which none can be moved without the others."""
     # Ledgers of another namespace are of claims that only have the same names.
     links = [set(tenant.pod.claims) for tenant in state.tenants]
@@ -95,7 +95,7 @@ def _links(state: State, options: Options) -> list[set[str]]:
     ]
 
 
-def by_node(group: Group) -> list[Group]:
+def by_node(group: ClaimGroup) -> list[ClaimGroup]:
     """The parts of a group that leave one node each.
 
     A volume is attached to each node by itself, so no two nodes need be cordoned at a time.
@@ -117,8 +117,12 @@ def by_node(group: Group) -> list[Group]:
 
 
 def moving_of(
-    state: State, group: Group, options: Options, resumed: bool, only: frozenset[str] | None
-) -> Group:
+    state: ReattachState,
+    group: ClaimGroup,
+    options: ReattachOptions,
+    resumed: bool,
+    only: frozenset[str] | None,
+) -> ClaimGroup:
     """The group with what must go, by what the user asked for or by what an unfinished run has
     noted.
 
@@ -156,7 +160,7 @@ def _uids(tenants: list[Tenant]) -> frozenset[str]:
     return frozenset(tenant.pod.uid for tenant in tenants)
 
 
-def _living(state: State, group: Group) -> list[Tenant]:
+def _living(state: ReattachState, group: ClaimGroup) -> list[Tenant]:
     """The pods that use one of the claims and have a node; without one there is nothing mounted."""
     # scheduled is spec.nodeName, which the scheduler or the pod's own template sets.
     return [
@@ -167,7 +171,7 @@ def _living(state: State, group: Group) -> list[Tenant]:
 
 
 def _workloads(
-    state: State, group: Group, movers: list[Tenant]
+    state: ReattachState, group: ClaimGroup, movers: list[Tenant]
 ) -> tuple[dict[str, Workload], dict[str, Workload]]:
     """The workloads of the pods that are moved, and those that are scaled down for it, by uid."""
     # A workload that an unfinished run has scaled down has no pods now, and is among them by its
@@ -184,9 +188,9 @@ def _workloads(
 
 
 def _leaving(
-    state: State,
-    group: Group,
-    options: Options,
+    state: ReattachState,
+    group: ClaimGroup,
+    options: ReattachOptions,
     tenants: list[Tenant],
     everybody: bool,
     only: frozenset[str] | None,
@@ -214,8 +218,8 @@ def _leaving(
 
 
 def _movers(
-    state: State,
-    group: Group,
+    state: ReattachState,
+    group: ClaimGroup,
     tenants: list[Tenant],
     leaving: list[Attachment],
     everybody: bool,
@@ -235,8 +239,8 @@ def _movers(
 
 
 def _cordoned(
-    state: State, group: Group, movers: list[Tenant], scaled_away: list[Tenant]
-) -> tuple[Host, ...]:
+    state: ReattachState, group: ClaimGroup, movers: list[Tenant], scaled_away: list[Tenant]
+) -> tuple[HeldNode, ...]:
     """The nodes that are kept free of new pods: those of an unfinished run, and those of all pods
     that are evicted.
     """
@@ -249,11 +253,11 @@ def _cordoned(
     return tuple(cordoned.values())
 
 
-def spots_of(state: State, claims: tuple[str, ...], pod: Pod) -> set[tuple[str, str]]:
+def spots_of(state: ReattachState, claims: tuple[str, ...], pod: Pod) -> set[tuple[str, str]]:
     """Which volumes of the claims the pod needs on its node."""
     # A volume and a node: what a VolumeAttachment connects.
     return {(_volume_of(state, claim), pod.node) for claim in pod.claims if claim in claims}
 
 
-def _volume_of(state: State, claim: str) -> str:
+def _volume_of(state: ReattachState, claim: str) -> str:
     return state.claims[claim].claim.volume if claim in state.claims else ""

@@ -23,9 +23,9 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach.mov
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach.records import (
     DELETES_CLAIMS,
     MAKERS,
-    Group,
-    Options,
-    State,
+    ClaimGroup,
+    ReattachOptions,
+    ReattachState,
     Workload,
     evades_cordon,
 )
@@ -54,7 +54,7 @@ IMMOVABLE = {
 }
 
 
-def claim_obstacles(state: State, claims: tuple[str, ...]) -> list[Reason]:
+def claim_obstacles(state: ReattachState, claims: tuple[str, ...]) -> list[Reason]:
     # A claim that is being deleted lives only for the pods that use it
     # (kubernetes.io/pvc-protection).
     obstacles = []
@@ -95,7 +95,7 @@ def claim_obstacles(state: State, claims: tuple[str, ...]) -> list[Reason]:
 
 
 def obstacles_of(
-    state: State, group: Group, options: Options, resumed: bool, budget: int
+    state: ReattachState, group: ClaimGroup, options: ReattachOptions, resumed: bool, budget: int
 ) -> list[Reason]:
     """Why this group is not moved.
 
@@ -133,7 +133,7 @@ def obstacles_of(
     return obstacles
 
 
-def unconsented(group: Group, options: Options) -> list[Reason]:
+def unconsented(group: ClaimGroup, options: ReattachOptions) -> list[Reason]:
     """The workloads that say that an unfinished run scaled them down, where nothing may be scaled.
 
     Their tenants may have written that.
@@ -150,7 +150,7 @@ def unconsented(group: Group, options: Options) -> list[Reason]:
     ]
 
 
-def _made_again(state: State, group: Group) -> list[str]:
+def _made_again(state: ReattachState, group: ClaimGroup) -> list[str]:
     """The nodes that are younger than an attachment to them.
 
     It may be one to another host that had the name before, and still writes.
@@ -165,7 +165,7 @@ def _made_again(state: State, group: Group) -> list[str]:
     return sorted(younger)
 
 
-def _podless_obstacles(state: State, group: Group) -> list[Reason]:
+def _podless_obstacles(state: ReattachState, group: ClaimGroup) -> list[Reason]:
     """The attachments that must go and that no pod of the claims uses."""
     # Nothing that is moved would make Kubernetes detach these: the controller does that by itself,
     # or is stuck.
@@ -201,7 +201,7 @@ def _podless_obstacles(state: State, group: Group) -> list[Reason]:
     return obstacles
 
 
-def _owner_obstacles(state: State, pod: Pod, options: Options) -> list[Reason]:
+def _owner_obstacles(state: ReattachState, pod: Pod, options: ReattachOptions) -> list[Reason]:
     """Why a pod that is evicted may be gone for good."""
     # An eviction deletes the pod. Only its controller makes another one, and a custom resource may
     # not.
@@ -232,7 +232,7 @@ def _owner_obstacles(state: State, pod: Pod, options: Options) -> list[Reason]:
     ]
 
 
-def _mover_obstacles(state: State, mover: Tenant, options: Options) -> list[Reason]:
+def _mover_obstacles(state: ReattachState, mover: Tenant, options: ReattachOptions) -> list[Reason]:
     # Only a kubelet unmounts, so a volume cannot leave a silent node by a move.
     pod = mover.pod
     obstacles = []
@@ -271,7 +271,7 @@ def _mover_obstacles(state: State, mover: Tenant, options: Options) -> list[Reas
 
 
 def _scale_obstacles(
-    state: State, pod: Pod, workload: Workload | None, options: Options
+    state: ReattachState, pod: Pod, workload: Workload | None, options: ReattachOptions
 ) -> list[Reason]:
     # A HorizontalPodAutoscaler leaves a workload with 0 replicas alone, and would not bring it back
     # from there either (Kubernetes documentation, "Horizontal Pod Autoscaling", implicit

@@ -54,11 +54,11 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach.obs
     unconsented,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach.records import (
-    Group,
-    Host,
-    Ledger,
-    Options,
-    State,
+    ClaimGroup,
+    HeldNode,
+    MoveLedger,
+    ReattachOptions,
+    ReattachState,
     Workload,
     at_work,
     busy,
@@ -68,7 +68,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach.rec
 RUNBOOK = "storage_ops.runbooks.repair_volumeattachments"
 
 
-def plan(state: State, options: Options) -> Plan:
+def plan(state: ReattachState, options: ReattachOptions) -> Plan:
     """Findings for each set of claims that is moved together, by node; none for claims with nothing
     to be done.
     """
@@ -97,7 +97,7 @@ def plan(state: State, options: Options) -> Plan:
     return Plan(findings)
 
 
-def _lone(state: State, options: Options) -> list[Finding]:
+def _lone(state: ReattachState, options: ReattachOptions) -> list[Finding]:
     """Nodes that alone say that these claims are moved off them.
 
     Their kubelets may have written that.
@@ -132,9 +132,9 @@ def _lone(state: State, options: Options) -> list[Finding]:
 
 
 def judge(
-    state: State,
+    state: ReattachState,
     claims: tuple[str, ...],
-    options: Options,
+    options: ReattachOptions,
     budget: int,
     only: frozenset[str] | None = None,
 ) -> list[Finding]:
@@ -169,11 +169,11 @@ def judge(
     return findings
 
 
-def _resumed(state: State, claims: tuple[str, ...], options: Options) -> Group:
+def _resumed(state: ReattachState, claims: tuple[str, ...], options: ReattachOptions) -> ClaimGroup:
     """The group with what an unfinished run has left of it: nodes, workloads, pods, attachments."""
     # What a killed run holds is found by its ledgers, on nodes and workloads that the user's
     # filters may not name any more.
-    group = Group(options.namespace, claims, _volumes(state, claims))
+    group = ClaimGroup(options.namespace, claims, _volumes(state, claims))
     ledgers = [ledger for ledger in state.ledgers if group.owns(ledger)]
     return replace(
         group,
@@ -184,19 +184,23 @@ def _resumed(state: State, claims: tuple[str, ...], options: Options) -> Group:
     )
 
 
-def _volumes(state: State, claims: tuple[str, ...]) -> tuple[Volume, ...]:
+def _volumes(state: ReattachState, claims: tuple[str, ...]) -> tuple[Volume, ...]:
     """The volumes that the claims are bound to, as far as they exist."""
     bound = [state.claims[name].claim.volume for name in claims if name in state.claims]
     return tuple(state.volumes[name] for name in bound if name in state.volumes)
 
 
-def _holds(group: Group, held: Host | Workload) -> bool:
+def _holds(group: ClaimGroup, held: HeldNode | Workload) -> bool:
     """A ledger on the node or the workload is of this group."""
     return any(group.owns(ledger) for ledger in held.ledgers)
 
 
 def _judge_part(
-    state: State, group: Group, options: Options, obstacles: list[Reason], budget: int
+    state: ReattachState,
+    group: ClaimGroup,
+    options: ReattachOptions,
+    obstacles: list[Reason],
+    budget: int,
 ) -> list[Finding]:
     # What an unfinished run holds is given back even where the move itself is refused: a node
     # without new pods is a harm of its own.
@@ -238,7 +242,9 @@ def _evictions(findings: list[Finding]) -> int:
     return sum(action.verb == "evict_pod" for finding in findings for action in finding.repair)
 
 
-def _describe(state: State, group: Group, options: Options, ledgers: list[Ledger]) -> Finding:
+def _describe(
+    state: ReattachState, group: ClaimGroup, options: ReattachOptions, ledgers: list[MoveLedger]
+) -> Finding:
     kind, name = _owner_of(group)
     nodes, pods = group.nodes, len(group.movers)
     return Finding(
@@ -258,7 +264,7 @@ def _describe(state: State, group: Group, options: Options, ledgers: list[Ledger
     )
 
 
-def _owner_of(group: Group) -> tuple[str, str]:
+def _owner_of(group: ClaimGroup) -> tuple[str, str]:
     """Kind and name of the one workload or owner of the pods; of several, of the claims."""
     owners = {
         (mover.pod.owner.kind, mover.pod.owner.name) for mover in group.movers if mover.pod.owner
@@ -270,7 +276,7 @@ def _owner_of(group: Group) -> tuple[str, str]:
     )
 
 
-def _why(options: Options, ledgers: list[Ledger]) -> str:
+def _why(options: ReattachOptions, ledgers: list[MoveLedger]) -> str:
     """Why there is something to be moved."""
     # First, since what was begun explains best why a node is held.
     if ledgers:
@@ -282,7 +288,7 @@ def _why(options: Options, ledgers: list[Ledger]) -> str:
     return "it was asked for"
 
 
-def _evidence(state: State, group: Group, options: Options) -> dict[str, Any]:
+def _evidence(state: ReattachState, group: ClaimGroup, options: ReattachOptions) -> dict[str, Any]:
     # An emptyDir is deleted with its pod (Kubernetes documentation, "Volumes", emptyDir), so it is
     # told before.
     return {
@@ -324,11 +330,11 @@ def _attachment_evidence(attachment: Attachment) -> dict[str, Any]:
     }
 
 
-def _releases(group: Group, ledgers: list[Ledger], refused: str) -> list[Finding]:
+def _releases(group: ClaimGroup, ledgers: list[MoveLedger], refused: str) -> list[Finding]:
     return [_release(group, ledgers, refused)] if group.cordoned or group.scaled else []
 
 
-def _release(group: Group, ledgers: list[Ledger], refused: str) -> Finding:
+def _release(group: ClaimGroup, ledgers: list[MoveLedger], refused: str) -> Finding:
     """The finding about what an unfinished run has left: to be taken back even where the rest is
     refused.
     """

@@ -38,14 +38,14 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach.lea
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach.records import (
     SCALE,
-    Group,
-    Host,
-    Ledger,
-    Options,
+    ClaimGroup,
+    HeldNode,
+    MoveLedger,
+    ReattachOptions,
 )
 
 
-def still_there(cluster: Cluster, options: Options, group: Group) -> list[str]:
+def still_there(cluster: Cluster, options: ReattachOptions, group: ClaimGroup) -> list[str]:
     """What of the old place is still to be seen: pods, mounts and attachments.
 
     Raises ActionFailed where a pod came back too early, or a node was replaced.
@@ -53,7 +53,9 @@ def still_there(cluster: Cluster, options: Options, group: Group) -> list[str]:
     return [text for node in group.nodes for text in _still_on(cluster, options, group, node)]
 
 
-def _still_on(cluster: Cluster, options: Options, group: Group, node: str) -> list[str]:
+def _still_on(
+    cluster: Cluster, options: ReattachOptions, group: ClaimGroup, node: str
+) -> list[str]:
     # volumesInUse is the kubelet's record of what it has mounted, and keeps the controller from
     # detaching (pkg/controller/volume/attachdetach/reconciler/reconciler.go).
     leaving = [attachment for attachment in group.leaving if attachment.node == node]
@@ -85,7 +87,11 @@ def _still_on(cluster: Cluster, options: Options, group: Group, node: str) -> li
 
 
 def _pods_on(
-    cluster: Cluster, options: Options, group: Group, node: str, volumes: tuple[Volume, ...]
+    cluster: Cluster,
+    options: ReattachOptions,
+    group: ClaimGroup,
+    node: str,
+    volumes: tuple[Volume, ...],
 ) -> list[str]:
     """The pods that were to leave the node and are still there."""
     # A new pod on the node makes the volume wanted there again, so it would never be detached.
@@ -127,7 +133,7 @@ def _attached_still(cluster: Cluster, planned: Attachment) -> list[str]:
 
 
 def compare(
-    cluster: Cluster, options: Options, leases: HoldLeases, group: Group
+    cluster: Cluster, options: ReattachOptions, leases: HoldLeases, group: ClaimGroup
 ) -> tuple[list[str], list[str]]:
     """What is not yet as it should be after a move, and what proves the rest."""
     # A pod that is Ready on an old attachment proves nothing of the new one, so both are asked for.
@@ -158,7 +164,7 @@ def compare(
     return doubts, proof
 
 
-def _new_pods(group: Group, here: list[Tenant]) -> tuple[list[Tenant], list[Tenant]]:
+def _new_pods(group: ClaimGroup, here: list[Tenant]) -> tuple[list[Tenant], list[Tenant]]:
     """The pods that are new where they stay, and those on a node whose turn is yet to come."""
     # By uid, since a pod of a StatefulSet that was made again has the name of the one before.
     new = [tenant for tenant in here if tenant.pod.uid not in group.moved | group.others]
@@ -180,8 +186,8 @@ def _not_ready(new: list[Tenant], ready: int, wanted: int) -> list[str]:
 
 def _compare_attachment(
     cluster: Cluster,
-    options: Options,
-    group: Group,
+    options: ReattachOptions,
+    group: ClaimGroup,
     volume: Volume,
     node: str,
     doubts: list[str],
@@ -215,7 +221,7 @@ def _compare_attachment(
 
 
 def _find_attachment(
-    cluster: Cluster, options: Options, volume: Volume, node: str
+    cluster: Cluster, options: ReattachOptions, volume: Volume, node: str
 ) -> Attachment | None:
     # csi-translation-lib makes driver and handle of an in-tree volume, by rules of each plugin.
     if volume.driver:
@@ -236,7 +242,7 @@ def _find_attachment(
     )
 
 
-def _holds(cluster: Cluster, leases: HoldLeases, group: Group) -> tuple[list[str], list[str]]:
+def _holds(cluster: Cluster, leases: HoldLeases, group: ClaimGroup) -> tuple[list[str], list[str]]:
     """What we still hold of nodes and workloads, and what proves that the rest is given back."""
     doubts, proof = [], []
     for host in group.cordoned:
@@ -254,7 +260,7 @@ def _holds(cluster: Cluster, leases: HoldLeases, group: Group) -> tuple[list[str
 
 
 def _host_held(
-    cluster: Cluster, leases: HoldLeases, group: Group, host: Host
+    cluster: Cluster, leases: HoldLeases, group: ClaimGroup, host: HeldNode
 ) -> tuple[list[str], list[str]]:
     # The Lease goes last, so as long as it is there the hold is not given back.
     name = host.node.name
@@ -268,7 +274,7 @@ def _host_held(
     return [], [_cordon_left(now, name) if now else f"{name} is gone"]
 
 
-def _wanted(cluster: Cluster, group: Group, here: list[Tenant]) -> int:
+def _wanted(cluster: Cluster, group: ClaimGroup, here: list[Tenant]) -> int:
     """How many new pods must be there: as many as were moved, unless their workload wants fewer
     by now.
     """
@@ -290,12 +296,12 @@ def _wanted(cluster: Cluster, group: Group, here: list[Tenant]) -> int:
     return wanted - sum(tenant.pod.uid in group.moved for tenant in here)
 
 
-def own_ledgers(item: dict[str, Any], prefix: str, group: Group) -> list[Ledger]:
+def own_ledgers(item: dict[str, Any], prefix: str, group: ClaimGroup) -> list[MoveLedger]:
     # A ledger counts for this group by its claims, whichever run has written it.
     return [ledger for ledger in records.ledgers(item, prefix) if group.owns(ledger)]
 
 
-def _cordon_left(host: Host, name: str) -> str:
+def _cordon_left(host: HeldNode, name: str) -> str:
     # An operator's cordon (spec.unschedulable) is another thing than our taint, and stays.
     if host.ledgers:
         return f"{name} is held for another move, and not for this one"

@@ -68,7 +68,7 @@ MAKERS = {
 
 
 @dataclass(frozen=True)
-class Options:
+class ReattachOptions:
     """What the user asked for and allows; see the documentation of workload_reattach for units and
     defaults.
     """
@@ -91,7 +91,7 @@ class Options:
     ledger_namespace: str = OWN_NAMESPACE
 
 
-class Ledger(NamedTuple):
+class MoveLedger(NamedTuple):
     """What a run has written on a node it cordoned, or on a workload it scaled down from
     ``replicas``.
 
@@ -116,19 +116,19 @@ class Ledger(NamedTuple):
         return json.dumps({name: field for name, field in self._asdict().items() if name != "key"})
 
 
-class Host(NamedTuple):
+class HeldNode(NamedTuple):
     """A node, and which runs of this module keep new pods off it.
 
     ``ledgers``: as their Leases say. ``noted``: as the node says. ``held``: it has our taint.
     """
 
     node: Node
-    ledgers: tuple[Ledger, ...] = ()
-    noted: tuple[Ledger, ...] = ()
+    ledgers: tuple[MoveLedger, ...] = ()
+    noted: tuple[MoveLedger, ...] = ()
     held: bool = False
 
     @property
-    def lone(self) -> tuple[Ledger, ...]:
+    def lone(self) -> tuple[MoveLedger, ...]:
         """What the node alone says."""
         # A kubelet may write annotations on its own Node (NodeRestriction), but no Lease outside of
         # kube-node-lease.
@@ -148,7 +148,7 @@ class Workload(NamedTuple):
     uid: str
     replicas: int
     pinned: bool = False
-    ledgers: tuple[Ledger, ...] = ()
+    ledgers: tuple[MoveLedger, ...] = ()
     deletes_claims: bool = False
 
     @property
@@ -173,7 +173,7 @@ class ClaimState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class State:
+class ReattachState:
     """What was read.
 
     ``owners``: uid of a ReplicaSet -> uid of its Deployment; ``autoscaled``: kind and name of what
@@ -187,7 +187,7 @@ class State:
     volumes: dict[str, Volume]
     attachments: tuple[Attachment, ...]
     tenants: tuple[Tenant, ...]
-    hosts: dict[str, Host]
+    hosts: dict[str, HeldNode]
     workloads: dict[str, Workload]
     owners: dict[str, str]
     autoscaled: frozenset[tuple[str, str]] = frozenset()
@@ -195,7 +195,7 @@ class State:
     makers: frozenset[str] = frozenset()
 
     @property
-    def ledgers(self) -> list[Ledger]:
+    def ledgers(self) -> list[MoveLedger]:
         """All that were found."""
         return ledgers_of(self.hosts.values(), self.workloads.values())
 
@@ -208,7 +208,7 @@ class State:
 
 
 @dataclass(frozen=True)
-class Group:
+class ClaimGroup:
     """Claims that are moved together since pods use several of them, with all that this takes.
 
     ``leaving``: the attachments that must go; ``movers``: the pods that stand in their way;
@@ -226,7 +226,7 @@ class Group:
     volumes: tuple[Volume, ...] = ()
     leaving: tuple[Attachment, ...] = ()
     movers: tuple[Tenant, ...] = ()
-    cordoned: tuple[Host, ...] = ()
+    cordoned: tuple[HeldNode, ...] = ()
     scaled: tuple[Workload, ...] = ()
     scaled_away: frozenset[str] = frozenset()
     workloads: tuple[Workload, ...] = ()
@@ -244,7 +244,7 @@ class Group:
         # "Annotations").
         return prefix + sha256("\n".join([self.namespace, *self.claims]).encode()).hexdigest()[:8]
 
-    def owns(self, ledger: Ledger) -> bool:
+    def owns(self, ledger: MoveLedger) -> bool:
         """It was written for one of these claims."""
         # Runs may name claims in other groups, so one claim in common is enough.
         return ledger.namespace == self.namespace and bool(set(ledger.claims) & set(self.claims))
@@ -267,20 +267,20 @@ class Group:
 class Subject(NamedTuple):
     """What an action is about."""
 
-    group: Group
-    host: Host | None = None
+    group: ClaimGroup
+    host: HeldNode | None = None
     tenant: Tenant | None = None
     workload: Workload | None = None
 
 
-def pick_host(item: dict[str, Any]) -> Host:
+def pick_host(item: dict[str, Any]) -> HeldNode:
     """The record of a node, with what is noted on it while it has our taint; no ledger
     counts yet.
     """
     # The taint is what keeps pods off; an annotation without it is left from a run that an operator
     # has ended by hand.
     held = is_held(item)
-    return Host(pick_node(item), noted=ledgers(item, CORDON) if held else (), held=held)
+    return HeldNode(pick_node(item), noted=ledgers(item, CORDON) if held else (), held=held)
 
 
 def pick_workload(item: dict[str, Any], kind: str) -> Workload:
@@ -308,7 +308,7 @@ def pick_claim_state(item: dict[str, Any]) -> ClaimState:
     )
 
 
-def ledgers(item: dict[str, Any], prefix: str) -> tuple[Ledger, ...]:
+def ledgers(item: dict[str, Any], prefix: str) -> tuple[MoveLedger, ...]:
     """Our annotations. One that cannot be read is left out."""
     # Annotations are text that anybody with the right to patch may write, so nothing of it is
     # trusted before it is parsed.
@@ -329,7 +329,7 @@ def ledgers(item: dict[str, Any], prefix: str) -> tuple[Ledger, ...]:
                 if prefix == SCALE and not 1 <= replicas <= MAX_REPLICAS:
                     raise ValueError(f"no number of replicas: {replicas}")
                 found.append(
-                    Ledger(
+                    MoveLedger(
                         key,
                         namespace,
                         claims,
@@ -354,14 +354,14 @@ def _moment(text: str) -> datetime:
     return found
 
 
-def at_work(ledger: Ledger, now: datetime, ended: frozenset[str]) -> bool:
+def at_work(ledger: MoveLedger, now: datetime, ended: frozenset[str]) -> bool:
     """The run that wrote it may still be going on."""
     # A process that is known to have ended cannot go on; of one on another host only the end of its
     # time tells.
     return ledger.process not in ended and not is_over(_moment(ledger.until), now)
 
 
-def busy(ledger: Ledger) -> str:
+def busy(ledger: MoveLedger) -> str:
     """Why a run keeps off what another one may be working at."""
     return (
         f"another run is at work on these claims, begun by {ledger.by} at {ledger.since}: wait for "
@@ -369,7 +369,7 @@ def busy(ledger: Ledger) -> str:
     )
 
 
-def ledgers_of(hosts: Iterable[Host], workloads: Iterable[Workload]) -> list[Ledger]:
+def ledgers_of(hosts: Iterable[HeldNode], workloads: Iterable[Workload]) -> list[MoveLedger]:
     return [ledger for host in hosts for ledger in host.ledgers] + [
         ledger for workload in workloads for ledger in workload.ledgers
     ]

@@ -77,10 +77,10 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach.pro
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach.records import (
     SCALE,
-    Group,
-    Ledger,
-    Options,
-    State,
+    ClaimGroup,
+    MoveLedger,
+    ReattachOptions,
+    ReattachState,
     Subject,
 )
 
@@ -108,7 +108,7 @@ class Reattach:
         self,
         connect: Callable[[float], Cluster],
         seconds: float,
-        options: Options,
+        options: ReattachOptions,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._connect = connect
@@ -128,7 +128,7 @@ class Reattach:
 
     # gather
 
-    def gather(self) -> State:
+    def gather(self) -> ReattachState:
         """Read the claims, their volumes and attachments, then the pods, then what the pods are
         made by and run on.
         """
@@ -136,12 +136,12 @@ class Reattach:
 
     # plan
 
-    def plan(self, state: State) -> Plan:
+    def plan(self, state: ReattachState) -> Plan:
         """Decide."""
         self._plan = pure.plan(state, self._options)
         return self._plan
 
-    def healthy(self, state: State) -> str:
+    def healthy(self, state: ReattachState) -> str:
         """Why there is nothing to be done."""
         options = self._options
         names = f"{', '.join(options.claims)} in {options.namespace}"
@@ -202,7 +202,7 @@ class Reattach:
                     raise
             self._sleep(_POLL_SECONDS)
 
-    def _recheck(self, action: Action, group: Group) -> None:
+    def _recheck(self, action: Action, group: ClaimGroup) -> None:
         """The world must still be as it was planned for, but for the pods that came from a node
         that was left before.
         """
@@ -326,7 +326,7 @@ class Reattach:
             self._patiently(lambda: self._patch(action.command[1], change, dry_run))
             self._patiently(lambda: self._release(node, group))
 
-    def _keys(self, kept: list[Kept], node: Node, group: Group) -> set[str]:
+    def _keys(self, kept: list[Kept], node: Node, group: ClaimGroup) -> set[str]:
         """Of what is held for these claims on a node: as the Leases say, and by ourselves whatever
         became of them.
         """
@@ -334,7 +334,7 @@ class Reattach:
             node.uid, set()
         )
 
-    def _release(self, node: Node, group: Group) -> None:
+    def _release(self, node: Node, group: ClaimGroup) -> None:
         """Delete the Leases of these claims: of this node, and what a run has left that was killed
         right before its end.
         """
@@ -407,7 +407,7 @@ class Reattach:
         if not dry_run:
             self._patiently(lambda: self._patch(action.command[1], change, dry_run))
 
-    def _keep_off(self, ledgers: Iterable[Ledger], group: Group) -> None:
+    def _keep_off(self, ledgers: Iterable[MoveLedger], group: ClaimGroup) -> None:
         """Another run may have begun since we looked."""
         # Another run that is known to have ended is no reason to wait.
         for ledger in ledgers:
@@ -415,13 +415,13 @@ class Reattach:
             if group.owns(ledger) and records.at_work(ledger, self._cluster.now(), ended):
                 raise NotStarted(records.busy(ledger), code="lease_held")
 
-    def _ledger(self, group: Group, prefix: str, replicas: int = 0) -> Ledger:
+    def _ledger(self, group: ClaimGroup, prefix: str, replicas: int = 0) -> MoveLedger:
         """What says what is going on."""
         # It ends with the deadline of this run, so a run that was killed locks its claims no longer
         # than that.
         now = self._cluster.now()
         left = max(UNDO_SECONDS, self._deadline.remaining())
-        return Ledger(
+        return MoveLedger(
             key=group.key(prefix),
             namespace=group.namespace,
             claims=group.claims,
@@ -434,7 +434,7 @@ class Reattach:
             replicas=replicas,
         )
 
-    def _refuse_deletion(self, group: Group) -> None:
+    def _refuse_deletion(self, group: ClaimGroup) -> None:
         """A claim that is being deleted is there only for its pods, and goes with them, and its
         data too.
         """
@@ -512,7 +512,7 @@ class Reattach:
         "evict_pod": _evict_pod,
     }
 
-    def _wait(self, group: Group) -> None:
+    def _wait(self, group: ClaimGroup) -> None:
         """Wait until pods, mounts and, where it matters, attachments are gone.
 
         A pod that comes back too early ends it.
@@ -546,7 +546,7 @@ class Reattach:
         """
         # A pod may be Ready and lose its volume again a moment later; what is looked at is the
         # attachment, too.
-        group: Group = finding.repair[0].subject.group
+        group: ClaimGroup = finding.repair[0].subject.group
         proof: list[str] = []
 
         def doubts() -> list[str]:
@@ -563,7 +563,7 @@ class Reattach:
         return proof
 
 
-def reattach_options(params: Mapping[str, Any]) -> Options:
+def reattach_options(params: Mapping[str, Any]) -> ReattachOptions:
     """Options of Reattach, checked."""
     least = {
         "eviction_timeout": 1,
@@ -578,8 +578,12 @@ def reattach_options(params: Mapping[str, Any]) -> Options:
     lists = given_names(params, *names, otherwise="name each of them")
     if not params["claims"] or not params["namespace"].strip():
         raise BadOption("name the namespace and at least one claim")
-    return Options(
-        **{**given_options(Options, params), **lists, "namespace": params["namespace"].strip()}
+    return ReattachOptions(
+        **{
+            **given_options(ReattachOptions, params),
+            **lists,
+            "namespace": params["namespace"].strip(),
+        }
     )
 
 
@@ -592,7 +596,7 @@ def _other_taints(item: dict[str, Any]) -> list[dict[str, Any]]:
     return [taint for taint in item["spec"].get("taints") or [] if taint["key"] != HOLD]
 
 
-def _shape(group: Group) -> tuple[Any, ...]:
+def _shape(group: ClaimGroup) -> tuple[Any, ...]:
     """What must not change between plan and apply."""
     # By uids: names stay when objects are made again.
     nodes = {(host.node.name, host.node.uid) for host in group.cordoned}

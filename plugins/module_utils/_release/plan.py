@@ -123,7 +123,7 @@ class Clients(NamedTuple):
     problem: str
 
 
-class Options(NamedTuple):
+class ReleaseOptions(NamedTuple):
     """What the user gave. ``check``: in check mode, so what the steps before this one do has not
     been done.
 
@@ -142,7 +142,7 @@ class Options(NamedTuple):
     stand_ins: frozenset[str] = frozenset()
 
 
-class State(NamedTuple):
+class ReleaseState(NamedTuple):
     """What was read. ``fences``: None where there is no such resource; ``pods``: those on the node
     that use a volume of the fence.
 
@@ -200,7 +200,7 @@ def read_clients(data: Mapping[str, Any]) -> Clients:
         ) from None
 
 
-def plan(state: State, options: Options) -> Plan:
+def plan(state: ReleaseState, options: ReleaseOptions) -> Plan:
     """Decide. No ledger: nothing to take back."""
     # In this order: where the ledger is, who works at the node, whether the node is well, then the
     # step itself.
@@ -260,7 +260,7 @@ def ours(ledger: Ledger) -> tuple[FenceObject, ...]:
     return tuple(fence for fence in ledger.network_fences if fence.ours)
 
 
-def _not_ready(state: State, node: str) -> Reason:
+def _not_ready(state: ReleaseState, node: str) -> Reason:
     # A kubelet that reports Ready has started in the boot whose bootID it tells; a silent one tells
     # nothing.
     host = state.host
@@ -293,7 +293,7 @@ def _not_ready(state: State, node: str) -> Reason:
 
 
 def _plan_releasing(
-    finding: Finding, state: State, options: Options, ledger: Ledger, host: HostRecord
+    finding: Finding, state: ReleaseState, options: ReleaseOptions, ledger: Ledger, host: HostRecord
 ) -> None:
     # Old clients are the danger: what was blocked keeps its dirty pages and open requests, and
     # writes them once it is let in. The kernel fails such requests with EBLOCKLISTED for as long as
@@ -326,7 +326,7 @@ def _plan_releasing(
     ]
 
 
-def releasing(options: Options, ledger: Ledger) -> Ledger:
+def releasing(options: ReleaseOptions, ledger: Ledger) -> Ledger:
     """The ledger once the release has begun.
 
     What a killed renewal has left of ours goes with the rest.
@@ -336,7 +336,7 @@ def releasing(options: Options, ledger: Ledger) -> Ledger:
     )
 
 
-def _is_nothing_in_force(state: State, options: Options, ledger: Ledger) -> bool:
+def _is_nothing_in_force(state: ReleaseState, options: ReleaseOptions, ledger: Ledger) -> bool:
     """It was never fenced by us, or a run before this one that had judged it has taken all back."""
     # A ledger is written before its fence, so a fail-over that stopped early has noted what it
     # never did.
@@ -346,7 +346,7 @@ def _is_nothing_in_force(state: State, options: Options, ledger: Ledger) -> bool
     return not _still_blocked(state, options, ledger) and not _still_fenced(state, options, ledger)
 
 
-def _needed_elsewhere(state: State, ledger: Ledger) -> list[Reason]:
+def _needed_elsewhere(state: ReleaseState, ledger: Ledger) -> list[Reason]:
     """Fences of other nodes that would go with what is taken back, as where several nodes share an
     address towards Ceph.
     """
@@ -392,7 +392,7 @@ def _contains(text: str, addresses: tuple[str, ...]) -> bool:
     return any(ip_address(address) in network for address in addresses)
 
 
-def _stand_ins(options: Options, ledger: Ledger) -> list[Entry]:
+def _stand_ins(options: ReleaseOptions, ledger: Ledger) -> list[Entry]:
     """What stood in for an entry of ours while that was renewed, its address spelled as a range,
     and was left by a run that was killed.
     """
@@ -412,7 +412,7 @@ def _stand_ins(options: Options, ledger: Ledger) -> list[Entry]:
 
 
 def judge_clients(
-    state: State, options: Options, ledger: Ledger, host: HostRecord
+    state: ReleaseState, options: ReleaseOptions, ledger: Ledger, host: HostRecord
 ) -> tuple[list[Reason], str]:
     """Why clients from before the fence may be left, or else what proves that there are none."""
     # Another bootID is the proof: no process and no mount outlives its kernel. Without it the node
@@ -541,7 +541,11 @@ def _survivors(ceph: Reading | None, ledger: Ledger) -> list[str]:
 
 
 def _plan_held(
-    finding: Finding, state: State, _options: Options, ledger: Ledger, _host: HostRecord
+    finding: Finding,
+    state: ReleaseState,
+    _options: ReleaseOptions,
+    ledger: Ledger,
+    _host: HostRecord,
 ) -> None:
     """Nothing is done: whoever takes entries off Ceph's blocklist, which knows no Lease, asks first
     whether that is still right.
@@ -555,7 +559,7 @@ def _plan_held(
 
 
 def _plan_unfenced(
-    finding: Finding, state: State, options: Options, ledger: Ledger, host: HostRecord
+    finding: Finding, state: ReleaseState, options: ReleaseOptions, ledger: Ledger, host: HostRecord
 ) -> None:
     """Patch ours to Unfenced; deleting one would leave its fence."""
     if not _begun(finding, ledger):
@@ -579,7 +583,7 @@ def _plan_unfenced(
     finding.reason = f"{host.node.name} is Ready, and its release has begun"
 
 
-def _current(state: State, planned: FenceObject, ledger: Ledger) -> NetworkFence | None:
+def _current(state: ReleaseState, planned: FenceObject, ledger: Ledger) -> NetworkFence | None:
     """The NetworkFence that we have fenced, with the ranges it had then.
 
     Or one recreated that is Unfenced, of the same ranges and the same Ceph: its controller takes
@@ -613,7 +617,9 @@ def _lost_fence(planned: FenceObject) -> Reason:
     )
 
 
-def _proven_gone(state: State, options: Options, ledger: Ledger, planned: FenceObject) -> bool:
+def _proven_gone(
+    state: ReleaseState, options: ReleaseOptions, ledger: Ledger, planned: FenceObject
+) -> bool:
     """Ceph itself shows that the ranges of a NetworkFence are in its blocklist no more."""
     # find() compares exactly: an entry for a wider range that covers these addresses is not the one
     # that the controller had added.
@@ -630,7 +636,7 @@ def _proven_gone(state: State, options: Options, ledger: Ledger, planned: FenceO
 
 
 def _plan_released(
-    finding: Finding, state: State, options: Options, ledger: Ledger, host: HostRecord
+    finding: Finding, state: ReleaseState, options: ReleaseOptions, ledger: Ledger, host: HostRecord
 ) -> None:
     if not _begun(finding, ledger):
         return
@@ -680,7 +686,7 @@ def _restore_node(ledger: Ledger, host: HostRecord) -> list[Action]:
     return actions
 
 
-def _what_is_left(options: Options, ledger: Ledger, host: HostRecord) -> str:
+def _what_is_left(options: ReleaseOptions, ledger: Ledger, host: HostRecord) -> str:
     """Why the release may end, and what keeps on fencing the node."""
     said = "the fence is gone" if not options.check else "the steps before take the fence back"
     left = _foreign(ledger)
@@ -707,7 +713,7 @@ def _begun(finding: Finding, ledger: Ledger) -> bool:
     return ledger.phase == "releasing"
 
 
-def _still_blocked(state: State, options: Options, ledger: Ledger) -> list[Reason]:
+def _still_blocked(state: ReleaseState, options: ReleaseOptions, ledger: Ledger) -> list[Reason]:
     """Why entries of ours may still be in the blocklist."""
     ceph = options.ceph
     if ceph is None:
@@ -790,7 +796,7 @@ def still_blocking(ceph: Reading | None, ledger: Ledger, host: HostRecord | None
     return found
 
 
-def _still_fenced(state: State, options: Options, ledger: Ledger) -> list[Reason]:
+def _still_fenced(state: ReleaseState, options: ReleaseOptions, ledger: Ledger) -> list[Reason]:
     """Why NetworkFences of ours may still be in force."""
     # Asked of the object right before the ledger goes, since nothing would name the NetworkFence
     # after that.
@@ -810,7 +816,7 @@ def _still_fenced(state: State, options: Options, ledger: Ledger) -> list[Reason
     return doubts
 
 
-def _unfit(ceph: Reading, state: State, ledger: Ledger) -> Reason | None:
+def _unfit(ceph: Reading, state: ReleaseState, ledger: Ledger) -> Reason | None:
     """Why a reading says nothing about this fence now."""
     # The same tests as for the proof of a fence, as one reason: right cluster, fresh, and read
     # after the last write of the ledger.
@@ -853,7 +859,7 @@ def _foreign(ledger: Ledger) -> list[str]:
     ]
 
 
-def _evidence(state: State, ledger: Ledger) -> dict[str, Any]:
+def _evidence(state: ReleaseState, ledger: Ledger) -> dict[str, Any]:
     evidence: dict[str, Any] = {
         **_of_host(state.host),
         "boot_id_when_fenced": ledger.boot_id,
@@ -883,7 +889,7 @@ def _of_host(host: HostRecord | None) -> dict[str, str]:
     return {"ready": host.node.ready, "boot_id": host.boot_id, "machine": host.machine}
 
 
-def _lone_note(options: Options, note: str) -> Finding:
+def _lone_note(options: ReleaseOptions, note: str) -> Finding:
     # A kubelet may annotate its own Node, so a note alone must not have anything released.
     return Finding(
         control="STOR-17",

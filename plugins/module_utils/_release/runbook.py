@@ -64,8 +64,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._release import plan as pure
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._release.plan import (
-    Options,
-    State,
+    ReleaseOptions,
+    ReleaseState,
     Subject,
 )
 
@@ -86,7 +86,7 @@ class Release:
         self,
         cluster: Cluster,
         run: RunOptions,
-        options: Options,
+        options: ReleaseOptions,
         timeout: float,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -98,7 +98,7 @@ class Release:
         self._ledgers = Ledgers(cluster, run.namespace)
         self._lease = RunLease(cluster, run.namespace, run.node, run.run, run.lease_seconds, sleep)
         self._node_path = path("v1", "nodes", options.node)
-        self._state: State | None = None
+        self._state: ReleaseState | None = None
         self._plan = Plan([])
         # Why the Lease is no longer this run's.
         self._lost: NotStarted | None = None
@@ -121,7 +121,7 @@ class Release:
 
     # gather
 
-    def gather(self) -> State:
+    def gather(self) -> ReleaseState:
         """Read the ledger, the node, and what the fence consists of.
 
         Raises NotStarted where another run has it in its hands by now.
@@ -141,7 +141,7 @@ class Release:
             )
         return state
 
-    def _read(self) -> State:
+    def _read(self) -> ReleaseState:
         # In check mode the steps before have changed nothing, so the ledger that they would have
         # left is passed on.
         options, cluster = self._options, self._cluster
@@ -162,7 +162,7 @@ class Release:
             if host and not rebooted(host, ledger) and options.state == "releasing":
                 pods = self._pods(ledger)
         busy = self._lease.holder() if options.check else ""
-        return State(cluster.now(), host, ledger, fences, pods, busy, others, note.text)
+        return ReleaseState(cluster.now(), host, ledger, fences, pods, busy, others, note.text)
 
     def _pods(self, ledger: Ledger) -> tuple[Pod, ...]:
         """The pods on the node that use a volume of the fence."""
@@ -184,12 +184,12 @@ class Release:
 
     # plan
 
-    def plan(self, state: State) -> Plan:
+    def plan(self, state: ReleaseState) -> Plan:
         """Decide."""
         self._plan = pure.plan(state, self._options)
         return self._plan
 
-    def healthy(self, state: State) -> str:
+    def healthy(self, state: ReleaseState) -> str:
         """Why there is nothing to be done."""
         if state.ledger is None:
             return (
@@ -438,7 +438,7 @@ def make_release(cluster: Cluster, params: Mapping[str, Any], check_mode: bool) 
     """The runbook with its options, checked."""
     check_numbers(params, {"release_timeout": (1, _MAX_TIMEOUT)})
     run = run_options(params, check_mode)
-    options = Options(
+    options = ReleaseOptions(
         run.node,
         params["state"],
         pure.read_clients(params["clients"]) if params["clients"] else None,

@@ -20,7 +20,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_pat
     MapSubject,
     PathsSubject,
     PathSubject,
-    State,
+    ResidualState,
     TargetSubject,
 )
 
@@ -92,7 +92,7 @@ def _in_turn(commands: list[list[str]]) -> list[str]:
     return [word for command in commands for word in ("then", *command)][1:]
 
 
-def scan_actions(state: State, disks: list[Disk]) -> list[Action]:
+def scan_actions(state: ResidualState, disks: list[Disk]) -> list[Action]:
     """Scan the targets of removed disks, and no others.
 
     A residual disk keeps its LUN number taken; a LUN that now has the number appears.

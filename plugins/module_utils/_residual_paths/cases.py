@@ -45,16 +45,18 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_pat
     UNIDENTIFIED,
     UNKNOWN,
     WHOLE,
-    Case,
     Judgement,
     MapSubject,
-    Options,
     PathSubject,
-    State,
+    ResidualCase,
+    ResidualOptions,
+    ResidualState,
 )
 
 
-def judge_map(state: State, device: DmDevice, options: Options) -> Case | None:
+def judge_map(
+    state: ResidualState, device: DmDevice, options: ResidualOptions
+) -> ResidualCase | None:
     """What is wrong with a map, and what would repair it; None if every path serves its LUN."""
     history = {name: history_of(state, name, device.wwid) for name in device.slaves}
     now = {name: judgements[-1] for name, judgements in history.items()}
@@ -68,12 +70,12 @@ def judge_map(state: State, device: DmDevice, options: Options) -> Case | None:
         finding.severity, finding.verdict = "info", "report"
         finding.summary = f"{device.name} stands on {', '.join(device.slaves)}, no SCSI disks"
         finding.reason = "not assessed: only SCSI disks can be asked what they are"
-        return Case(finding, device.wwid, [])
+        return ResidualCase(finding, device.wwid, [])
     # They answer and can be used, so the map works; only which volume it is stays open.
     if UNIDENTIFIED in kinds and kinds <= FINE:
         finding.control, finding.severity = "STOR-02", "minor"
         finding.summary = f"{device.name}: whether its paths serve {device.wwid} cannot be told"
-        return Case(
+        return ResidualCase(
             finding,
             device.wwid,
             [
@@ -85,7 +87,9 @@ def judge_map(state: State, device: DmDevice, options: Options) -> Case | None:
     return _judge_broken_map(state, device, options, finding, history)
 
 
-def _map_finding(state: State, device: DmDevice, history: dict[str, list[Judgement]]) -> Finding:
+def _map_finding(
+    state: ResidualState, device: DmDevice, history: dict[str, list[Judgement]]
+) -> Finding:
     """The finding of a map with its evidence, before it is judged."""
     disks = [state.last.disks[name] for name in device.slaves if name in state.last.disks]
     kinds = [judgements[-1].kind for judgements in history.values()]
@@ -118,12 +122,12 @@ def _map_finding(state: State, device: DmDevice, history: dict[str, list[Judgeme
 
 
 def _judge_broken_map(
-    state: State,
+    state: ResidualState,
     device: DmDevice,
-    options: Options,
+    options: ResidualOptions,
     finding: Finding,
     history: dict[str, list[Judgement]],
-) -> Case:
+) -> ResidualCase:
     """Fill in summary, obstacles and repair of a map whose paths do not all serve its LUN."""
     now = {name: judgements[-1] for name, judgements in history.items()}
     _summarize(finding, device, now)
@@ -140,7 +144,7 @@ def _judge_broken_map(
         for name, judgement in now.items()
         if judgement.kind in (OTHER, GONE) and name in state.last.disks
     ]
-    return Case(finding, device.wwid, obstacles, serving, release, tuple(paths))
+    return ResidualCase(finding, device.wwid, obstacles, serving, release, tuple(paths))
 
 
 def _summarize(finding: Finding, device: DmDevice, now: dict[str, Judgement]) -> None:
@@ -185,7 +189,7 @@ def _summarize(finding: Finding, device: DmDevice, now: dict[str, Judgement]) ->
 
 
 def _judge_paths(
-    state: State, history: dict[str, list[Judgement]]
+    state: ResidualState, history: dict[str, list[Judgement]]
 ) -> tuple[list[Reason], list[Reason]]:
     """(paths that serve the LUN, doubts about the others), each as refusals."""
     serving: list[Reason] = []
@@ -203,7 +207,7 @@ def _judge_paths(
 
 
 def _path_evidence(
-    state: State, name: str, judgements: list[Judgement], wwid: str
+    state: ResidualState, name: str, judgements: list[Judgement], wwid: str
 ) -> dict[str, Any]:
     """One entry of the evidence "paths"."""
     disk = state.last.disks.get(name)
@@ -223,7 +227,7 @@ def _path_evidence(
     }
 
 
-def judge_plain_disk(state: State, disk: Disk) -> Case | None:
+def judge_plain_disk(state: ResidualState, disk: Disk) -> ResidualCase | None:
     """What is wrong with a disk in no map; None if it serves its LUN, or is no array's disk."""
     judgements = history_of(state, disk.name, disk.wwid)
     now = judgements[-1]
@@ -264,4 +268,6 @@ def judge_plain_disk(state: State, disk: Disk) -> Case | None:
         finding.summary = f"{disk.name} ({disk.hctl}) does not answer"
     # plain: no map protects it, so its users are looked for again before it is deleted.
     path = PathSubject(disk, disk.wwid, now, plain=True)
-    return Case(finding, disk.wwid, plain_disk_obstacles(state, disk, judgements), paths=(path,))
+    return ResidualCase(
+        finding, disk.wwid, plain_disk_obstacles(state, disk, judgements), paths=(path,)
+    )

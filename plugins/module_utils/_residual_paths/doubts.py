@@ -29,12 +29,12 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_pat
     WHOLE,
     Judgement,
     Observation,
-    Options,
-    State,
+    ResidualOptions,
+    ResidualState,
 )
 
 
-def path_obstacles(state: State, name: str, judgements: list[Judgement]) -> list[Reason]:
+def path_obstacles(state: ResidualState, name: str, judgements: list[Judgement]) -> list[Reason]:
     """Why the answers of a path do not prove that it may be removed."""
     # Each observation has to prove it: one good answer in between means an outage, not a removal.
     odd = [judgement for judgement in judgements if judgement.kind not in (GONE, OTHER)]
@@ -46,7 +46,7 @@ def path_obstacles(state: State, name: str, judgements: list[Judgement]) -> list
     return _still_listed(state, name) if judgements[-1].kind == GONE else []
 
 
-def _still_listed(state: State, name: str) -> list[Reason]:
+def _still_listed(state: ResidualState, name: str) -> list[Reason]:
     """Whether REPORT LUNS contradicts a path that answers as gone, or is missing where it has to
     decide.
     """
@@ -64,7 +64,9 @@ def _still_listed(state: State, name: str) -> list[Reason]:
     return []
 
 
-def empty_map_obstacles(state: State, device: DmDevice, options: Options) -> list[Reason]:
+def empty_map_obstacles(
+    state: ResidualState, device: DmDevice, options: ResidualOptions
+) -> list[Reason]:
     """Why a map without paths may not be flushed: any disk of its array may be its path, and any of
     the node if no disk tells that it is of that array.
     """
@@ -112,7 +114,7 @@ def _may_be_path(disk: Disk, judgement: Judgement) -> list[Reason]:
     return []
 
 
-def map_obstacles(state: State, device: DmDevice) -> list[Reason]:
+def map_obstacles(state: ResidualState, device: DmDevice) -> list[Reason]:
     """Why the state of the map itself, or of multipathd, forbids a repair."""
     obstacles = []
     last = state.last
@@ -163,13 +165,13 @@ def _called_ready(last: Observation, device: DmDevice) -> list[str]:
     ]
 
 
-def openers_of(state: State, device: DmDevice) -> list[Opener]:
+def openers_of(state: ResidualState, device: DmDevice) -> list[Opener]:
     """The processes that have the map or one of its partition maps open."""
     devs = [device.dev, *(part.dev for part in _partition_maps(state, device))]
     return [opener for dev in devs for opener in state.openers.get(dev, [])]
 
 
-def _partition_maps(state: State, device: DmDevice) -> list[DmDevice]:
+def _partition_maps(state: ResidualState, device: DmDevice) -> list[DmDevice]:
     return [
         state.last.dm[name]
         # kpartx and udev make partition maps of every map, whether they are used or not.
@@ -178,7 +180,7 @@ def _partition_maps(state: State, device: DmDevice) -> list[DmDevice]:
     ]
 
 
-def use_obstacles(state: State, device: DmDevice, options: Options) -> list[Reason]:
+def use_obstacles(state: ResidualState, device: DmDevice, options: ResidualOptions) -> list[Reason]:
     """Why the map may be in use. Its partition maps count only if they are in use themselves."""
     parts = _partition_maps(state, device)
     obstacles = [*state.uses.get(device.dm, []), *_holder_obstacles(state, device, parts)]
@@ -210,7 +212,7 @@ def use_obstacles(state: State, device: DmDevice, options: Options) -> list[Reas
     return obstacles
 
 
-def _opens_without_holders(state: State, owners: list[DmDevice]) -> int | None:
+def _opens_without_holders(state: ResidualState, owners: list[DmDevice]) -> int | None:
     """How often these devices are open, besides by the devices on top of them; None if unknown."""
     total = 0
     for owner in owners:
@@ -222,7 +224,9 @@ def _opens_without_holders(state: State, owners: list[DmDevice]) -> int | None:
     return total
 
 
-def _holder_obstacles(state: State, device: DmDevice, parts: list[DmDevice]) -> list[Reason]:
+def _holder_obstacles(
+    state: ResidualState, device: DmDevice, parts: list[DmDevice]
+) -> list[Reason]:
     """Devices on top of the map, such as LVM volumes or a RAID, that are no partition maps."""
     obstacles = []
     for owner in (device, *parts):
@@ -235,7 +239,9 @@ def _holder_obstacles(state: State, device: DmDevice, parts: list[DmDevice]) -> 
     return obstacles
 
 
-def plain_disk_obstacles(state: State, disk: Disk, judgements: list[Judgement]) -> list[Reason]:
+def plain_disk_obstacles(
+    state: ResidualState, disk: Disk, judgements: list[Judgement]
+) -> list[Reason]:
     """Why a disk in no map may not be deleted."""
     obstacles = path_obstacles(state, disk.name, judgements)
     # The kernel gives the name of a removed disk to a new one.

@@ -25,7 +25,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_pat
     UNKNOWN,
     Judgement,
     Observation,
-    State,
+    ResidualState,
 )
 
 # Designator types whose names stay with a volume: 1 is T10 vendor ID based, 2 EUI-64, 3 NAA (SPC-4,
@@ -228,7 +228,7 @@ def is_broken(judgement: Judgement, disk: Disk) -> bool:
     )
 
 
-def history_of(state: State, name: str, expected: str) -> list[Judgement]:
+def history_of(state: ResidualState, name: str, expected: str) -> list[Judgement]:
     """What the observations say about a disk, the newest last.
 
     One that was fine at first was not asked again, but it must still exist.

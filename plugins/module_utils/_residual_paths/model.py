@@ -42,7 +42,7 @@ WHOLE = {SERVING, STANDBY}
 
 
 @dataclass(frozen=True)
-class Options:
+class ResidualOptions:
     """What the user asked for and allows. All times are in seconds.
 
     The documentation of multipath_residual describes each option.
@@ -104,7 +104,7 @@ class Observation:
 
 
 @dataclass(frozen=True)
-class State:
+class ResidualState:
     """What was gathered, from which the plan is made.
 
     ``checker_interval``: seconds between two checks of a path by multipathd. ``queueing``: by map
@@ -220,7 +220,7 @@ class MapSubject:
 
 
 @dataclass
-class Case:
+class ResidualCase:
     """A map, or a disk in no map, whose paths do not all serve its LUN.
 
     ``wwid``: that of the LUN it was found as. ``obstacles``: why it may not be repaired.

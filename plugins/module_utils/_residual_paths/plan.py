@@ -43,17 +43,17 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_pat
     RUNBOOK,
     TWIN,
     UNKNOWN,
-    Case,
-    Options,
     PathsSubject,
-    State,
+    ResidualCase,
+    ResidualOptions,
+    ResidualState,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths.scans import (
     mixtures,
 )
 
 
-def plan(state: State, options: Options) -> Plan:
+def plan(state: ResidualState, options: ResidualOptions) -> Plan:
     """A finding for everything in scope that does not serve its LUN, with its repair if that is
     proven and allowed.
     """
@@ -98,7 +98,7 @@ def plan(state: State, options: Options) -> Plan:
     return wanted
 
 
-def group_cases(cases: list[Case]) -> list[list[Case]]:
+def group_cases(cases: list[ResidualCase]) -> list[list[ResidualCase]]:
     """Cases that can only be repaired together, each group sorted by name.
 
     The scan after one repair adds a disk of a LUN whose map still has wrong paths. So all LUN
@@ -106,7 +106,7 @@ def group_cases(cases: list[Case]) -> list[list[Case]]:
     """
     # multipathd adds a disk to the map of its WWID without a look at what the other paths read
     # (multipath-tools, multipathd/main.c ev_add_path).
-    groups: list[list[Case]] = []
+    groups: list[list[ResidualCase]] = []
     for case in cases:
         linked = [
             group
@@ -119,7 +119,7 @@ def group_cases(cases: list[Case]) -> list[list[Case]]:
     return [sorted(group, key=lambda case: case.finding.name) for group in groups]
 
 
-def _depends(one: Case, another: Case) -> bool:
+def _depends(one: ResidualCase, another: ResidualCase) -> bool:
     """Whether the scan after the repair of ``one`` adds a disk that would join ``another``."""
     # A map without any path is not mixed by it: it waits for just that disk.
     # Its paths would be mixed: some that serve the LUN, some that do not.
@@ -128,7 +128,7 @@ def _depends(one: Case, another: Case) -> bool:
     )
 
 
-def settle(state: State, group: list[Case]) -> Finding:
+def settle(state: ResidualState, group: list[ResidualCase]) -> Finding:
     """The finding about cases that belong together, with its repair if each of them allows it.
 
     The repair frees all paths, deletes all, and only then scans.
@@ -155,7 +155,7 @@ def settle(state: State, group: list[Case]) -> Finding:
     return finding
 
 
-def _obstacles(group: list[Case], subject: PathsSubject) -> list[Reason]:
+def _obstacles(group: list[ResidualCase], subject: PathsSubject) -> list[Reason]:
     """Those of all cases; in a group, each with the name of its map or disk in front."""
     obstacles = []
     for case in group:
@@ -167,7 +167,7 @@ def _obstacles(group: list[Case], subject: PathsSubject) -> list[Reason]:
     return obstacles
 
 
-def _swap_finding(state: State, group: list[Case]) -> Finding:
+def _swap_finding(state: ResidualState, group: list[ResidualCase]) -> Finding:
     """One finding for maps and disks whose LUN numbers were swapped.
 
     Each path of the evidence names its map or disk in ``of``.
@@ -212,7 +212,7 @@ def _swap_finding(state: State, group: list[Case]) -> Finding:
     )
 
 
-def _add_scans(state: State, wanted: Plan) -> None:
+def _add_scans(state: ResidualState, wanted: Plan) -> None:
     """Scan the targets of all removed paths at the very end; refuse the repairs whose scan could
     mix a map.
     """
@@ -234,7 +234,7 @@ def _add_scans(state: State, wanted: Plan) -> None:
         repaired[-1].repair += scan_actions(state, [path.disk for path in paths])
 
 
-def _arrays_of(arrays: Arrays, case: Case) -> set[str]:
+def _arrays_of(arrays: Arrays, case: ResidualCase) -> set[str]:
     """The arrays that a case is about; the whole node (an empty name) if nothing tells them."""
     paths = case.finding.evidence["paths"]
     targets = {path["hctl"].rpartition(":")[0] for path in paths}
@@ -242,7 +242,7 @@ def _arrays_of(arrays: Arrays, case: Case) -> set[str]:
 
 
 def _outages(
-    state: State, arrays: Arrays, maps: list[Case], disks: list[Case]
+    state: ResidualState, arrays: Arrays, maps: list[ResidualCase], disks: list[ResidualCase]
 ) -> dict[str, list[Reason]]:
     """By array, why nothing of it is repaired: more than half of its maps, or of a target's LUNs,
     are broken.
@@ -271,7 +271,7 @@ def _outages(
 
 
 def _counts_by_array(
-    state: State, arrays: Arrays, dead: set[str]
+    state: ResidualState, arrays: Arrays, dead: set[str]
 ) -> list[tuple[str, int, int, str]]:
     """(array, dead maps, all maps, what they are) of each array, and of the whole node."""
     owners = [(device, arrays.of_map(state.last, device)) for device in state.last.maps]
@@ -292,7 +292,7 @@ def _counts_by_array(
 
 
 def _counts_by_target(
-    state: State, arrays: Arrays, disks: list[Case], dead: set[str]
+    state: ResidualState, arrays: Arrays, disks: list[ResidualCase], dead: set[str]
 ) -> list[tuple[str, int, int, str]]:
     """(array, broken LUNs, all LUNs, what they are) of each target that has a broken disk in no
     map.
@@ -311,7 +311,7 @@ def _counts_by_target(
     return counts
 
 
-def _too_hasty(state: State) -> list[Reason]:
+def _too_hasty(state: ResidualState) -> list[Reason]:
     """Why the observations were too few or too short to prove anything; empty if they do."""
     count = len(state.observations)
     # A transport may have failed for just that moment.
@@ -336,7 +336,7 @@ def _too_hasty(state: State) -> list[Reason]:
     return []
 
 
-def _in_scope(case: Case, state: State, options: Options) -> bool:
+def _in_scope(case: ResidualCase, state: ResidualState, options: ResidualOptions) -> bool:
     """Whether a case is in the user's scope. Marks its finding as named if the scope names it."""
     finding, evidence = case.finding, case.finding.evidence
     # Aliases are resolved by the bindings file, too, which has maps that are gone.
@@ -356,7 +356,7 @@ def _in_scope(case: Case, state: State, options: Options) -> bool:
     )
 
 
-def _daemon_finding(state: State) -> list[Finding]:
+def _daemon_finding(state: ResidualState) -> list[Finding]:
     """A finding about the node, if it has maps and multipathd does not answer.
 
     Then no path fails over any more, and none can be judged.

@@ -65,10 +65,10 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_pat
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths.model import (
     MapSubject,
     Observation,
-    Options,
     PathsSubject,
     PathSubject,
-    State,
+    ResidualOptions,
+    ResidualState,
     TargetSubject,
 )
 
@@ -86,7 +86,7 @@ _PATH_SECONDS = 2 * _SETTLE
 _MORE_SECONDS = 2.0
 
 
-def residual_options(params: dict[str, Any]) -> Options:
+def residual_options(params: dict[str, Any]) -> ResidualOptions:
     """The options of ResidualPaths, checked. Raises BadOption.
 
     Modules that only report lack the accepted risks, which then are off.
@@ -97,7 +97,7 @@ def residual_options(params: dict[str, Any]) -> Options:
     )
     names = given_names(params, "maps", "wwids")
     names["wwids"] = tuple(_spelled(wwid) for wwid in names["wwids"])
-    return Options(**{**given_options(Options, params), **names})
+    return ResidualOptions(**{**given_options(ResidualOptions, params), **names})
 
 
 def _spelled(wwid: str) -> str:
@@ -108,16 +108,16 @@ def _spelled(wwid: str) -> str:
 class ResidualPaths:
     """The runbook clean_residual_paths on one node."""
 
-    def __init__(self, host: Host, options: Options) -> None:
+    def __init__(self, host: Host, options: ResidualOptions) -> None:
         self._host = host
         self._options = options
         # What was planned, and which findings were checked again right before their first action.
-        self._planned_from = State(host.name, ())
+        self._planned_from = ResidualState(host.name, ())
         self._findings: list[Finding] = []
         self._rechecked: set[int] = set()
         self._proven = 0
 
-    def gather(self) -> State:
+    def gather(self) -> ResidualState:
         """Ask every disk once; where something is wrong, observe it further and find its users.
 
         Further observations are made only if they may decide something.
@@ -149,13 +149,13 @@ class ResidualPaths:
                 observations.append(self._observe(wanted))
         return self._state(observations, wanted)
 
-    def plan(self, state: State) -> Plan:
+    def plan(self, state: ResidualState) -> Plan:
         """Decide, from what was gathered."""
         plan = pure.plan(state, self._options)
         self._planned_from, self._findings = state, plan.findings
         return plan
 
-    def healthy(self, state: State) -> str:
+    def healthy(self, state: ResidualState) -> str:
         """What a run says that finds nothing; with the scope, outside which nothing was judged."""
         last, options = state.last, self._options
         scope = [
@@ -236,7 +236,7 @@ class ResidualPaths:
         luns = {target: answers[disk.name].luns for target, disk in through.items()}
         return {target: numbers for target, numbers in luns.items() if numbers is not None}
 
-    def _state(self, observations: list[Observation], wanted: set[str]) -> State:
+    def _state(self, observations: list[Observation], wanted: set[str]) -> ResidualState:
         """Add who uses the suspects, and how the kernel treats the maps among them.
 
         Nothing more is read if there are no suspects.
@@ -247,9 +247,9 @@ class ResidualPaths:
         disks = [disk for disk in last.plain_disks if disk.name in wanted]
         # Reading all processes is the most expensive part.
         if not maps and not disks:
-            return State(host.name, tuple(observations), aliases=aliases)
+            return ResidualState(host.name, tuple(observations), aliases=aliases)
         uses, openers, counts = self._uses(last, maps, disks)
-        return State(
+        return ResidualState(
             host.name,
             tuple(observations),
             multipath.checker_interval(host),
@@ -353,7 +353,7 @@ class ResidualPaths:
         self._rechecked.add(id(planned))
 
     def _require_residual(
-        self, planned: Finding, maps: list[DmDevice], paths: PathsSubject, state: State
+        self, planned: Finding, maps: list[DmDevice], paths: PathsSubject, state: ResidualState
     ) -> None:
         """Judged again, it must be the same finding, and still have a repair."""
         cases = [judge_map(state, device, self._options) for device in maps]
@@ -461,7 +461,7 @@ class ResidualPaths:
             # The kernel may have removed it by itself; then only the scan is left to do.
             if host.exists(f"/sys/class/scsi_device/{path.disk.hctl}"):
                 self._require_unchanged(path, seen)
-        risks = scans.mixtures(State(host.name, (seen,)), subject.brings, subject.leaving)
+        risks = scans.mixtures(ResidualState(host.name, (seen,)), subject.brings, subject.leaving)
         # A LUN that took a number joins the map of its WWID at once, whatever the others read.
         if risks:
             raise NotStarted("; ".join(risks), risks[0].code)
@@ -570,9 +570,9 @@ class ResidualPaths:
         if reply.problem:
             raise ActionFailed(reply.problem)
 
-    def _node_now(self) -> State:
+    def _node_now(self) -> ResidualState:
         """All disks and maps, asked once."""
-        return State(self._host.name, (self._look(None),))
+        return ResidualState(self._host.name, (self._look(None),))
 
     # verify
 

@@ -28,12 +28,12 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_pat
     WHOLE,
     Judgement,
     Observation,
-    State,
+    ResidualState,
 )
 
 
 def mixtures(
-    state: State, wwids: set[str] | None, leaving: set[str], targets: Collection[str] = ()
+    state: ResidualState, wwids: set[str] | None, leaving: set[str], targets: Collection[str] = ()
 ) -> list[Reason]:
     """Why disks of these WWIDs (None: of any that ``targets`` may have) must not be scanned for:
     one would join a path that is not proven to serve its LUN.
@@ -89,7 +89,7 @@ def _joinable(
     ]
 
 
-def mixed(before: State, now: State, targets: Collection[str]) -> list[str]:
+def mixed(before: ResidualState, now: ResidualState, targets: Collection[str]) -> list[str]:
     """The maps that a repair may have mixed, as sentences.
 
     Such a map reads another volume, or has gained a path beside one that does not serve its LUN.
@@ -122,13 +122,13 @@ def mixed(before: State, now: State, targets: Collection[str]) -> list[str]:
     return found
 
 
-def _odd_paths(now: State, device: DmDevice, paths: list[Disk]) -> dict[Disk, Judgement]:
+def _odd_paths(now: ResidualState, device: DmDevice, paths: list[Disk]) -> dict[Disk, Judgement]:
     """The paths that are not proven to serve the map's LUN."""
     judged = {disk: history_of(now, disk.name, device.wwid)[-1] for disk in paths}
     return {disk: judgement for disk, judgement in judged.items() if judgement.kind not in WHOLE}
 
 
-def _known_kinds(before: State) -> dict[tuple[str, str, str], str]:
+def _known_kinds(before: ResidualState) -> dict[tuple[str, str, str], str]:
     """What each path of a map was, by what identifies it."""
     last = before.last
     return {

@@ -24,7 +24,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage.state import (
     Seen,
-    State,
+    TriageState,
     elapsed,
     is_bound,
     node_state,
@@ -34,7 +34,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage.state
 MAX_MESSAGES = 10
 
 
-def evidence_of(seen: Seen, state: State) -> dict[str, Any]:
+def evidence_of(seen: Seen, state: TriageState) -> dict[str, Any]:
     """What was read about a pod, verbatim; a part that has nothing to show is left out."""
     pod, node = seen.pod, state.seen.nodes.get(seen.pod.node)
     newest_first = sorted(
@@ -66,7 +66,7 @@ def evidence_of(seen: Seen, state: State) -> dict[str, Any]:
     return {**shown, **_node_lists(pod, node, state)}
 
 
-def _node_lists(pod: Pod, node: Node | None, state: State) -> dict[str, list[str]]:
+def _node_lists(pod: Pod, node: Node | None, state: TriageState) -> dict[str, list[str]]:
     """Which of the pod's volumes the node's status lists; empty lists say that it lists none."""
     # volumesAttached is written by the controller manager, volumesInUse by the kubelet; which of
     # them lacks a volume shows whose turn it is.
@@ -93,7 +93,7 @@ def _describe(message: Message, now: datetime) -> str:
     return f"{message.reason}{times}{when}: {message.text}"
 
 
-def _claim_state(claim: Claim | None, state: State) -> str:
+def _claim_state(claim: Claim | None, state: TriageState) -> str:
     if claim is None:
         return "does not exist"
     if not is_bound(claim):

@@ -29,7 +29,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage.catal
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage.state import (
     Cause,
     Seen,
-    State,
+    TriageState,
     is_bound,
 )
 
@@ -75,7 +75,7 @@ class Newest:
 # Which messages still hold
 
 
-def current(seen: Seen, state: State) -> list[Message]:
+def current(seen: Seen, state: TriageState) -> list[Message]:
     """What still holds of the messages about a pod and its unbound claims, newest first."""
     said = _said_of(seen, state)
     # What containers and the scheduler give as reasons holds now, and has no time.
@@ -96,7 +96,7 @@ def current(seen: Seen, state: State) -> list[Message]:
     ]
 
 
-def _said_of(seen: Seen, state: State) -> list[Message]:
+def _said_of(seen: Seen, state: TriageState) -> list[Message]:
     """The messages about a pod and its unbound claims, newest first, so many that all pods have
     their turn.
     """
@@ -158,7 +158,7 @@ def _about_storage(message: Message) -> bool:
 # What they say
 
 
-def told(messages: Iterable[Message], seen: Seen, state: State) -> Cause | None:
+def told(messages: Iterable[Message], seen: Seen, state: TriageState) -> Cause | None:
     """The cause by the message that says most; an unknown message is shown as it is."""
     known = [(message, catalogue.match(message.reason, message.text)) for message in messages]
     if not known:
@@ -198,7 +198,7 @@ def _unknown(message: Message) -> Cause:
     )
 
 
-def _facts(entry: Entry, message: Message, seen: Seen, state: State) -> dict[str, str]:
+def _facts(entry: Entry, message: Message, seen: Seen, state: TriageState) -> dict[str, str]:
     """What the command for a message needs in addition to the pod, its node and its volume: the
     object that the message is about, if that is clear.
     """
@@ -215,7 +215,7 @@ def _facts(entry: Entry, message: Message, seen: Seen, state: State) -> dict[str
 
 
 def _incomplete_attachment(
-    key: str, volumes: Sequence[Volume], node: str, state: State
+    key: str, volumes: Sequence[Volume], node: str, state: TriageState
 ) -> dict[str, str]:
     """The one VolumeAttachment that lacks a key, and what makes the playbook check that key."""
     # The playbook does not know by itself which keys the attachments of other drivers need.

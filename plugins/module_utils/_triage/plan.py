@@ -35,9 +35,9 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage.prove
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage.state import (
     Cause,
-    Options,
     Seen,
-    State,
+    TriageOptions,
+    TriageState,
     elapsed,
 )
 
@@ -45,7 +45,9 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage.state
 CONTROLS = {"", *controls.REPAIRABLE, "STOR-15"}
 
 
-def plan(state: State, options: Options, go_on: Callable[[], bool] = lambda: True) -> Plan:
+def plan(
+    state: TriageState, options: TriageOptions, go_on: Callable[[], bool] = lambda: True
+) -> Plan:
     """One finding for every pod that is stuck, and what was not judged.
 
     ``go_on`` is asked before each pod whether there is time for it.
@@ -79,9 +81,10 @@ def _not_judged(left: Sequence[Seen]) -> list[Finding]:
     ]
 
 
-def _unread(state: State) -> list[Finding]:
+def _unread(state: TriageState) -> list[Finding]:
     """The finding about objects of which nothing could be made."""
-    if not state.unread:
+    # A named pod's own objects can be read.
+    if not state.unread or state.named:
         return []
     number = len(state.unread)
     return [
@@ -110,7 +113,7 @@ def _not_assessed(kind: str, name: str, summary: str, reason: str, whose: list[s
     )
 
 
-def _cause(seen: Seen, state: State, options: Options) -> Cause | None:
+def _cause(seen: Seen, state: TriageState, options: TriageOptions) -> Cause | None:
     """Why a pod is stuck; None when it is not, after all."""
     messages = current(seen, state)
     # For a pod that is being deleted, what kept it from starting does not matter any more.
@@ -125,7 +128,7 @@ def _cause(seen: Seen, state: State, options: Options) -> Cause | None:
     return waiting(seen, state, options) or told(messages, seen, state) or silent(seen, state)
 
 
-def _finding(seen: Seen, cause: Cause, state: State) -> Finding:
+def _finding(seen: Seen, cause: Cause, state: TriageState) -> Finding:
     pod = seen.pod
     facts = {
         "node": pod.node,

@@ -27,9 +27,9 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage import catalogue
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage.state import (
     Cause,
-    Options,
     Seen,
-    State,
+    TriageOptions,
+    TriageState,
     elapsed,
     is_bound,
     node_state,
@@ -45,7 +45,7 @@ _LOST = (
 _REPLACE_NODE = "delete the pod so that another node takes it"
 
 
-def unreported_node(seen: Seen, state: State) -> Cause | None:
+def unreported_node(seen: Seen, state: TriageState) -> Cause | None:
     """A node that does not report or is gone. It outweighs every message."""
     pod, node = seen.pod, state.seen.nodes.get(seen.pod.node)
     if not pod.node or (node is not None and node.ready != "Unknown"):
@@ -66,7 +66,7 @@ def _lost(node: str, *volumes: Volume) -> dict[str, str]:
 # A pod that does not start
 
 
-def waiting(seen: Seen, state: State, options: Options) -> Cause | None:
+def waiting(seen: Seen, state: TriageState, options: TriageOptions) -> Cause | None:
     """What keeps a pod that has a node from starting."""
     pod = seen.pod
     if not pod.node:
@@ -82,7 +82,7 @@ def waiting(seen: Seen, state: State, options: Options) -> Cause | None:
     return next((cause for cause in causes if cause), None)
 
 
-def _bypassed_scheduler(pod: Pod, state: State) -> Cause | None:
+def _bypassed_scheduler(pod: Pod, state: TriageState) -> Cause | None:
     """A claim that waits for a scheduler which never saw its pod."""
     # With volumeBindingMode WaitForFirstConsumer the scheduler annotates the claim with the node it
     # chose, and the volume is provisioned only then (AssumePodVolumes and bindAPIUpdate of the
@@ -103,7 +103,9 @@ def _bypassed_scheduler(pod: Pod, state: State) -> Cause | None:
     return None
 
 
-def _volume_cause(volume: Volume, node: Node, state: State, options: Options) -> Cause | None:
+def _volume_cause(
+    volume: Volume, node: Node, state: TriageState, options: TriageOptions
+) -> Cause | None:
     """What keeps one volume from a node, as far as the objects prove it."""
     own = state.own_attachment(volume, node.name)
     if own is None or own.attach_error:
@@ -118,7 +120,7 @@ def _volume_cause(volume: Volume, node: Node, state: State, options: Options) ->
 
 
 def _attachment_cause(
-    own: Attachment, volume: Volume, node: Node, state: State, options: Options
+    own: Attachment, volume: Volume, node: Node, state: TriageState, options: TriageOptions
 ) -> Cause | None:
     """What is wrong with the VolumeAttachment, in the order in which a volume is attached."""
     if own.deleted:
@@ -171,7 +173,7 @@ def _attach_error(message: str, volume: Volume, node: Node) -> Cause:
     )
 
 
-def _unregistered(drivers: Iterable[str], node: Node, state: State) -> Cause | None:
+def _unregistered(drivers: Iterable[str], node: Node, state: TriageState) -> Cause | None:
     """A driver that the node does not have, as far as its CSINode is known."""
     # The kubelet finds a driver only by its registration (newCsiDriverClient of
     # pkg/volume/csi/csi_client.go), which it also lists in the CSINode.
@@ -190,7 +192,7 @@ def _unregistered(drivers: Iterable[str], node: Node, state: State) -> Cause | N
     )
 
 
-def _no_attachment(volume: Volume, node: Node, state: State) -> Cause:
+def _no_attachment(volume: Volume, node: Node, state: TriageState) -> Cause:
     """R8: no VolumeAttachment is created. First what explains it, then the controller manager."""
     # The controller manager ignores a node without it (addNodeToDswp of
     # pkg/controller/volume/attachdetach/attach_detach_controller.go).
@@ -232,7 +234,7 @@ def _no_attachment(volume: Volume, node: Node, state: State) -> Cause:
 # A volume that another node has
 
 
-def _held(volume: Volume, node: Node, state: State) -> Cause | None:
+def _held(volume: Volume, node: Node, state: TriageState) -> Cause | None:
     """Another node has a volume that only one node can have."""
     # The controller manager then does not even try to attach it (IsMultiAttachAllowed of
     # pkg/volume/util/util.go).
@@ -257,7 +259,7 @@ def _held(volume: Volume, node: Node, state: State) -> Cause | None:
     return _needed_there(other, what, state) or _left_over(other, what, state)
 
 
-def _needed_there(other: Attachment, what: str, state: State) -> Cause | None:
+def _needed_there(other: Attachment, what: str, state: TriageState) -> Cause | None:
     """A pod, or the kubelet, of the other node still needs the volume."""
     users = [
         f"{pod.title}{' (being deleted)' if pod.deleted else ''}" for pod in state.seen.users(other)
@@ -279,7 +281,7 @@ def _needed_there(other: Attachment, what: str, state: State) -> Cause | None:
     )
 
 
-def _left_over(other: Attachment, what: str, state: State) -> Cause:
+def _left_over(other: Attachment, what: str, state: TriageState) -> Cause:
     """No pod needs the volume on the other node. The repair is named only where it would act."""
     because = observation.proofs(state.seen, other, state.version, state.version_text)
     why = f"{what}, where no pod needs it"
@@ -299,7 +301,7 @@ def _left_over(other: Attachment, what: str, state: State) -> Cause:
     )
 
 
-def _detaching(attachment: Attachment, state: State) -> Cause:
+def _detaching(attachment: Attachment, state: TriageState) -> Cause:
     """The VolumeAttachment is being deleted, and the driver does not detach the volume."""
     # external-attacher removes its finalizer only after ControllerUnpublishVolume has succeeded
     # (csiDetach of its pkg/controller/csi_handler.go).
@@ -318,7 +320,7 @@ def _detaching(attachment: Attachment, state: State) -> Cause:
 # A pod that does not end
 
 
-def ending(seen: Seen, state: State) -> Cause | None:
+def ending(seen: Seen, state: TriageState) -> Cause | None:
     """What keeps a pod from ending."""
     pod = seen.pod
     node = state.seen.nodes.get(pod.node)
@@ -351,7 +353,7 @@ def has_volumes(pod: Pod) -> bool:
 # A pod about which neither objects nor messages say anything
 
 
-def silent(seen: Seen, state: State) -> Cause:
+def silent(seen: Seen, state: TriageState) -> Cause:
     """Where to look when no object and no message explains why the pod is stuck."""
     pod = seen.pod
     if pod.deleted:
@@ -394,7 +396,7 @@ def _silent_end(pod: Pod) -> Cause:
     )
 
 
-def _where_to_look(pod: Pod, state: State) -> str:
+def _where_to_look(pod: Pod, state: TriageState) -> str:
     if not pod.node:
         return "the scheduler"
     where = f"the log of the kubelet on {pod.node}"

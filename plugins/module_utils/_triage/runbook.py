@@ -46,6 +46,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
     pick_node,
     pick_node_drivers,
     pick_volume,
+    place_of,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.observation import (
     REQUIRED_METADATA,
@@ -58,9 +59,9 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage.messa
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage.plan import plan
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage.proven import has_volumes
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage.state import (
-    Options,
     Seen,
-    State,
+    TriageOptions,
+    TriageState,
     is_bound,
     pick_seen,
     suspect,
@@ -85,13 +86,13 @@ T = TypeVar("T")
 class Triage:
     """The runbook of triage: it only reads and reports."""
 
-    def __init__(self, cluster: Cluster, options: Options) -> None:
+    def __init__(self, cluster: Cluster, options: TriageOptions) -> None:
         self._cluster = cluster
         self._options = options
         # Objects of which nothing could be made, and why.
         self._unread: dict[str, str] = {}
 
-    def gather(self) -> State:
+    def gather(self) -> TriageState:
         """Read attachments before pods: otherwise an attachment made in between would look like one
         that no pod needs.
         """
@@ -107,7 +108,7 @@ class Triage:
         )
         if not pods and not self._unread:
             self._check_scope()
-        state = State(now, len(pods), suspects, named)
+        state = TriageState(now, len(pods), suspects, named)
         state = self._around(state, pods, attachments) if suspects else state
         return replace(state, unread=self._unread)
 
@@ -123,9 +124,17 @@ class Triage:
         return self._cluster.list(path, pick, fields=fields, cached=cached)
 
     def _get(self, path: str, pick: Callable[[dict[str, Any]], T]) -> T | None:
-        """An object, None where there is none; the same holds."""
+        """An object, None where there is none. The same holds, unless it is the named pod's."""
         item = self._cluster.get(path)
-        return leniently(pick, self._unread)(item) if item else None
+        found = leniently(pick, self._unread)(item) if item else None
+        if item and found is None and self._options.pod:
+            raise self._unreadable(place_of(item))
+        return found
+
+    def _unreadable(self, title: str) -> StorageOpsError:
+        return StorageOpsError(
+            f"cannot read {title}: {self._unread[title]}", code="evidence_unreadable"
+        )
 
     def _named_pod(self, pods: list[Seen]) -> Seen | None:
         """The pod that the user named; None where they named none."""
@@ -134,9 +143,7 @@ class Triage:
         named = next((seen for seen in pods if seen.pod.name == self._options.pod), None)
         title = f"{self._options.namespace}/{self._options.pod}"
         if title in self._unread:
-            raise StorageOpsError(
-                f"cannot read pod {title}: {self._unread[title]}", code="evidence_unreadable"
-            )
+            raise self._unreadable(title)
         if named is None:
             raise StorageOpsError(
                 f"pod {title} does not exist; a Deployment's pods get new names: "
@@ -147,13 +154,18 @@ class Triage:
             )
         return named
 
-    def plan(self, state: State) -> Plan:
+    def plan(self, state: TriageState) -> Plan:
         """Judge what was gathered."""
         # The messages of thousands of pods take a while to match; requests are not all that takes
         # time.
+        if state.named and not self._cluster.deadline.remaining():
+            raise StorageOpsError(
+                "the deadline passed before the pod was judged: raise deadline",
+                code="deadline_passed",
+            )
         return plan(state, self._options, lambda: self._cluster.deadline.remaining() > 0)
 
-    def healthy(self, state: State) -> str:
+    def healthy(self, state: TriageState) -> str:
         """What was read, where no pod is stuck."""
         if state.named:
             return (
@@ -185,7 +197,9 @@ class Triage:
         pods = path("v1", "pods", namespace=self._options.namespace)
         return self._list(pods, pick_seen, fields, cached=not self._options.pod)
 
-    def _around(self, state: State, pods: list[Seen], attachments: list[Attachment]) -> State:
+    def _around(
+        self, state: TriageState, pods: list[Seen], attachments: list[Attachment]
+    ) -> TriageState:
         """What the suspects' claims, volumes, nodes and events say."""
         suspects = [suspect.pod for suspect in state.suspects]
         claims = self._claims({(pod.namespace, name) for pod in suspects for name in pod.claims})
@@ -218,7 +232,7 @@ class Triage:
         )
         return self._unattached(self._registered(state))
 
-    def _registered(self, state: State) -> State:
+    def _registered(self, state: TriageState) -> TriageState:
         """Which drivers the suspects' nodes have, and which of them want no attachment."""
         used = _drivers_by_node(state)
         drivers = self._by_name(_STORAGE, "csidrivers", set().union(*used.values()), pick_driver)
@@ -233,7 +247,7 @@ class Triage:
             drivers_on={name: node.drivers for name, node in on_nodes.items()},
         )
 
-    def _unattached(self, state: State) -> State:
+    def _unattached(self, state: TriageState) -> TriageState:
         """Why no VolumeAttachment is created: read only where one is missing."""
         if not unattached(state):
             return state
@@ -365,7 +379,7 @@ def _attachments_of(
     }
 
 
-def _drivers_by_node(state: State) -> dict[str, set[str]]:
+def _drivers_by_node(state: TriageState) -> dict[str, set[str]]:
     """The drivers that the suspects of each node use, inline volumes included."""
     used: dict[str, set[str]] = defaultdict(set)
     for pod in (seen.pod for seen in state.suspects if seen.pod.node):
@@ -383,7 +397,7 @@ def _mirrored(suspects: Iterable[Seen], claims: Iterable[Claim]) -> dict[str, st
     return {seen.mirror: seen.pod.uid for seen in suspects if seen.mirror not in known}
 
 
-def triage_options(params: dict[str, Any]) -> Options:
+def triage_options(params: dict[str, Any]) -> TriageOptions:
     """Options of Triage, checked."""
     if params["pod"] and not params["namespace"]:
         raise BadOption(
@@ -392,7 +406,7 @@ def triage_options(params: dict[str, Any]) -> Options:
     check_numbers(params, {"stuck_seconds": 0})
     given = keys_by_driver("required_metadata", params["required_metadata"])
     scope = {name: params[name].strip() for name in ("namespace", "pod", "node")}
-    return Options(
+    return TriageOptions(
         **scope,
         stuck_seconds=params["stuck_seconds"],
         # What the user gives for a driver replaces what is built in for it.
@@ -400,7 +414,7 @@ def triage_options(params: dict[str, Any]) -> Options:
     )
 
 
-def _condition(seen: Seen, state: State, stuck_seconds: float) -> str:
+def _condition(seen: Seen, state: TriageState, stuck_seconds: float) -> str:
     """The state of a pod that is not stuck, as the end of a sentence about it."""
     pod = seen.pod
     if pod.deleted:

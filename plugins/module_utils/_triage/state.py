@@ -53,7 +53,7 @@ _DEFAULT_WAITING = ("ContainerCreating", "PodInitializing")
 
 
 @dataclass(frozen=True)
-class Options:
+class TriageOptions:
     """What the user asked for; see the documentation of pod_volume_info."""
 
     namespace: str = ""
@@ -87,7 +87,7 @@ class Seen(NamedTuple):
 
 
 @dataclass(frozen=True)
-class State:
+class TriageState:
     """Everything the plan is made from.
 
     ``examined``: number of pods that were read. ``suspects``: those that look stuck.
@@ -278,7 +278,7 @@ def suspect(seen: Seen, now: datetime, stuck_seconds: float) -> bool:
     return age(now, seen.since) >= stuck_seconds
 
 
-def unattached(state: State) -> list[tuple[Pod, Volume]]:
+def unattached(state: TriageState) -> list[tuple[Pod, Volume]]:
     """Pods that have a node, with each volume whose driver needs a VolumeAttachment there and has
     none.
     """

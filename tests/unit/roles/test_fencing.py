@@ -11,8 +11,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import yaml
 
-from ansible_collections.storage_ops.runbooks.tests.unit.support.roles import variable
+from ansible_collections.storage_ops.runbooks.tests.unit.support.roles import ROLES, variable
 
 
 def role(role_name: str, name: str, **given: Any) -> Any:
@@ -74,6 +75,99 @@ def test_how_long_it_is_watched(
     assert (int(seen[0]), float(seen[1])) == wanted
 
 
+@pytest.mark.parametrize(
+    ("ready", "silent", "given", "wanted"),
+    [
+        ("Unknown", 119.0, {}, 1),
+        ("Unknown", 120.0, {}, 3),
+        ("Unknown", 119.0, {"grace_seconds": "60"}, 3),
+        ("True", 0.0, {}, 1),
+        ("False", 600.0, {}, 1),
+        # Its object was deleted.
+        ("", 0.0, {}, 3),
+    ],
+)
+def test_what_is_refused_anyway_is_not_watched_first(
+    ready: str, silent: float, given: dict[str, Any], wanted: int
+) -> None:
+    found = info("csi-1")
+    found["lost"][0] |= {"ready": ready, "not_ready_seconds": silent}
+    assert int(role("node_fence", "observations", __node_fence_info=found, **given)) == wanted
+
+
+def said(lost: dict[str, Any] | None, why: str = "cause") -> str:
+    """The paragraph that a failed run ends with."""
+    given: dict[str, Any] = {"msg": "no route"} if lost is None else {"lost": [lost]}
+    given = {"__node_fence_failed_info": given, "__node_fence_failed_why": why}
+    told = role("node_fence", "failed_said", **given, __node_fence_failed_node="worker01")
+    return " ".join(str(told).split())
+
+
+def lost(phase: str, ready: str = "Unknown", **ledger: Any) -> dict[str, Any]:
+    """What node_fence_info returns of a node with three volumes, one of which is still there."""
+    kept = {
+        **{"phase": phase, "method": "ceph", "volumes": ["pv-a", "pv-b", "pv-c"]},
+        **{"entries": [{"entry": "10.0.0.5"}], "network_fences": [], "detached": ["pv-a"]},
+        **ledger,
+    }
+    there = [{"name": "pv-c", "attachment": "csi-1", "used": False}]
+    return {"node": "worker01", "ready": ready, "ledger": kept, "volumes": there}
+
+
+AGAIN = "Next, once that is mended: ansible-playbook storage_ops.runbooks.{} -e node=worker01"
+
+
+@pytest.mark.parametrize(
+    ("found", "texts"),
+    [
+        (None, ["has not ended: cause.", "could not be read: no route"]),
+        (
+            {"ready": "Unknown", "ledger": {}, "volumes": []},
+            ["worker01 was not fenced: cause.", "nothing was detached"],
+        ),
+        (
+            lost("fenced"),
+            [
+                "The fail-over of worker01 has not ended: cause. It is fenced, by its ledger, and "
+                "stays so: 10.0.0.5. Detached and proven: pv-a. Detached, and not proven to be in "
+                "use elsewhere: pv-b. Not detached: pv-c.",
+                AGAIN.format("fail_over_volumes"),
+            ],
+        ),
+        (lost("detached"), ["Detached and proven: pv-a, pv-b. Not detached: pv-c."]),
+        (lost("fenced", "True"), [AGAIN.format("release_fenced_node")]),
+        (
+            lost("intended", network_fences=[{"name": "f"}], entries=[], detached=[]),
+            [
+                "is not proven, so it may be in place or not: NetworkFence f. Detached and proven: "
+                "nothing."
+            ],
+        ),
+        (lost("releasing"), ["is being released", AGAIN.format("release_fenced_node")]),
+        (lost("fenced", method="none", entries=[]), ["stays so: method none."]),
+    ],
+)
+def test_a_failed_run_says_what_is_fenced_and_what_to_do(
+    found: dict[str, Any] | None, texts: list[str]
+) -> None:
+    told = said(found)
+    for text in texts:
+        assert text in told, told
+    assert told.count("cause") == 1
+    assert ("was not fenced" in told) is (found is not None and not found["ledger"])
+
+
+@pytest.mark.parametrize("name", ["node_fence", "volume_failover"])
+def test_the_last_task_is_the_one_that_fails(name: str) -> None:
+    """And not the Lease, which is given back whatever happens."""
+    tasks = yaml.safe_load((ROLES / name / "tasks/main.yml").read_text())
+    (place,) = [number for number, task in enumerate(tasks) if "rescue" in task]
+    assert "run_lease" in str(tasks[place]["always"]) and "builtin.fail" not in str(tasks[place])
+    assert "failed.yml" in str(tasks[place + 1])
+    failed = yaml.safe_load((ROLES / "node_fence/tasks/failed.yml").read_text())
+    assert "ansible.builtin.fail" in failed[-1]
+
+
 def test_every_volume_of_the_node_is_read() -> None:
     assert list(role("node_fence", "volumes", __node_fence_info=info("csi-1", ""))) == [
         {"number": 0},
@@ -132,6 +226,33 @@ def test_the_newest_reading_of_ceph_counts(
 ) -> None:
     given = {"__volume_failover_before": before, "__volume_failover_after": after}
     assert role("volume_failover", "ceph_now", **given).get("read_at") == wanted
+
+
+def result(code: str, *kinds: str, left: bool = True) -> dict[str, Any]:
+    """What volume_failover returned when it failed, with one refused finding of each kind."""
+    findings = [{"verdict": "refuse", "object": {"kind": kind}} for kind in kinds]
+    findings.append({"verdict": "repair", "object": {"kind": "Node"}})
+    return {"failed": True, "code": code, "findings": findings, **({"left": []} if left else {})}
+
+
+@pytest.mark.parametrize(
+    ("found", "goes_on"),
+    [
+        (result("not_detached", "PersistentVolume"), True),
+        # All that was to leave has not; an earlier run may have left others unproven.
+        (result("not_detached", left=False), True),
+        (result("daemonset_pod", "PersistentVolume", "PersistentVolume"), True),
+        # It ended before its last step, so what has left is not known.
+        (result("not_attached", "PersistentVolume", left=False), False),
+        (result("node_not_lost", "Node"), False),
+        (result("fence_missing", "Node", "PersistentVolume"), False),
+        ({"failed": True, "msg": "MODULE FAILURE"}, False),
+    ],
+)
+def test_one_volume_that_stays_keeps_no_other_from_the_next_step(
+    found: dict[str, Any], goes_on: bool
+) -> None:
+    assert role("volume_failover", "some_stay", result=found) is goes_on
 
 
 @pytest.mark.parametrize("name", ["node_fence", "node_release"])

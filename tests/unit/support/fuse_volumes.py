@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import hashlib
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.model import Volume
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.model import (
+    FuseVolume,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kubelet import ROOT
 
 UID, OTHER_UID = "0a1b2c3d-1111-2222-3333-444455556666", "0a1b2c3d-1111-2222-3333-777777777777"
@@ -20,7 +22,7 @@ POD_FOLDER = f"{ROOT}/pods/{UID}/volumes/kubernetes.io~csi/{PV}"
 PUBLISH = f"{POD_FOLDER}/mount"
 SUBPATH = f"{ROOT}/pods/{UID}/volume-subpaths/{PV}/main/0"
 KEYS = {"access_key": "AKIDEXAMPLE", "secret_key": "s3cr3t-key"}
-VOLUME = Volume(
+VOLUME = FuseVolume(
     volume=PV,
     driver=DRIVER,
     handle=HANDLE,

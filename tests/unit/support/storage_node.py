@@ -27,7 +27,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.scsi import Answer
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths.model import (
-    Options,
+    ResidualOptions,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths.runbook import (
     ResidualPaths,
@@ -447,7 +447,7 @@ def repair(node: StorageNode, late: Callable[[], object] = bool, **options: Any)
     ``late``: called right before the proof of each repair.
     """
     module = Module()
-    wanted = Options(
+    wanted = ResidualOptions(
         **{"observations": 2, "observation_seconds": 0.0, "accept_majority": True, **options}
     )
     try:

@@ -39,10 +39,10 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts 
     plan as fuse_plan,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.model import (
-    Options,
-    Pod,
-    State,
-    Volume,
+    FuseOptions,
+    FusePod,
+    FuseState,
+    FuseVolume,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.volumes import (
     fuse_volumes,
@@ -60,7 +60,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.processes import Process
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage.runbook import Triage
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage.state import (
-    Options as TriageOptions,
+    TriageOptions as TriageOptions,
 )
 from ansible_collections.storage_ops.runbooks.tests.unit.support.cluster import FakeCluster
 from ansible_collections.storage_ops.runbooks.tests.unit.support.results import build
@@ -146,7 +146,7 @@ STAGE = f"{ROOT}/plugins/kubernetes.io/csi/s3.csi.example.com/{sha256(b'h').hexd
 UID = "0a1b2c3d-1111-2222-3333-444455556666"
 POINTS = (f"{STAGE}/globalmount", f"{ROOT}/pods/{UID}/volumes/kubernetes.io~csi/pvc-1/mount")
 KEYS = {"access_key": "AKID", "secret_key": "s3cr3t-key"}
-PLAIN = Volume(
+PLAIN = FuseVolume(
     "pvc-1", "s3.csi.example.com", "h", (), "", ("bucket",), (), "https://s3", "eu", KEYS
 )
 COMMAND = (
@@ -160,7 +160,7 @@ COMMAND = (
 )
 
 
-def world(recipe: str, source: str = "s3fs", comm: str = "x", handle: str = "h") -> State:
+def world(recipe: str, source: str = "s3fs", comm: str = "x", handle: str = "h") -> FuseState:
     mounts = [Mount(1, 0, "8:1", "/", "/", ("rw",), 1, 0, False, "ext4", "/dev/sda", ("rw",), "1")]
     for number, point in enumerate(POINTS, 10):
         mounts.append(
@@ -185,7 +185,9 @@ def world(recipe: str, source: str = "s3fs", comm: str = "x", handle: str = "h")
     others = (replace(mounts[1], id=99, pid="7", point=f"/data{source}"),)
     processes = (Process(7, comm, "mnt", UID, "c1", ()),)
     dead = {"0:50": Answer("dead", "statvfs", "ENOTCONN", "gone")}
-    return State("n1", ROOT, MountTable(mounts), dead, others, processes, notes, programs=programs)
+    return FuseState(
+        "n1", ROOT, MountTable(mounts), dead, others, processes, notes, programs=programs
+    )
 
 
 def lines_of(text: str) -> list[str]:
@@ -224,9 +226,9 @@ def test_what_a_secret_or_a_volume_says(recipe: str, field: str, text: str) -> N
         "region": lambda: replace(base, region=text),
         "recipe": lambda: replace(base, recipe=text),
     }.get(field, lambda: replace(base, credentials={**base.credentials, field: text}))()
-    (harmless,) = fuse_plan.plan(state, Options(volumes=(base,), accept_majority=True)).findings
+    (harmless,) = fuse_plan.plan(state, FuseOptions(volumes=(base,), accept_majority=True)).findings
     assert harmless.verdict == "repair", harmless.reason
-    (finding,) = fuse_plan.plan(state, Options(volumes=(evil,), accept_majority=True)).findings
+    (finding,) = fuse_plan.plan(state, FuseOptions(volumes=(evil,), accept_majority=True)).findings
     result = shown_everywhere([finding])
     if finding.repair:
         service, plain = (
@@ -253,9 +255,9 @@ def test_what_a_secret_or_a_volume_says(recipe: str, field: str, text: str) -> N
 @QUICK
 @given(source=HOSTILE, comm=HOSTILE, handle=HOSTILE, name=HOSTILE)
 def test_what_a_node_shows(source: str, comm: str, handle: str, name: str) -> None:
-    pods = (Pod(UID, name, name),)
+    pods = (FusePod(UID, name, name),)
     for strategy in ("remount", "kubelet"):
-        options = Options(strategy=strategy, volumes=(replace(PLAIN, pods=pods),))
+        options = FuseOptions(strategy=strategy, volumes=(replace(PLAIN, pods=pods),))
         shown_everywhere(fuse_plan.plan(world("s3fs", source, comm, handle), options).findings)
 
 
@@ -371,8 +373,8 @@ def test_what_a_kubelet_notes_on_its_node(namespace: str, claim: str, by: str, s
         },
     }
     node = objects.pick_node(item)
-    state = attachments.State(NOW, (attachments.Observation(0.0, {}, {}, {"n1": node}),))
-    findings = attachments.plan(state, attachments.Options()).findings
+    state = attachments.AttachmentState(NOW, (attachments.Observation(0.0, {}, {}, {"n1": node}),))
+    findings = attachments.plan(state, attachments.AttachmentOptions()).findings
     result = shown_everywhere(findings)
     for finding in result["findings"]:
         command = finding["reason"].partition("ansible localhost")[2]

@@ -20,8 +20,8 @@ from ansible_collections.storage_ops.runbooks.plugins.filter.fuse_volumes import
     fuse_volumes as told,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.model import (
+    FuseState,
     Recovery,
-    State,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.options import (
     OPTIONS_SPEC,
@@ -339,7 +339,7 @@ def words_of_root(planted: dict[str, str], driver: str, recipe: str, by_driver: 
     mine = volume(
         driver=driver, attributes={"mounter": recipe}, parameters={}, sources=["shared/pv-1"]
     )
-    state = State(
+    state = FuseState(
         "node-1",
         "/var/lib/kubelet",
         MountTable(parse_mountinfo("20 1 8:1 / / rw - ext4 /dev/sda rw", "1")),

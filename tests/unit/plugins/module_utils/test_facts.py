@@ -120,7 +120,7 @@ def blocked(text: str, count: int) -> blocklist.Blocklist:
 def watched(text: str, count: int) -> dict[str, Any]:
     target = images.Target(text, text, text, text, text)
     seen = watchers.Observed(target, details=watchers.Details((text,)), problem=text)
-    state = watchers.State(blocked(text, count), NOW, (seen,) * count, 1, 1.0, 0.0)
+    state = watchers.WatcherState(blocked(text, count), NOW, (seen,) * count, 1, 1.0, 0.0)
     return {"_state": state, "_options": SimpleNamespace(ignored=(text,))}
 
 
@@ -197,8 +197,8 @@ def lost(text: str, count: int) -> dict[str, Any]:
             (),
         )
         nodes.append(audit_plan.LostNode(f"n{number}", host, None, ()))
-    state = audit_plan.State(NOW, {}, {}, lost=tuple(nodes))
-    return {"_state": state, "_options": audit_plan.Options()}
+    state = audit_plan.FenceAuditState(NOW, {}, {}, lost=tuple(nodes))
+    return {"_state": state, "_options": audit_plan.FenceAuditOptions()}
 
 
 Make = Callable[[str, int], dict[str, Any]]

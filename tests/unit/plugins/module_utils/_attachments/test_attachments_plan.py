@@ -30,8 +30,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments 
     plan as pure,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.state import (
-    Options,
-    State,
+    AttachmentOptions,
+    AttachmentState,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Finding
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import observation
@@ -140,29 +140,29 @@ def observe(*things: Any, at: float = 0.0, pending: tuple[Pod, ...] = ()) -> Obs
     )
 
 
-def state(*observations: Observation, **changes: Any) -> State:
+def state(*observations: Observation, **changes: Any) -> AttachmentState:
     """What a run of STOR-11 and -13 has seen: the same twice, 30 s apart, unless more is given."""
     seen = (
         observations
         if len(observations) > 1
         else (observations[0], replace(observations[0], at=30.0))
     )
-    made = State(NOW, seen, frozenset(seen[0].attachments), (1, 31, 4), "v1.31.4")
+    made = AttachmentState(NOW, seen, frozenset(seen[0].attachments), (1, 31, 4), "v1.31.4")
     return replace(made, **changes)
 
 
-def plan(seen: State, **options: Any) -> list[Finding]:
+def plan(seen: AttachmentState, **options: Any) -> list[Finding]:
     """Findings, where it is accepted that most of a node's attachments look left over."""
     given = {"accept_majority": True, **options}
-    return pure.plan(seen, Options(**given)).findings
+    return pure.plan(seen, AttachmentOptions(**given)).findings
 
 
-def left_over(seen: State, **options: Any) -> list[Finding]:
+def left_over(seen: AttachmentState, **options: Any) -> list[Finding]:
     """Findings of STOR-11 alone."""
     return plan(seen, controls=frozenset({"STOR-11"}), **options)
 
 
-def only(seen: State, **options: Any) -> Finding:
+def only(seen: AttachmentState, **options: Any) -> Finding:
     (finding,) = plan(seen, **options)
     return finding
 
@@ -561,7 +561,7 @@ def test_a_deletion_that_runs_its_course_is_left_alone() -> None:
     assert left_over(state(observe(make_attachment(deleted=OLD, finalizers=()), RELEASED))) == []
 
 
-def orphans(count: int, healthy: int = 0, **changes: Any) -> State:
+def orphans(count: int, healthy: int = 0, **changes: Any) -> AttachmentState:
     volumes = [make_volume(f"pv-{number}", phase="Released") for number in range(count)]
     used = [make_volume(f"used-{number}") for number in range(healthy)]
     node = make_node(volumes_in_use=tuple(unique_name(DRIVER, volume.handle) for volume in used))
@@ -624,7 +624,7 @@ def test_max_repairs() -> None:
 def test_scope(scope: dict[str, tuple[str, ...]], found: bool) -> None:
     seen = observe(make_attachment(), RELEASED)
     assert bool(plan(state(seen), **scope)) is found
-    assert bool(suspects.suspects(seen, Options(**scope), NOW)) is found
+    assert bool(suspects.suspects(seen, AttachmentOptions(**scope), NOW)) is found
 
 
 def test_controls_that_were_not_asked_for_are_silent() -> None:
@@ -1115,7 +1115,7 @@ def test_the_command_looks_for_the_same_keys() -> None:
 # STOR-15
 
 
-def waiting(*things: Any, **changes: Any) -> State:
+def waiting(*things: Any, **changes: Any) -> AttachmentState:
     """A pod that has waited for an hour, without anything that attaches its volume."""
     pending = tuple(thing for thing in things if isinstance(thing, Pod)) or (WAITING,)
     seen = observe(
@@ -1271,8 +1271,8 @@ def test_a_scope_that_nothing_is_in(
         observe(make_attachment(), make_volume(), make_node(), make_node("n2")),
         drivers=frozenset({UNITY}),
     )
-    assert pure.unmatched(seen, Options(**scope)) == ([nowhere] if nowhere else [])
-    assert pure.unmatched(seen, Options(**scope), known_elsewhere=True) == (
+    assert pure.unmatched(seen, AttachmentOptions(**scope)) == ([nowhere] if nowhere else [])
+    assert pure.unmatched(seen, AttachmentOptions(**scope), known_elsewhere=True) == (
         [nowhere] if unknown else []
     )
 

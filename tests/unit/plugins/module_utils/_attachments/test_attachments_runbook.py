@@ -22,7 +22,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.
     make_options,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.state import (
-    Options,
+    AttachmentOptions,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import engine
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
@@ -177,7 +177,9 @@ def runbook(
 ) -> VolumeAttachments:
     time = time or Time()
     given = {"accept_majority": True, **options}
-    return VolumeAttachments(cluster, Options(**given), 60.0, time.sleep, lambda: time.now, strict)
+    return VolumeAttachments(
+        cluster, AttachmentOptions(**given), 60.0, time.sleep, lambda: time.now, strict
+    )
 
 
 def gather(cluster: FakeCluster, time: Time | None = None, **options: Any) -> Any:
@@ -898,8 +900,8 @@ def params(**given: Any) -> dict[str, Any]:
 
 
 def test_defaults_of_the_options_are_those_of_the_modules() -> None:
-    assert make_options(params()) == Options(max_repairs=1_000_000)
-    assert make_options(params(max_repairs=3, accept_majority=True)) == Options(
+    assert make_options(params()) == AttachmentOptions(max_repairs=1_000_000)
+    assert make_options(params(max_repairs=3, accept_majority=True)) == AttachmentOptions(
         max_repairs=3, accept_majority=True
     )
     assert make_options(params(controls=["STOR-12"])).controls == {"STOR-12"}

@@ -25,9 +25,9 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.address
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.blocklist import (
     ADD,
     REMOVE,
-    Options,
+    BlocklistOptions,
+    BlocklistState,
     Runbook,
-    State,
     parse_dump,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.cli import (
@@ -114,8 +114,8 @@ def options(
     renew_below: float = 0.5,
     accept_gap: bool = False,
     ends: dict[str, float] | None = None,
-) -> Options:
-    return Options(
+) -> BlocklistOptions:
+    return BlocklistOptions(
         tuple(parse_entry(text) for text in entries),
         present,
         YEAR,
@@ -189,19 +189,21 @@ class Tool:
         return 0, "", f"blocklisting {text} until ..."
 
 
-def runbook(tool: Tool, wanted: Options) -> Runbook:
+def runbook(tool: Tool, wanted: BlocklistOptions) -> Runbook:
     return Runbook(Ceph(Connection(user="ops"), Deadline(60), tool), wanted, lambda: NOW)
 
 
-def judged(tool: Tool, wanted: Options) -> list[Finding]:
+def judged(tool: Tool, wanted: BlocklistOptions) -> list[Finding]:
     """The findings of a run."""
     work = runbook(tool, wanted)
     return work.plan(work.gather()).findings
 
 
-def planned(osd_dump: dict[str, Any], wanted: Options, **state: Any) -> Plan:
+def planned(osd_dump: dict[str, Any], wanted: BlocklistOptions, **state: Any) -> Plan:
     """The plan for what was read, nothing else."""
-    found = State(NOW, "client.ops", parse_dump(osd_dump), **{"denied": {}, "daemons": (), **state})
+    found = BlocklistState(
+        NOW, "client.ops", parse_dump(osd_dump), **{"denied": {}, "daemons": (), **state}
+    )
     return blocklist.plan(found, wanted, lambda *arguments: ["ceph", *arguments])
 
 

@@ -127,7 +127,7 @@ class Tools:
         )
 
 
-def options(**given: Any) -> watchers.Options:
+def options(**given: Any) -> watchers.WatcherOptions:
     return watchers.make_options(
         {
             **{

@@ -159,6 +159,19 @@ def test_images_mapped_by_the_kernel(root: Path) -> None:
     )
 
 
+def test_a_mount_in_many_namespaces_is_told_once(root: Path) -> None:
+    """Each container has a copy of it, and they must not push others off the list."""
+    put_image(root)
+    number = (root / "sys/class/block/rbd0/dev").read_text().strip()
+    for pid in range(70, 110):
+        (root / f"proc/{pid}").mkdir()
+        put_mounts(root, f"30 22 {number} / /data rw - ext4 /dev/rbd0 rw", pid=pid)
+    (client,) = clients(root)["clients"]
+    (place,) = client["in_use"]
+    assert place.startswith("mounted at /data in the mount namespace of pid ")
+    assert place.endswith(" (and 39 more)")
+
+
 def test_an_image_that_cannot_be_read(root: Path) -> None:
     """Nobody may conclude that there is none."""
     put_image(root)

@@ -25,10 +25,10 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._containers i
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._containers.plan import (
     Container,
+    ContainerOptions,
     Copy,
     HostMount,
     Known,
-    Options,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._containers.runbook import (
     OPTIONS_SPEC,
@@ -76,7 +76,7 @@ def host(root: str = "/") -> Host:
     return Host(Deadline(30), 10, root)
 
 
-def options(**given: Any) -> Options:
+def options(**given: Any) -> ContainerOptions:
     return container_options({**DEFAULTS, "kubelet_root": "/var/lib/kubelet", **given})
 
 
@@ -431,7 +431,9 @@ def test_options_that_are_none(given: dict[str, Any], problem: str) -> None:
 
 def test_a_module_that_only_reports_lacks_most_options() -> None:
     given = container_options({"probe_timeout": 2.0, "kubelet_root": "/data/kubelet/"})
-    assert given == Options(probe_timeout=2.0, kubelet_root="/data/kubelet", max_repairs=1_000_000)
+    assert given == ContainerOptions(
+        probe_timeout=2.0, kubelet_root="/data/kubelet", max_repairs=1_000_000
+    )
 
 
 def test_a_node_without_a_kubelet_has_no_containers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -550,7 +552,7 @@ def test_plans_count_in_check_mode_only() -> None:
 
 def test_what_the_module_leaves_out_is_what_the_plan_takes_for_granted() -> None:
     """No guard is off, and no probe there, unless that is said."""
-    assert options() == Options()
+    assert options() == ContainerOptions()
     fields = OPTIONS_SPEC.options["containers"]["options"]
     defaults = {name: option["default"] for name, option in fields.items() if "default" in option}
     assert Known("", "", **defaults) == Known("", "")

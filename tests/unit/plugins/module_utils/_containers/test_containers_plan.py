@@ -14,12 +14,12 @@ import pytest
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._containers.plan import (
     Container,
+    ContainerOptions,
+    ContainerState,
     Copy,
     HostMount,
     Known,
-    Options,
     Runtime,
-    State,
     plan,
     pods_to_restart,
 )
@@ -62,8 +62,8 @@ def container(
 
 def judged(*containers: Container, runtime: Runtime = CRICTL, **options: Any) -> list[Finding]:
     return plan(
-        State("node1", containers or (container(),), runtime),
-        Options(**{"accept_majority": True, **options}),
+        ContainerState("node1", containers or (container(),), runtime),
+        ContainerOptions(**{"accept_majority": True, **options}),
     ).findings
 
 
@@ -74,7 +74,8 @@ def only(*containers: Container, runtime: Runtime = CRICTL, **options: Any) -> F
 
 def pods(*containers: Container, runtime: Runtime = CRICTL, **options: Any) -> list[dict[str, Any]]:
     return pods_to_restart(
-        State("node1", containers, runtime), Options(**{"accept_majority": True, **options})
+        ContainerState("node1", containers, runtime),
+        ContainerOptions(**{"accept_majority": True, **options}),
     )
 
 
@@ -348,7 +349,12 @@ def test_each_namespace_has_its_turn() -> None:
 def test_a_majority_is_refused_unless_it_is_accepted() -> None:
     well = replace(COPY, answer=Answer(OK))
     node = [container(number=number) for number in range(3)] + [container(well, number=3)]
-    assert plan(State("node1", tuple(node[:3]), CRICTL), Options()).findings[0].verdict == "refuse"
+    assert (
+        plan(ContainerState("node1", tuple(node[:3]), CRICTL), ContainerOptions())
+        .findings[0]
+        .verdict
+        == "refuse"
+    )
     for count in (1, 2, 3):
         assert {finding.verdict for finding in judged(*node[:count], accept_majority=False)} == {
             "refuse"

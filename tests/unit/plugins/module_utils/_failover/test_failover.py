@@ -21,7 +21,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors 
     StorageOpsError,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._failover.plan import (
-    Options,
+    FailoverOptions,
     pick_lost_pod,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._failover.runbook import (
@@ -179,7 +179,7 @@ class World(FakeCluster):
         self.shift = timedelta()
         self.clock = lambda: datetime.now(timezone.utc) + self.shift
         # "detach": nothing is detached; "attach": nothing is attached; "replace": no pod is made
-        # again; "start": no new pod runs.
+        # again; "start": no new pod runs. "attach pv-db", "start db-1-again": that one alone.
         self.broken: set[str] = set()
         self.returns_to = "b"
         for item in objects:
@@ -263,7 +263,7 @@ class World(FakeCluster):
                 self._delete(item)
         taken = {name for name, _node in self.attached()}
         for name, where in used:
-            if name not in taken and where and "attach" not in self.broken:
+            if name not in taken and where and not {"attach", f"attach {name}"} & self.broken:
                 driver = self.objects[f"/api/v1/persistentvolumes/{name}"]["spec"]["csi"]["driver"]
                 if driver != NFS:
                     self.add(attachment(name[3:], where, driver))
@@ -276,7 +276,7 @@ class World(FakeCluster):
                 item["spec"]["nodeName"] == "b"
                 and item["status"]["phase"] == "Pending"
                 and volumes <= here
-                and "start" not in self.broken
+                and not {"start", f"start {item['metadata']['name']}"} & self.broken
             ):
                 item["status"] = {
                     "phase": "Running",
@@ -331,7 +331,7 @@ def reading(
     )
 
 
-def options(**given: Any) -> Options:
+def options(**given: Any) -> FailoverOptions:
     base = {
         "filters": Filters(),
         "detach_timeout": 5.0,
@@ -339,7 +339,7 @@ def options(**given: Any) -> Options:
         "ready_timeout": 10.0,
         "reading": reading("10.0.0.1"),
     }
-    return Options("a", **{**base, **given})
+    return FailoverOptions("a", **{**base, **given})
 
 
 def run(
@@ -508,8 +508,10 @@ def test_step_by_step(filters: Filters) -> None:
     assert verbs(run(world, state="detached", detach="volumes", filters=filters)) == []
 
     second = run(world, awaited=tuple(first["left"]), detach="volumes", filters=filters)
-    noted = [] if filters.active else ["record_detached"]
-    assert verbs(second) == ["wait_attached", "wait_ready", *noted] and second["left"] == []
+    assert verbs(second) == ["wait_attached", "wait_ready", "record_detached"]
+    assert second["left"] == []
+    noted = ("fenced", ("pv-db",)) if filters.active else ("detached", ("pv-db", "pv-log"))
+    assert (world.ledger().phase, world.ledger().detached) == noted
     assert second["findings"][0]["summary"] == "what has left the lost node a is awaited elsewhere"
     proof = " ".join(second["findings"][0]["evidence"]["proof"])
     assert "pod shop/db-1-again is Running and Ready on b" in proof
@@ -1016,7 +1018,7 @@ def test_a_volume_that_only_the_nodes_status_knows(field: str) -> None:
     assert "taint_node" in verbs(run(mine))
 
 
-def test_the_others_leave_and_nothing_is_recorded() -> None:
+def test_the_others_leave_and_the_ledger_says_which() -> None:
     more = [
         *claim("log"),
         attachment("log"),
@@ -1035,10 +1037,14 @@ def test_the_others_leave_and_nothing_is_recorded() -> None:
             "wait_detached",
             "wait_attached",
             "wait_ready",
+            "record_detached",
         )
     ]
     assert ("pv-db", "b") in world.attached() and ("pv-log", "a") in world.attached()
-    assert world.ledger().phase == "fenced"
+    assert (world.ledger().phase, world.ledger().detached) == ("fenced", ("pv-db",))
+    before = contents(world)
+    again = run(world)
+    assert again["failed"] and again["actions"] == [] and contents(world) == before
 
 
 def test_a_pod_with_two_fenced_volumes_is_deleted_once() -> None:
@@ -1105,7 +1111,8 @@ def test_a_filter_takes_a_part() -> None:
     more = [*claim("log"), attachment("log"), pod("log-1", "log")]
     world = standard(*more, ledger=LEDGER._replace(volumes=("pv-db", "pv-log")))
     chosen = Filters(claims=("shop/db",))
-    assert "record_detached" not in verbs(run(world, filters=chosen))
+    assert verbs(run(world, filters=chosen))
+    assert world.ledger().detached == ("pv-db",)
     assert (
         world.attached() == {("pv-db", "b"), ("pv-log", "a")} and world.ledger().phase == "fenced"
     )
@@ -1115,6 +1122,124 @@ def test_a_filter_takes_a_part() -> None:
         verbs(run(world, filters=Filters(storage_classes=(f"class-{RBD}",))))[-1]
         == "record_detached"
     )
+
+
+# one volume that cannot be failed over, and the others
+
+TWO = LEDGER._replace(volumes=("pv-db", "pv-ev"))
+
+
+def two(**meta: Any) -> World:
+    """The volumes of two tenants; ``meta``: of the pod that one of them has on the lost node."""
+    theirs = pod("ev-1", "ev")
+    theirs["metadata"].update(meta)
+    return standard(*claim("ev"), attachment("ev"), theirs, ledger=TWO)
+
+
+def one_left(world: World, code: str, said: str, **given: Any) -> dict[str, Any]:
+    """A run that fails for pv-ev alone: pv-db is proven, and the ledger says so."""
+    result = run(world, **given)
+    assert result["failed"] and result["code"] == code, result
+    node_, ev = result["findings"]
+    assert ev["object"] == {"kind": "PersistentVolume", "name": "pv-ev", "node": "a"}
+    assert (ev["verdict"], ev["code"]) == ("refuse", code) and said in ev["reason"]
+    assert "PersistentVolume pv-ev" in result["msg"] and said in result["msg"]
+    proof = " ".join(node_["evidence"].get("proof", []))
+    assert "pod shop/db-1-again is Running and Ready on b" in proof and "pv-ev" not in proof
+    assert ("pv-db", "b") in world.attached()
+    assert (world.ledger().phase, world.ledger().detached) == ("fenced", ("pv-db",))
+    assert result["fence"] == world.ledger().to_dict()
+    return result
+
+
+def all_done(world: World, **given: Any) -> None:
+    """Once the cause is gone, the next run ends the work, and the one after it does nothing."""
+    assert verbs(run(world, **given))[-1] == "record_detached"
+    assert world.attached() == {("pv-db", "b"), ("pv-ev", "b")}
+    assert (world.ledger().phase, world.ledger().detached) == ("detached", ("pv-db", "pv-ev"))
+    assert verbs(run(world, **given)) == []
+
+
+@pytest.mark.parametrize("detach", ["taint", "volumes"])
+def test_a_pod_that_its_tenant_holds_keeps_no_other_volume_from_its_proof(detach: str) -> None:
+    world = two(finalizers=["tenant.example.com/keep"])
+    result = one_left(world, "not_detached", "pod shop/ev-1 of pv-ev is still on a", detach=detach)
+    assert result["left"] == ["pv-db"] and ("pv-ev", "a") in world.attached()
+    kept = world.ledger().to_dict()
+    # The next run has the stuck one alone to do, and does no harm to what is proven.
+    again = run(world, detach=detach)
+    assert again["failed"] and "pv-ev" in again["msg"] and "pv-db" not in again["msg"]
+    assert world.ledger().to_dict() == kept and ("pv-db", "b") in world.attached()
+    (stuck,) = [item for item in world.of("Pod") if item["metadata"]["name"] == "ev-1"]
+    stuck["metadata"]["finalizers"] = []
+    world._delete(stuck)
+    all_done(world, detach=detach)
+
+
+def test_step_by_step_with_a_volume_that_stays() -> None:
+    """As the role calls it: what the first step has taken off is proven by the last one."""
+    world = two(finalizers=["tenant.example.com/keep"])
+    first = run(world, state="detached")
+    assert first["failed"] and first["code"] == "not_detached" and first["left"] == ["pv-db"]
+    assert "pv-ev" in first["msg"] and world.ledger().detached == ()
+    one_left(world, "not_detached", "still on a", awaited=("pv-db",), detach_timeout=1.0)
+
+
+def test_a_run_that_was_killed_before_the_proof_and_a_volume_that_stays() -> None:
+    """What has left is proven by the next run, although nothing of the kind is left to detach."""
+    world = two(finalizers=["tenant.example.com/keep"])
+    assert run(world, state="detached")["left"] == ["pv-db"]
+    one_left(world, "not_detached", "still on a")
+
+
+def test_a_volume_that_is_not_attached_elsewhere() -> None:
+    world = two()
+    world.broken.add("attach pv-ev")
+    one_left(world, "not_attached", "waits for pv-ev: there is no VolumeAttachment")
+    world.broken.clear()
+    all_done(world)
+
+
+def test_one_new_pod_that_does_not_run() -> None:
+    world = two()
+    world.broken.add("start ev-1-again")
+    result = one_left(world, "not_attached", "pod shop/ev-1-again on b is Pending")
+    assert "not Running and Ready within 10 s (ready_timeout)" in result["msg"]
+    world.broken.clear()
+    all_done(world)
+
+
+def test_what_was_proven_and_is_no_more() -> None:
+    """Between the waits and the proof: that volume fails, and the others are proven."""
+    world = two()
+
+    def before(verb: str, path: str) -> None:
+        # The ledger is written after the waits.
+        if verb == "patch" and "/configmaps/" in path and OUT in world.taints:
+            for item in world.of("Pod"):
+                if item["metadata"]["name"] == "ev-1-again":
+                    item["status"] = {"phase": "Running"}
+
+    world.before = before
+    result = run(world)
+    assert result["failed"] and result["code"] == "repair_unproven", result
+    assert [finding["object"]["name"] for finding in result["findings"]] == ["a", "pv-ev"]
+    proof = " ".join(result["findings"][0]["evidence"]["proof"])
+    assert "pod shop/db-1-again is Running" in proof and "pv-ev" not in proof
+
+
+def test_an_api_server_that_does_not_answer_is_no_single_volume() -> None:
+    world = two()
+
+    def before(verb: str, path: str) -> None:
+        if verb == "list" and path.endswith("/pods") and OUT in world.taints:
+            raise KubeError("the API server is overloaded", 503)
+
+    world.before = before
+    result = run(world)
+    assert result["failed"] and "the API server is overloaded" in result["msg"]
+    assert ("wait_detached", "failed") in outcomes(result)
+    assert [finding["object"]["name"] for finding in result["findings"]] == ["a"]
 
 
 # waiting and proof
@@ -1605,4 +1730,6 @@ PARAMS: dict[str, Any] = {
 
 
 def test_options() -> None:
-    assert failover_options(PARAMS, True) == Options("a", Filters(claims=("shop/db",)), check=True)
+    assert failover_options(PARAMS, True) == FailoverOptions(
+        "a", Filters(claims=("shop/db",)), check=True
+    )

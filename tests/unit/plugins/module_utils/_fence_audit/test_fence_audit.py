@@ -836,28 +836,24 @@ def test_a_network_fence_without_its_entry() -> None:
         )
 
 
-@pytest.mark.parametrize(
-    ("entry", "command"),
-    [
-        (blocked("10.0.0.1"), "ceph osd blocklist rm 10.0.0.1:0/0"),
-        (blocked("10.0.0.0/24", "range"), "ceph osd blocklist range rm 10.0.0.0:0/24"),
-    ],
-)
-def test_an_entry_without_a_ledger(entry: Object, command: str) -> None:
+@pytest.mark.parametrize("entry", [blocked("10.0.0.1"), blocked("10.0.0.0/24", "range")])
+def test_an_entry_without_a_ledger(entry: Object) -> None:
+    """Any kubelet may say that the address is its own, so no command to remove it is offered."""
     finding = only(
         audit(world(node("a"), node("c")), ceph=reading(entry)),
         "STOR-17",
         "major",
         "and no ledger knows it",
-        command,
+        "whoever set it has to remove it",
     )
     assert finding["object"]["kind"] == "BlocklistEntry" and finding["object"]["node"] == "a"
-    only(
+    lost = only(
         audit(world(LOST), ceph=reading(entry)),
         "STOR-17",
         "major",
         "perhaps the node was fenced by hand",
     )
+    assert "ceph osd" not in finding["reason"] + lost["reason"]
 
 
 @pytest.mark.parametrize(
@@ -895,7 +891,7 @@ def test_an_entry_of_ipv6() -> None:
         audit(world(node("a", address="fd00:0::5")), ceph=reading(entry)),
         "STOR-17",
         "major",
-        "ceph osd blocklist rm [fd00::5]:0/0",
+        "Ceph's blocklist has fd00::5 of a",
     )
 
 

@@ -103,6 +103,7 @@ def test_what_is_written_can_be_read() -> None:
         ({"run": None}, "run is no text"),
         ({"machine": 7}, "machine is no text"),
         ({"revision": float("inf")}, "cannot be read"),
+        ({"detached": "pv-db"}, "a list of texts is none"),
     ],
 )
 def test_what_cannot_be_read_is_an_error_that_names_the_place(
@@ -117,10 +118,12 @@ def test_a_ledger_of_an_older_version() -> None:
     old = {
         name: value
         for name, value in LEDGER._replace(machine="m", namespace="n").to_dict().items()
-        if name not in ("machine", "namespace")
+        if name not in ("machine", "namespace", "detached")
     }
     assert parse_ledger(old, "here") == LEDGER
     assert parse_ledger(LEDGER._replace(machine="m", namespace="n").text, "here").machine == "m"
+    moved = LEDGER._replace(detached=("pv-db",))
+    assert parse_ledger(moved.text, "here") == moved
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", "null", "{}"])

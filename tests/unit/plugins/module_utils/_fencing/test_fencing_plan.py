@@ -37,7 +37,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing impo
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing import plan as pure
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.options import (
     Decision,
-    Options,
+    FenceOptions,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import ServerVersion
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import Attachment
@@ -157,12 +157,12 @@ def reading(*images: dict[str, Any], blocklist: Sequence[Any] = (), **fields: An
 
 
 HELD = reading(image(watchers=[watcher()]))
-OPTIONS = Options("a", "run-1", "host", reading=HELD)
+OPTIONS = FenceOptions("a", "run-1", "host", reading=HELD)
 # Of a cluster whose nodes are all lost.
 ALL_LOST = replace(OPTIONS, accept_majority=True)
 
 
-def options(*images: dict[str, Any], **fields: Any) -> Options:
+def options(*images: dict[str, Any], **fields: Any) -> FenceOptions:
     return replace(OPTIONS, **({"reading": reading(*images)} if images else {}), **fields)
 
 
@@ -190,7 +190,7 @@ def network_fence(
     return made._replace(**fields)
 
 
-def intended(found: NodeState | None = None, given: Options = OPTIONS) -> Ledger:
+def intended(found: NodeState | None = None, given: FenceOptions = OPTIONS) -> Ledger:
     """The ledger of a fence that is not refused."""
     decision = pure.intend(found or state(), given)
     assert not decision.plan.refusals, decision.plan.refusals[0].reason
@@ -532,7 +532,7 @@ def test_what_somebody_has_put_on_the_blocklist_by_hand_names_the_address() -> N
     """The node's clients are gone then; the entry is prolonged, and noted as it was."""
     soon = "2026-01-01T13:00:00Z"
 
-    def given(*entries: dict[str, Any]) -> Options:
+    def given(*entries: dict[str, Any]) -> FenceOptions:
         return options(reading=reading(image(), blocklist=list(entries)))
 
     ledger = intended(given=given(blocked(A, until=soon)))
@@ -878,7 +878,7 @@ def test_another_run() -> None:
         (options(image(problem="No such file")), "p/v of volume v could not be read: No such file"),
     ],
 )
-def test_ceph_must_have_been_read_well(given: Options, reason: str) -> None:
+def test_ceph_must_have_been_read_well(given: FenceOptions, reason: str) -> None:
     refused(pure.intend(state(), given), reason)
 
 
@@ -933,7 +933,7 @@ def test_ceph_must_have_been_read_well(given: Options, reason: str) -> None:
         ),
     ],
 )
-def test_whoever_cannot_be_told_from_others(given: Options, reason: str) -> None:
+def test_whoever_cannot_be_told_from_others(given: FenceOptions, reason: str) -> None:
     refused(pure.intend(state(), given), reason)
 
 
@@ -1406,6 +1406,19 @@ def test_a_node_that_was_booted_or_given_back_is_judged_as_a_new_one(
     )
 
 
+def test_what_has_left_the_node_stays_noted() -> None:
+    """A further run fences nothing more, so the fence stays proven, and what was moved is not
+    forgotten; but a volume that the node has again has not left it.
+    """
+    cordoned = state(node(unschedulable=True))
+    (held,) = intended().volumes
+    before = intended()._replace(phase="fenced", volumes=("pv-moved", held), detached=("pv-moved",))
+    assert intended(cordoned._replace(ledger=before)) == before
+    both = before._replace(detached=("pv-moved", held))
+    again = intended(cordoned._replace(ledger=both))
+    assert (again.phase, again.detached) == ("fenced", ("pv-moved",))
+
+
 def test_a_node_object_that_was_made_anew() -> None:
     before = intended()._replace(
         phase="detached", node_uid="uid-old", tainted=True, machine="machine-old"
@@ -1593,7 +1606,9 @@ def test_a_note_that_is_gone_is_written_again(text: str) -> None:
         ),
     ],
 )
-def test_a_ledger_that_is_in_the_way(changed: dict[str, Any], given: Options, reason: str) -> None:
+def test_a_ledger_that_is_in_the_way(
+    changed: dict[str, Any], given: FenceOptions, reason: str
+) -> None:
     ledger = intended()._replace(**changed)
     refused(pure.intend(state(ledger=ledger), given), reason)
 
@@ -1602,7 +1617,7 @@ def test_a_ledger_that_is_in_the_way(changed: dict[str, Any], given: Options, re
 
 
 def confirm(
-    ledger: Ledger, given: Options, found: NodeState | None = None, note: str | None = None
+    ledger: Ledger, given: FenceOptions, found: NodeState | None = None, note: str | None = None
 ) -> Decision:
     found = found or state(node(unschedulable=True))
     if found.item:
@@ -1610,7 +1625,7 @@ def confirm(
     return pure.confirm(found._replace(ledger=ledger), given)
 
 
-def proof(*images: dict[str, Any], blocklist: Sequence[Any] = (), **fields: Any) -> Options:
+def proof(*images: dict[str, Any], blocklist: Sequence[Any] = (), **fields: Any) -> FenceOptions:
     read = reading(*(images or [image()]), blocklist=blocklist, observations=1, seconds=0)
     return replace(OPTIONS, reading=read, run="run-2", **fields)
 
@@ -1654,7 +1669,7 @@ def test_an_entry_and_no_watch_prove_it() -> None:
         (proof(image("w"), blocklist=[blocked(A)]), "volume v is not in what was read"),
     ],
 )
-def test_what_does_not_prove_it(given: Options, reason: str) -> None:
+def test_what_does_not_prove_it(given: FenceOptions, reason: str) -> None:
     ledger = intended()
     decision = confirm(ledger, given)
     refused(decision, reason)

@@ -34,12 +34,12 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts 
     runbook as fuse,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.model import (
-    Options,
-    Pod,
+    FuseOptions,
+    FusePod,
+    FuseVolume,
     Recovery,
     Step,
     Target,
-    Volume,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
@@ -57,7 +57,7 @@ def host(root: Path) -> Host:
 def test_an_audit_has_the_defaults() -> None:
     """And no limit to stay under, since it repairs nothing."""
     found = options.fuse_options({"probe_timeout": 2.0, "kubelet_root": "/k", "maps": []})
-    assert found == Options(probe_timeout=2.0, kubelet_root="/k", max_repairs=1_000_000)
+    assert found == FuseOptions(probe_timeout=2.0, kubelet_root="/k", max_repairs=1_000_000)
 
 
 def test_what_the_module_leaves_out_is_what_the_plan_takes_for_granted() -> None:
@@ -67,29 +67,29 @@ def test_what_the_module_leaves_out_is_what_the_plan_takes_for_granted() -> None
         return {name: given["default"] for name, given in spec.items() if "default" in given}
 
     entries = options.OPTIONS_SPEC.options["volumes"]["options"]
-    assert options.fuse_options(defaults(options.OPTIONS_SPEC.options)) == Options()
+    assert options.fuse_options(defaults(options.OPTIONS_SPEC.options)) == FuseOptions()
     (volume,) = options.fuse_options({"volumes": [{**defaults(entries), "volume": "a"}]}).volumes
-    assert volume == Volume("a")
-    assert Pod("u", **defaults(entries["pods"]["options"])) == Pod("u")
+    assert volume == FuseVolume("a")
+    assert FusePod("u", **defaults(entries["pods"]["options"])) == FusePod("u")
     assert options.OPTIONS_SPEC.options["credentials"]["no_log"] is True
     least = options.fuse_options({"volumes": [{"volume": "a", "memory_max": 64, "tasks_max": 16}]})
     assert (least.volumes[0].memory_max, least.volumes[0].tasks_max) == (64, 16)
 
 
 def test_volumes_as_ansible_hands_them_over() -> None:
-    entry = dict.fromkeys(Volume.__dataclass_fields__)
+    entry = dict.fromkeys(FuseVolume.__dataclass_fields__)
     entry.update({"volume": "pvc-1", "sources": ["a"], "paths": ["/a/"]})
     entry["pods"] = [{"uid": "u", "namespace": "", "name": "", "terminating": True}]
     del entry["credentials"]
     (volume,) = options.fuse_options(
         {"volumes": [entry], "credentials": {"/a": {"secret_key": 5, "x": None}}}
     ).volumes
-    assert volume == Volume(
+    assert volume == FuseVolume(
         "pvc-1",
         paths=("/a",),
         sources=("a",),
         credentials={"secret_key": "5"},
-        pods=(Pod("u", terminating=True),),
+        pods=(FusePod("u", terminating=True),),
     )
     (unknown,) = options.fuse_options({"volumes": [{"handle": "h", "pods": None}]}).volumes
     assert unknown.pods is None
@@ -132,7 +132,7 @@ def test_what_is_noted_is_read_again(tmp_path: Path) -> None:
     folder = tmp_path / "run/storage_ops/fuse/abc"
     # Also where another has made it.
     folder.mkdir(parents=True, mode=0o755)
-    fuse.FuseRecovery(host(tmp_path), Options())._record(recovery, begun=True)
+    fuse.FuseRecovery(host(tmp_path), FuseOptions())._record(recovery, begun=True)
     assert (folder.stat().st_mode & 0o777, (folder / "plan.json").stat().st_mode & 0o777) == (
         0o700,
         0o600,
@@ -156,7 +156,7 @@ def test_what_was_begun_stays_so(tmp_path: Path) -> None:
     that was left is seen.
     """
     recovery = Recovery("abc", "/name", (), ())
-    runbook = fuse.FuseRecovery(host(tmp_path), Options())
+    runbook = fuse.FuseRecovery(host(tmp_path), FuseOptions())
     for begun, noted in ((False, False), (True, True), (False, True)):
         runbook._record(recovery, begun)
         assert records.note_of(host(tmp_path), "abc")["begun"] is noted
@@ -166,7 +166,7 @@ def test_what_was_begun_stays_so(tmp_path: Path) -> None:
 
 
 def test_paths_by_a_link_to_the_kubelets_folder() -> None:
-    runbook = fuse.FuseRecovery(host(Path("/")), Options(kubelet_root="/var/lib/kubelet/"))
+    runbook = fuse.FuseRecovery(host(Path("/")), FuseOptions(kubelet_root="/var/lib/kubelet/"))
     runbook._root = "/data/kubelet"
     given = ("/var/lib/kubelet/pods/a", "/var/lib/kubelets/b", "/data/kubelet/pods/c")
     assert runbook._resolved(given) == (
@@ -190,7 +190,7 @@ def test_waiting_for_containers(
     """It looks first; only what there is to wait for needs time."""
     monkeypatch.setattr(fuse, "running_processes", lambda _host, _pods: running)
     runbook = fuse.FuseRecovery(
-        Host(Deadline(seconds), 10, str(tmp_path)), Options(containers_timeout=0.1)
+        Host(Deadline(seconds), 10, str(tmp_path)), FuseOptions(containers_timeout=0.1)
     )
     step = Step(Recovery("abc", "/name", (), (), pods=("u",)))
     with pytest.raises(error) if error else contextlib.nullcontext():
@@ -200,7 +200,9 @@ def test_waiting_for_containers(
 def test_the_kubelets_time_is_not_cut_short(tmp_path: Path) -> None:
     """What would leave it less is not begun."""
     staged = replace(TARGET, kind="staging")
-    runbook = fuse.FuseRecovery(Host(Deadline(30), 10, str(tmp_path)), Options(unstage_timeout=60))
+    runbook = fuse.FuseRecovery(
+        Host(Deadline(30), 10, str(tmp_path)), FuseOptions(unstage_timeout=60)
+    )
     step = Step(Recovery("abc", "/name", (), (staged, TARGET), pods=("u",)), TARGET)
     with pytest.raises(Prevented, match="less than 65 s are left of the deadline"):
         runbook._unmount(fuse.Action("unmount", TARGET.point, [], step), step)
@@ -213,7 +215,7 @@ def test_a_new_mount_that_is_gone_meanwhile(
         [Mount(1, 0, "8:1", "/", "/", ("rw",), 0, 0, False, "ext4", "sda1", ("rw",), "1")]
     )
     monkeypatch.setattr(fuse, "read_table", lambda _host, _pid: table)
-    runbook = fuse.FuseRecovery(host(tmp_path), Options())
+    runbook = fuse.FuseRecovery(host(tmp_path), FuseOptions())
     step = Step(Recovery("abc", "/name", (), (TARGET,)), TARGET)
     for verb in ("replace_mount", "adopt_mount"):
         with pytest.raises(NotStarted, match="is gone"):
@@ -239,7 +241,7 @@ def test_a_secret_is_written_for_root_alone_and_never_through_a_link(tmp_path: P
 def test_no_error_tells_a_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keys = {"secret_key": "s3cr3t", "file": "[x]\nsecret_access_key = b\\ack'slash\n"}
     service = fuse.Service((), (), secrets=tuple(keys.values()))
-    recovery = fuse.FuseRecovery(host(tmp_path), Options())
+    recovery = fuse.FuseRecovery(host(tmp_path), FuseOptions())
 
     def failing(*_args: Any) -> None:
         raise ActionFailed(

@@ -28,13 +28,13 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.
     Limits,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.model import (
-    Options,
-    Pod,
+    FuseOptions,
+    FusePod,
+    FuseState,
+    FuseVolume,
     PodFolder,
-    State,
     Target,
     Unfinished,
-    Volume,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.runbook import (
     FuseRecovery,
@@ -99,13 +99,13 @@ ROOT_MOUNT = mount(1, "/", "8:1", 0, fstype="ext4", shared=1)
 MOUNTS = (mount(10, STAGING), mount(11, PUBLISH), mount(12, SUBPATH, root="/sub"))
 
 
-def state(*mounts: Mount, answers: dict[str, Answer] | None = None, **more: Any) -> State:
+def state(*mounts: Mount, answers: dict[str, Answer] | None = None, **more: Any) -> FuseState:
     facts: dict[str, Any] = {
         "notes": NOTES,
         "programs": {"s3fs": "/usr/bin/s3fs", "goofys": "/usr/bin/goofys"},
         **more,
     }
-    return State(
+    return FuseState(
         "n1",
         ROOT,
         MountTable([ROOT_MOUNT, *(mounts or MOUNTS)]),
@@ -114,11 +114,11 @@ def state(*mounts: Mount, answers: dict[str, Answer] | None = None, **more: Any)
     )
 
 
-def options(**more: Any) -> Options:
-    return Options(**{"volumes": (VOLUME,), "accept_majority": True, **more})
+def options(**more: Any) -> FuseOptions:
+    return FuseOptions(**{"volumes": (VOLUME,), "accept_majority": True, **more})
 
 
-def only(found: State, **more: Any) -> Finding:
+def only(found: FuseState, **more: Any) -> Finding:
     (finding,) = fuse_plan.plan(found, options(**more)).findings
     return finding
 
@@ -278,7 +278,7 @@ FOLDER = "/var/lib/juicefs/volume/pvc-1-abcdef"
 SERVER = Process(40, "juicefs", "mnt:[9]", OTHER_UID, "", ())
 
 
-def kept(*more: Mount, **facts: Any) -> State:
+def kept(*more: Mount, **facts: Any) -> FuseState:
     """A driver that keeps its mount in a folder of its own, and binds it for pods."""
     return state(mount(9, FOLDER), mount(11, PUBLISH), *more, **facts)
 
@@ -506,7 +506,7 @@ def test_refused_when_two_entries_say_it() -> None:
         (state(systemd=False), "systemd does not run here"),
     ],
 )
-def test_refused_for_what_is_there(found: State, reason: str) -> None:
+def test_refused_for_what_is_there(found: FuseState, reason: str) -> None:
     finding = only(found)
     assert (finding.verdict, finding.repair) == ("refuse", [])
     assert reason in finding.reason
@@ -811,7 +811,7 @@ OWN = ("s3fs", "-f", "{source}", "{target}", "-o", "endpoint={region}")
     ],
 )
 def test_nothing_in_a_secret_becomes_a_line_or_an_option(
-    found: State, changes: dict[str, Any]
+    found: FuseState, changes: dict[str, Any]
 ) -> None:
     """Each of these gave a tenant a command, a file or the root folder of the node."""
     finding = only(found, volumes=(replace(VOLUME, **changes),))
@@ -847,15 +847,17 @@ def test_a_pods_own_name_for_a_volume_means_no_entry(point: str) -> None:
 @pytest.mark.parametrize(
     ("entry", "matches"),
     [
-        (Volume(volume=PV), True),
-        (Volume(handle=HANDLE), True),
-        (Volume(handle=HANDLE, driver="other"), False),
-        (Volume(paths=(PUBLISH,)), True),
-        (Volume(paths=("/mnt",), volume="x", handle="y"), False),
+        (FuseVolume(volume=PV), True),
+        (FuseVolume(handle=HANDLE), True),
+        (FuseVolume(handle=HANDLE, driver="other"), False),
+        (FuseVolume(paths=(PUBLISH,)), True),
+        (FuseVolume(paths=("/mnt",), volume="x", handle="y"), False),
     ],
 )
 @pytest.mark.parametrize("notes", [NOTES, {}])
-def test_which_entry_is_meant(entry: Volume, matches: bool, notes: dict[str, VolumeNote]) -> None:
+def test_which_entry_is_meant(
+    entry: FuseVolume, matches: bool, notes: dict[str, VolumeNote]
+) -> None:
     """By name, handle (of which the staging path has the digest) or path, with and without the
     kubelet's notes.
     """
@@ -880,7 +882,7 @@ def test_options_of_a_mount_are_kept() -> None:
 # the strategy kubelet
 
 
-def left_behind(**more: Any) -> State:
+def left_behind(**more: Any) -> FuseState:
     return state(folders=(PodFolder(UID, PV, DRIVER, HANDLE),), **more)
 
 
@@ -888,12 +890,14 @@ def process(number: int, pod: str, namespace: str = "mnt:[1]", container: str = 
     return Process(number, "sleep", namespace, pod, container, ())
 
 
-def kubelets(found: State, pods: tuple[Pod, ...] | None = (), **more: Any) -> Finding:
+def kubelets(found: FuseState, pods: tuple[FusePod, ...] | None = (), **more: Any) -> Finding:
     return only(found, strategy="kubelet", volumes=(replace(VOLUME, pods=pods),), **more)
 
 
-@pytest.mark.parametrize("pods", [(), (Pod(UID, "ns", "p", terminating=True),), (Pod(OTHER_UID),)])
-def test_left_behind_by_pods_that_are_gone(pods: tuple[Pod, ...]) -> None:
+@pytest.mark.parametrize(
+    "pods", [(), (FusePod(UID, "ns", "p", terminating=True),), (FusePod(OTHER_UID),)]
+)
+def test_left_behind_by_pods_that_are_gone(pods: tuple[FusePod, ...]) -> None:
     finding = kubelets(left_behind(), pods)
     assert verbs(finding) == [
         ("unmount", PUBLISH),
@@ -924,7 +928,11 @@ def test_staging_that_no_pod_has_any_more() -> None:
             {"others": (mount(77, "/data", pid="8"),)},
             "in the mount namespace of pid 8, at /data",
         ),
-        ((Pod(UID, "ns", "p"),), {"processes": (process(7, UID),)}, "ns/p is not being deleted"),
+        (
+            (FusePod(UID, "ns", "p"),),
+            {"processes": (process(7, UID),)},
+            "ns/p is not being deleted",
+        ),
         ((), {"processes": (process(7, UID),)}, "containers of its pods run: sleep (pid 7)"),
         (
             (),
@@ -936,7 +944,9 @@ def test_staging_that_no_pod_has_any_more() -> None:
         ),
     ],
 )
-def test_kubelet_refuses(pods: tuple[Pod, ...] | None, more: dict[str, Any], reason: str) -> None:
+def test_kubelet_refuses(
+    pods: tuple[FusePod, ...] | None, more: dict[str, Any], reason: str
+) -> None:
     finding = kubelets(left_behind(**more), pods)
     assert (finding.verdict, finding.repair) == ("refuse", [])
     assert reason in finding.reason
@@ -962,16 +972,16 @@ def test_two_entries_do_not_say_which_pods_are_wanted() -> None:
 
 def test_containers_get_their_time() -> None:
     running = left_behind(processes=(process(7, UID),))
-    finding = kubelets(running, (Pod(UID, "ns", "p", terminating=True),), containers_timeout=60)
+    finding = kubelets(running, (FusePod(UID, "ns", "p", terminating=True),), containers_timeout=60)
     assert verbs(finding)[0] == ("wait_for_containers", STAGING)
 
 
 def test_a_pod_that_stays_is_an_obstacle_with_or_without_processes() -> None:
     """Whether it is the only one is told, for whoever could evict it."""
     for found in (left_behind(), left_behind(processes=(process(7, UID),))):
-        finding = kubelets(found, (Pod(UID, "ns", "p"),), containers_timeout=60)
+        finding = kubelets(found, (FusePod(UID, "ns", "p"),), containers_timeout=60)
         assert (finding.verdict, finding.evidence["evict"]) == ("refuse", ["ns/p"])
-    stays = (Pod(UID, "ns", "p"),)
+    stays = (FusePod(UID, "ns", "p"),)
     hung = left_behind(answers={"0:50": STUCK})
     assert "evict" not in kubelets(hung, stays, containers_timeout=60).evidence
     assert kubelets(hung, stays, containers_timeout=60, abort_hung_connections=True).evidence[
@@ -1129,7 +1139,7 @@ def test_a_note_cannot_lead_out_of_the_kubelets_folder() -> None:
 # bounds and scope
 
 
-def many(dead: int, total: int) -> State:
+def many(dead: int, total: int) -> FuseState:
     points = [
         f"{ROOT}/pods/{UID}/volumes/kubernetes.io~csi/pvc-{number}/mount" for number in range(total)
     ]
@@ -1141,7 +1151,7 @@ def many(dead: int, total: int) -> State:
     )
 
 
-def entries(total: int) -> tuple[Volume, ...]:
+def entries(total: int) -> tuple[FuseVolume, ...]:
     return tuple(replace(VOLUME, volume=f"pvc-{number}", handle="") for number in range(total))
 
 
@@ -1168,10 +1178,10 @@ def test_a_majority_is_an_outage(dead: int, total: int, refused: bool) -> None:
     assert {finding.verdict for finding in accepted.findings} == {"repair"}
 
 
-def of_tenants(*whose: tuple[str, bool, str, str]) -> tuple[State, tuple[Volume, ...]]:
+def of_tenants(*whose: tuple[str, bool, str, str]) -> tuple[FuseState, tuple[FuseVolume, ...]]:
     """One mount for each (endpoint, dead, namespace of the Secret, namespace of the pod)."""
     volumes = tuple(
-        replace(entry, endpoint=endpoint, secret_namespace=secret, pods=(Pod(UID, pod),))
+        replace(entry, endpoint=endpoint, secret_namespace=secret, pods=(FusePod(UID, pod),))
         for entry, (endpoint, _dead, secret, pod) in zip(entries(len(whose)), whose)
     )
     found = many(0, len(whose))

@@ -42,13 +42,13 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.model import (
     CONNECTIONS,
     PRIVATE,
-    Options,
-    Pod,
+    FuseOptions,
+    FusePod,
+    FuseState,
+    FuseVolume,
     Recovery,
-    State,
     Step,
     Target,
-    Volume,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import Mount
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes import (
@@ -97,7 +97,7 @@ class _Watched(fuse.FuseRecovery):
     meanwhile: Callable[[], object]
     late: Callable[[], object]
 
-    def plan(self, state: State) -> Plan:
+    def plan(self, state: FuseState) -> Plan:
         plan = super().plan(state)
         self.meanwhile()
         return plan
@@ -131,7 +131,7 @@ class Scene:
         """
         module = Module()
         options = {"volumes": (VOLUME,), "accept_majority": True, **given}
-        runbook = _Watched(self.node, Options(**options))
+        runbook = _Watched(self.node, FuseOptions(**options))
         runbook.meanwhile, runbook.late = meanwhile, late
         try:
             run(module, lambda: runbook, False)
@@ -222,13 +222,13 @@ def test_what_is_not_the_nodes_view_is_no_evidence(
 
 
 def test_a_run_that_has_read_nothing_names_no_container(scene: Scene) -> None:
-    assert fuse.FuseRecovery(scene.node, Options()).facts() == {}
+    assert fuse.FuseRecovery(scene.node, FuseOptions()).facts() == {}
 
 
 def test_only_where_the_kubelet_unstages_it_gets_the_time(scene: Scene) -> None:
     """Else less is enough."""
     staged = replace(TARGET, kind="staging", point=STAGING, take=(mount(10, STAGING),))
-    runbook = fuse.FuseRecovery(scene.node, Options(unstage_timeout=100_000))
+    runbook = fuse.FuseRecovery(scene.node, FuseOptions(unstage_timeout=100_000))
     runbook._root = "/var/lib/kubelet"
     recovery = Recovery("abc", "/name", (OLD,), (staged, TARGET), pods=(UID,))
     with pytest.raises(Prevented, match="less than 100005 s"):
@@ -326,7 +326,7 @@ TARGET = Target(PUBLISH, "publish", (mount(11, PUBLISH),), "/", ("nosuid",), 0)
 def test_each_step_needs_time_of_its_own(scene: Scene, verb: str) -> None:
     """Half of a replacement leaves a pod without its volume."""
     scene.node.deadline = Deadline(0)
-    runbook = fuse.FuseRecovery(scene.node, Options())
+    runbook = fuse.FuseRecovery(scene.node, FuseOptions())
     step = Step(Recovery("abc", "/name", (OLD,), (TARGET,), ready=STAGING), TARGET)
     with pytest.raises(Prevented, match="are left of the deadline"):
         runbook.apply(Action(verb, PUBLISH, [], step))
@@ -1032,7 +1032,7 @@ def test_what_lies_below_a_dead_mount_is_asked_for_us_alone(
     bury(scene, *buried)
     scene.node.answers.update(dict.fromkeys(buried, GONE))
     before = list(scene.node.mounts)
-    state = fuse.FuseRecovery(scene.node, Options()).gather()
+    state = fuse.FuseRecovery(scene.node, FuseOptions()).gather()
     assert {device: state.answers[device].state for device in buried} == dict.fromkeys(buried, DEAD)
     assert scene.node.mounts == before
     assert scene.repair().outcomes == REPLACED
@@ -1041,7 +1041,7 @@ def test_what_lies_below_a_dead_mount_is_asked_for_us_alone(
 
 def test_what_lies_well_below_a_dead_mount_stays(scene: Scene) -> None:
     bury(scene, "0:51")
-    state = fuse.FuseRecovery(scene.node, Options()).gather()
+    state = fuse.FuseRecovery(scene.node, FuseOptions()).gather()
     assert state.answers["0:51"] == Answer(OK)
     assert scene.repair().outcomes == REPLACED
     assert scene.devices() == [[NEW], ["0:51", NEW], [NEW]]
@@ -1054,7 +1054,7 @@ def test_what_cannot_be_asked_below_another_is_not_dead(
     bury(scene, "0:51")
     scene.node.answers["0:51"] = GONE
     table = fuse.read_table(scene.node, "1")
-    runbook = fuse.FuseRecovery(scene.node, Options())
+    runbook = fuse.FuseRecovery(scene.node, FuseOptions())
     runbook._root = "/var/lib/kubelet"
     (below, *_rest) = scene.node.layers(PUBLISH)
     assert runbook._ask_below(table, below).state == DEAD
@@ -1096,7 +1096,7 @@ def test_a_mount_that_came_with_that_of_a_peer_is_kept(
 
 # left to the kubelet
 
-POD = Pod(UID, "shop", "web-0", terminating=True)
+POD = FusePod(UID, "shop", "web-0", terminating=True)
 KUBELET: dict[str, Any] = {
     "strategy": "kubelet",
     "volumes": (replace(VOLUME, pods=(POD,)),),
@@ -1146,7 +1146,7 @@ def test_what_is_unstaged_by_now_is_not_waited_for(scene: Scene) -> None:
     scene.node.deadline = Deadline(0)
     target = Target(STAGING, "staging", (mount(10, STAGING),), "/", ("nosuid",), 0)
     step = Step(Recovery("abc", "/name", (OLD,), (target,)), target)
-    runbook = fuse.FuseRecovery(scene.node, Options())
+    runbook = fuse.FuseRecovery(scene.node, FuseOptions())
     runbook.apply(Action("wait_unstaged", STAGING, [], step))
     assert scene.node.calls == []
 
@@ -1213,13 +1213,13 @@ def test_the_limits_of_a_driver_are_read_where_its_mount_is_made(
         return {driver: Limits(256 * 2**20, 64) for driver in drivers}
 
     monkeypatch.setattr(gathering.driver_limits, "read", limits)
-    other = Volume("pvc-9", driver="other.example.com", sources=("b",))
+    other = FuseVolume("pvc-9", driver="other.example.com", sources=("b",))
     mine = replace(VOLUME, driver="")
     assert scene.repair(volumes=(mine, other)).outcomes == REPLACED
     assert asked == [{DRIVER, "other.example.com"}]
     (command,) = scene.ran("systemd-run")
     assert "--property=MemoryMax=256M" in command
-    fuse.FuseRecovery(scene.node, Options(strategy="kubelet")).gather()
+    fuse.FuseRecovery(scene.node, FuseOptions(strategy="kubelet")).gather()
     assert len(asked) == 1
 
 

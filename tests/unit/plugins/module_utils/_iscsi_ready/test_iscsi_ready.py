@@ -27,9 +27,9 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._iscsi_ready import plan as pure
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._iscsi_ready import runbook
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._iscsi_ready.plan import (
+    IscsiOptions,
+    IscsiState,
     Module,
-    Options,
-    State,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._iscsi_ready.runbook import (
     IscsiReady,
@@ -254,19 +254,21 @@ def test_what_modprobe_would_do(
 )
 def test_initiator_names(tmp_path: Path, text: str, expected: tuple[str, ...]) -> None:
     assert (
-        IscsiReady(node(tmp_path, files={"etc/iscsi/initiatorname.iscsi": text}), Options())
+        IscsiReady(node(tmp_path, files={"etc/iscsi/initiatorname.iscsi": text}), IscsiOptions())
         .gather()
         .initiator_names
         == expected
     )
 
 
-def make_state(module: Module = READY, **changes: Any) -> State:
-    return replace(State("n1", KERNEL, (module,), {"iscsid.service": "active"}, (IQN,)), **changes)
+def make_state(module: Module = READY, **changes: Any) -> IscsiState:
+    return replace(
+        IscsiState("n1", KERNEL, (module,), {"iscsid.service": "active"}, (IQN,)), **changes
+    )
 
 
-def found(state: State, **options: Any) -> list[Finding]:
-    return pure.plan(state, Options(**options)).findings
+def found(state: IscsiState, **options: Any) -> list[Finding]:
+    return pure.plan(state, IscsiOptions(**options)).findings
 
 
 def test_ready_node() -> None:
@@ -405,12 +407,12 @@ def test_without_a_boot_id_of_its_own_nothing_is_the_node() -> None:
 
 def test_the_boot_id_is_read(tmp_path: Path) -> None:
     host = node(tmp_path, files={"proc/sys/kernel/random/boot_id": f"{OURS}\n"})
-    assert IscsiReady(host, Options()).gather().boot_id == OURS
+    assert IscsiReady(host, IscsiOptions()).gather().boot_id == OURS
 
 
 def test_repair_from_nothing_to_ready(tmp_path: Path) -> None:
     host = node(tmp_path, units=UNITS.format("inactive", "not-found"))
-    runbook = IscsiReady(host, Options(start_iscsid=True))
+    runbook = IscsiReady(host, IscsiOptions(start_iscsid=True))
     plan = runbook.plan(runbook.gather())
     assert [action.verb for action in plan.actions] == [
         "load_module",
@@ -434,7 +436,7 @@ def test_a_name_with_a_dash_is_the_same_module(tmp_path: Path) -> None:
     host = node(tmp_path)
     host.put("sys/module/ib_iser/refcnt")
     host.put("etc/modules-load.d/x.conf", "\nib-iser\n")
-    (module,) = IscsiReady(host, Options(modules=("ib-iser",))).gather().modules
+    (module,) = IscsiReady(host, IscsiOptions(modules=("ib-iser",))).gather().modules
     assert (module.name, module.ready, module.persisted) == (
         "ib_iser",
         True,
@@ -445,7 +447,7 @@ def test_a_name_with_a_dash_is_the_same_module(tmp_path: Path) -> None:
 @pytest.mark.parametrize("modules", [("",), (), ("../x",), ("isc\u00e4",)])
 def test_odd_module_names(tmp_path: Path, modules: tuple[str, ...]) -> None:
     with pytest.raises(StorageOpsError, match="is not the name of a kernel module"):
-        IscsiReady(node(tmp_path), Options(modules=modules)).gather()
+        IscsiReady(node(tmp_path), IscsiOptions(modules=modules)).gather()
 
 
 def test_an_install_line_is_passed_over_when_that_is_accepted() -> None:
@@ -459,7 +461,7 @@ def test_an_install_line_is_passed_over_when_that_is_accepted() -> None:
 @pytest.mark.parametrize(("state", "said"), [("inactive", "masked"), ("active", "active")])
 def test_a_masked_unit_is_not_missing(tmp_path: Path, state: str, said: str) -> None:
     units = f"Id=iscsid.service\nLoadState=masked\nActiveState={state}\n"
-    assert IscsiReady(node(tmp_path, units=units), Options()).gather().iscsid == {
+    assert IscsiReady(node(tmp_path, units=units), IscsiOptions()).gather().iscsid == {
         "iscsid.service": said
     }
 
@@ -475,6 +477,6 @@ def test_modprobe_that_lies(tmp_path: Path) -> None:
             return CommandResult(tuple(argv), 0, "", "", 0.1)
 
     with pytest.raises(ActionFailed, match="the kernel lacks"):
-        IscsiReady(Lying(tmp_path, FILES), Options()).apply(
+        IscsiReady(Lying(tmp_path, FILES), IscsiOptions()).apply(
             Action("load_module", "iscsi_tcp", ["modprobe", "iscsi_tcp"])
         )

@@ -199,7 +199,7 @@ PICKS: dict[str, tuple[Callable[[dict[str, Any]], Any], dict[str, Any]]] = {
 REQUIRED = {
     *("metadata", "namespace", "name", "uid", "spec", "type", "status", "kind", "driver", "key"),
     *("claimName", "attacher", "nodeName", "address", "template", "mountPath", "volumeHandle"),
-    "networkFenceClassName",
+    *("networkFenceClassName", "resourceVersion"),
 }
 TEXTS = ["", "a" * 5_000, "\u202e\x1b[2J", "0000-01-01T00:00:00Z", "0001-01-01T00:00:00Z"]
 TEXTS += ["9999-12-31T23:59:59.999999Z", "9999-12-31T23:59:59-23:59", "True", "{[", "10.0.0.0/0"]

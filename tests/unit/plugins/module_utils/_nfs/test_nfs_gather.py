@@ -25,7 +25,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._nfs.plan imp
     OK,
     REFUSED,
     Attempt,
-    Options,
+    NfsOptions,
     Share,
     Target,
 )
@@ -37,14 +37,14 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts 
 ROOT = "/var/lib/kubelet"
 
 
-def options(**params: Any) -> Options:
+def options(**params: Any) -> NfsOptions:
     return nfs.nfs_options(
         {**{name: spec["default"] for name, spec in nfs.NFS_SPEC.options.items()}, **params}
     )
 
 
 def test_defaults_are_the_same_in_both_places() -> None:
-    assert options() == nfs.nfs_options({}) == Options()
+    assert options() == nfs.nfs_options({}) == NfsOptions()
 
 
 def test_options() -> None:
@@ -100,7 +100,7 @@ def test_one_share_for_each_server() -> None:
 def test_mount_command() -> None:
     share = Share(Target("nas1:/a", options=("sec=sys",)))
     command = nfs.mount_command(
-        share, "3", Options(mount_options=("hard", "rsize=4096")), 1048577, "/run/x"
+        share, "3", NfsOptions(mount_options=("hard", "rsize=4096")), 1048577, "/run/x"
     )
     assert command == [
         *("unshare", "--mount", "--propagation", "slave", "timeout", "-s", "KILL", "30"),
@@ -108,7 +108,7 @@ def test_mount_command() -> None:
         "vers=3,sec=sys,hard,rsize=4096,ro,soft,retry=0,nosharecache,nolock",
         *("nas1:/a", "/run/x"),
     ]
-    assert nfs.mount_command(share, "4.1", Options(), 0, "/run/x")[6:] == [
+    assert nfs.mount_command(share, "4.1", NfsOptions(), 0, "/run/x")[6:] == [
         *(
             "KILL",
             "30",
@@ -156,7 +156,7 @@ def mount_all(
 ) -> dict[int, list[Attempt]]:
     monkeypatch.setattr(nfs, "_mount_each", mounts.each)
     shares = [Share(Target(f"{name}:/a"), ("192.0.2.1",)) for name in ("good", "hung")]
-    return nfs._mount_all(mounts, shares, Options(versions=versions), 0, "/run/x")  # type: ignore[arg-type]
+    return nfs._mount_all(mounts, shares, NfsOptions(versions=versions), 0, "/run/x")  # type: ignore[arg-type]
 
 
 QUICK = {
@@ -201,7 +201,9 @@ def test_without_time_it_is_said_that_they_were_not_alone(monkeypatch: pytest.Mo
 
 def test_no_mount_is_begun_that_would_not_have_its_time() -> None:
     share = Share(Target("nas1:/a"), ("192.0.2.1",))
-    (attempt,) = nfs._mount_each(Mounts({}, {}, seconds=31), [(share, "3")], Options(), 0, "/run/x")  # type: ignore[arg-type]
+    (attempt,) = nfs._mount_each(
+        Mounts({}, {}, seconds=31), [(share, "3")], NfsOptions(), 0, "/run/x"
+    )  # type: ignore[arg-type]
     assert attempt.state == NOT_TRIED
     assert attempt.error.startswith("31 s of the deadline were left")
 

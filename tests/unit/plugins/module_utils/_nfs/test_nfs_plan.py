@@ -28,10 +28,10 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._nfs.plan imp
     OK,
     REFUSED,
     Attempt,
-    Options,
+    NfsOptions,
+    NfsState,
     Port,
     Share,
-    State,
     Target,
 )
 
@@ -52,8 +52,8 @@ def attempts(**states: Any) -> tuple[Attempt, ...]:
     return tuple(made)
 
 
-def findings(share: Share, options: Options | None = None, **state: Any) -> list[Finding]:
-    return nfs_plan.plan(State("n1", (share,), **state), options or Options()).findings
+def findings(share: Share, options: NfsOptions | None = None, **state: Any) -> list[Finding]:
+    return nfs_plan.plan(NfsState("n1", (share,), **state), options or NfsOptions()).findings
 
 
 def share(*ports: Port, used: tuple[str, ...] = (), **states: Any) -> Share:
@@ -134,7 +134,7 @@ def test_version_that_is_not_offered(
     wanted: str, offered: dict[str, Any], asked: str, instead: str
 ) -> None:
     finding = only(
-        findings(share(**offered), Options(wanted_version=wanted, mount_options=("sec=krb5",)))
+        findings(share(**offered), NfsOptions(wanted_version=wanted, mount_options=("sec=krb5",)))
     )
     assert finding.summary == f"{SHARE}: the server does not offer {asked}"
     assert (
@@ -153,7 +153,7 @@ def test_a_version_in_use_is_wanted() -> None:
     )
     # What the user says comes first.
     assert (
-        findings(share(used=("4.2",), v41=0.1, v42=NOT_OFFERED), Options(wanted_version="4.1"))
+        findings(share(used=("4.2",), v41=0.1, v42=NOT_OFFERED), NfsOptions(wanted_version="4.1"))
         == []
     )
 
@@ -214,7 +214,7 @@ def test_cause(states: dict[str, Any], severity: str, summary: str, reason: str)
 @pytest.mark.parametrize("said", [NOT_OFFERED, NO_ANSWER, FAILED])
 def test_nfs_3_that_gets_not_at_the_portmapper(said: str) -> None:
     ports = (PORTS[0], Port("portmapper", "192.0.2.10", 111, NO_ANSWER, 3.0))
-    finding = only(findings(share(*ports, v3=said, v42=0.1), Options(wanted_version="3")))
+    finding = only(findings(share(*ports, v3=said, v42=0.1), NfsOptions(wanted_version="3")))
     assert finding.summary == f"{SHARE}: it cannot be mounted as NFS 3: mount.nfs: {said}"
     assert (
         "NFS 3 also needs the portmapper and mountd: portmapper at 192.0.2.10 TCP 111: no answer"
@@ -225,7 +225,7 @@ def test_nfs_3_that_gets_not_at_the_portmapper(said: str) -> None:
 
 def test_limit_of_open_files() -> None:
     """Only where NFS 3 alone is slow and the limit is too large; else it is the server."""
-    three = Options(wanted_version="3")
+    three = NfsOptions(wanted_version="3")
     finding = only(findings(share(v3=25, v41=0.2), three, limit=1073741816))
     assert (
         finding.summary == f"{SHARE}: NFS 3 takes 25 s where NFS 4.1 takes 0.2 s, "
@@ -263,10 +263,10 @@ def test_what_may_have_held_it_up_is_said() -> None:
 
 
 def test_what_is_left_is_named() -> None:
-    state = State(
+    state = NfsState(
         "n1", (), left=("pid 8 (mount.nfs)", "pid 9 (mount)"), left_mounts=("nas1:/a of pid 8",)
     )
-    (finding,) = nfs_plan.plan(state, Options()).findings
+    (finding,) = nfs_plan.plan(state, NfsOptions()).findings
     assert (finding.kind, finding.name) == ("process", "pid 8, pid 9")
     assert finding.summary == "the kernel still holds 2 processes and 1 mounts of this check"
     assert finding.evidence == {"processes": list(state.left), "mounts": list(state.left_mounts)}

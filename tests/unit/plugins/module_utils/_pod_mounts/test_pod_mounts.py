@@ -13,7 +13,9 @@ import pytest
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
     StorageOpsError,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.model import Options
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.model import (
+    PodMountOptions,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.runbook import (
     pod_mount_options,
 )
@@ -30,14 +32,14 @@ def test_options() -> None:
     }
     given["publish_from"] = {"csi.example.com": "staging", "s3.example.com": "elsewhere"}
     said = given["publish_from"]
-    wanted = Options(("/a b ",), ("pv-a",), "/data/kubelet", 1.5, 0, True, said)
+    wanted = PodMountOptions(("/a b ",), ("pv-a",), "/data/kubelet", 1.5, 0, True, said)
     assert (
         pod_mount_options({**given, "kubelet_root": "/data/kubelet", "deadline": 300.0}) == wanted
     )
 
 
 def test_an_audit_has_no_limit_and_takes_no_risk() -> None:
-    assert pod_mount_options({"probe_timeout": 2.0}) == Options(
+    assert pod_mount_options({"probe_timeout": 2.0}) == PodMountOptions(
         probe_timeout=2.0, max_repairs=1_000_000
     )
 

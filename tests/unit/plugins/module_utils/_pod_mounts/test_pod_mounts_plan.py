@@ -29,8 +29,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.b
     Backing,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.model import (
-    Options,
-    State,
+    PodMountOptions,
+    PodMountState,
 )
 
 ROOT = "/var/lib/kubelet"
@@ -79,14 +79,14 @@ class Lines:
         self.tops[point] = number
         return number
 
-    def state(self, **more: Any) -> State:
+    def state(self, **more: Any) -> PodMountState:
         table = MountTable(parse_mountinfo("\n".join(self.lines), "1"))
-        bare = State("node1", ROOT, table, {})
+        bare = PodMountState("node1", ROOT, table, {})
         notes = {
             place.note: VolumeNote(DRIVER, f"vol-{place.volume}", place.volume)
             for place in bare.places("publish")
         }
-        return State("node1", ROOT, table, **{"notes": notes, **more})
+        return PodMountState("node1", ROOT, table, **{"notes": notes, **more})
 
 
 def stacked(*layers: tuple[str, str], **more: Any) -> Lines:
@@ -98,11 +98,11 @@ def stacked(*layers: tuple[str, str], **more: Any) -> Lines:
     return lines
 
 
-def found(state: State, **options: Any) -> list[Finding]:
-    return pure.plan(state, Options(**{"accept_majority": True, **options})).findings
+def found(state: PodMountState, **options: Any) -> list[Finding]:
+    return pure.plan(state, PodMountOptions(**{"accept_majority": True, **options})).findings
 
 
-def only(state: State, **options: Any) -> Finding:
+def only(state: PodMountState, **options: Any) -> Finding:
     (finding,) = found(state, **options)
     return finding
 
@@ -227,7 +227,9 @@ def test_two_loop_devices_on_files_of_the_volume() -> None:
     assert taken(only(state)) == [4]
 
 
-def unmounted(root: str = "", device: str = "8:1", said: str = "staging", over: str = "") -> State:
+def unmounted(
+    root: str = "", device: str = "8:1", said: str = "staging", over: str = ""
+) -> PodMountState:
     """A pod has its staging folder, in which nothing is mounted; ``over``: it is by now."""
     lines = Lines()
     if over:
@@ -356,12 +358,14 @@ def test_note_that_cannot_be_used() -> None:
     state = stacked((B, "/")).state()
     (path,) = state.notes
     finding = only(
-        State("node1", ROOT, state.table, {path: VolumeNote(problem=f"{path!r} cannot be read")})
+        PodMountState(
+            "node1", ROOT, state.table, {path: VolumeNote(problem=f"{path!r} cannot be read")}
+        )
     )
     assert (finding.verdict, finding.severity) == ("refuse", "minor")
     # It is of another volume, whose staging mount would be the measure.
     finding = only(
-        State("node1", ROOT, state.table, {path: VolumeNote(DRIVER, "vol-pv-b", "pv-b")})
+        PodMountState("node1", ROOT, state.table, {path: VolumeNote(DRIVER, "vol-pv-b", "pv-b")})
     )
     assert "is of the volume pv-b, not pv-a" in finding.reason
 
@@ -474,7 +478,7 @@ SHARED = """1 0 8:1 / / rw shared:1 - ext4 /dev/sda1 rw
 """
 
 
-def shared(more: str = "", upper: str = B, **state: Any) -> State:
+def shared(more: str = "", upper: str = B, **state: Any) -> PodMountState:
     """What is mounted on the pod's mount came onto the staging mount, too, as it does where mounts
     are shared.
     """
@@ -547,7 +551,7 @@ def several(count: int, wrong: int) -> Lines:
     return lines
 
 
-def owned(wrong: dict[str, int], fine: dict[str, int]) -> State:
+def owned(wrong: dict[str, int], fine: dict[str, int]) -> PodMountState:
     """Pods of these namespaces, each with a volume of its own, mounted wrongly or rightly."""
     lines, namespaces, number = Lines(), {}, 0
     for counts, broken in ((wrong, True), (fine, False)):
@@ -564,7 +568,7 @@ def owned(wrong: dict[str, int], fine: dict[str, int]) -> State:
     return lines.state(namespaces=namespaces)
 
 
-def repaired(state: State, **options: Any) -> list[str]:
+def repaired(state: PodMountState, **options: Any) -> list[str]:
     return sorted(
         state.namespaces[finding.evidence["pod"]]
         for finding in found(state, **options)
@@ -655,7 +659,7 @@ def turned(
     fstype: str = "ext4",
     log: tuple[str, ...] = (),
     **backing: Any,
-) -> State:
+) -> PodMountState:
     lines = Lines()
     lines.add(staging("pv-a"), options=staged, super_options=super_options, fstype=fstype)
     lines.add(publish(), options=published, super_options=super_options, fstype=fstype)
@@ -685,7 +689,7 @@ LOG = ("[12.0] XFS (dm-1): Filesystem has been shut down due to log error (0x2).
         turned("ro", "ro", "ro", answer=EIO, fstype="xfs", log=LOG),
     ],
 )
-def test_turned_read_only(state: State) -> None:
+def test_turned_read_only(state: PodMountState) -> None:
     finding = only(state)
     assert (finding.control, finding.severity, finding.verdict) == ("STOR-08", "critical", "report")
     assert finding.name == staging("pv-a")
@@ -710,7 +714,7 @@ def test_turned_read_only(state: State) -> None:
         turned("ro", read_only=True),
     ],
 )
-def test_read_only_on_purpose(state: State) -> None:
+def test_read_only_on_purpose(state: PodMountState) -> None:
     assert found(state) == []
 
 
@@ -737,7 +741,7 @@ def test_read_only_on_purpose(state: State) -> None:
         ),
     ],
 )
-def test_read_only_and_refused(state: State, reason: str) -> None:
+def test_read_only_and_refused(state: PodMountState, reason: str) -> None:
     finding = only(state)
     assert (finding.verdict, finding.workload) == ("refuse", None)
     assert reason in finding.reason
@@ -757,7 +761,7 @@ def test_read_only_and_refused(state: State, reason: str) -> None:
         (turned(errors={"errors_count": "2"}, obstacles=(DOWN,)), "critical"),
     ],
 )
-def test_how_bad_it_is_that_it_is_refused(state: State, severity: str) -> None:
+def test_how_bad_it_is_that_it_is_refused(state: PodMountState, severity: str) -> None:
     finding = only(state)
     assert (finding.severity, finding.verdict, finding.workload) == (severity, "refuse", None)
 

@@ -39,7 +39,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach imp
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach import runbook as io
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach.records import (
-    Options,
+    ReattachOptions,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach.runbook import (
     Reattach,
@@ -312,7 +312,7 @@ def run(
     world: Any, *claims: str, check: bool = False, sleep: Any = None, **given: Any
 ) -> dict[str, Any]:
     module = Module(check)
-    options = Options("shop", claims or ("data",), **{**QUICK, **given})
+    options = ReattachOptions("shop", claims or ("data",), **{**QUICK, **given})
     with pytest.raises(Exit):
         engine.run(
             module,
@@ -330,7 +330,7 @@ def outcomes(result: dict[str, Any]) -> list[tuple[str, str]]:
 
 def plan(world: Any, *claims: str, **given: Any) -> Plan:
     reattach = Reattach(
-        lambda _seconds: world, 300.0, Options("shop", claims or ("data",), **given)
+        lambda _seconds: world, 300.0, ReattachOptions("shop", claims or ("data",), **given)
     )
     return reattach.plan(reattach.gather())
 
@@ -1107,7 +1107,7 @@ def test_an_api_server_that_is_away_when_a_cordon_is_taken_back(verb: str, statu
         return world
 
     module = Module(False)
-    options = Options("shop", ("data",), **QUICK)
+    options = ReattachOptions("shop", ("data",), **QUICK)
     with pytest.raises(Exit):
         engine.run(
             module, lambda: Reattach(connect, 300.0, options, sleep=lambda _seconds: None), False
@@ -1331,7 +1331,7 @@ def test_a_conflict_that_is_none_of_uid_is_an_error() -> None:
 # a run that was killed
 
 
-def ledger(**fields: Any) -> records.Ledger:
+def ledger(**fields: Any) -> records.MoveLedger:
     given: dict[str, Any] = {
         "key": "runbooks.storage-ops/cordon.12345678",
         "namespace": "shop",
@@ -1343,10 +1343,10 @@ def ledger(**fields: Any) -> records.Ledger:
         "by": "awx-7",
         "process": "",
     }
-    return records.Ledger(**{**given, **fields})
+    return records.MoveLedger(**{**given, **fields})
 
 
-def hold(world: World, name: str, held: records.Ledger) -> None:
+def hold(world: World, name: str, held: records.MoveLedger) -> None:
     item = world.objects[f"/api/v1/nodes/{name}"]
     item["spec"]["taints"] = [{"key": objects.HOLD, "effect": "NoSchedule"}]
     item["metadata"].setdefault("labels", {})[objects.HOLD] = "true"
@@ -1354,7 +1354,7 @@ def hold(world: World, name: str, held: records.Ledger) -> None:
     lease(world, held)
 
 
-def lease(world: World, held: records.Ledger) -> None:
+def lease(world: World, held: records.MoveLedger) -> None:
     """That by which it counts."""
     io.HoldLeases("storage-ops").take(world, objects.pick_node(n1(world)), held, (), False)  # type: ignore[arg-type]
 
@@ -1377,7 +1377,7 @@ def test_killed_at_any_request_the_next_run_finishes(at: int, scaled: bool) -> N
 
     world.before = kill
     module = Module(False)
-    options = Options("shop", ("data",), **QUICK, scale_down=True)
+    options = ReattachOptions("shop", ("data",), **QUICK, scale_down=True)
     try:
         engine.run(
             module,
@@ -1456,7 +1456,7 @@ def test_a_ledger_on_a_node_that_takes_pods_says_nothing() -> None:
     assert not world.objects["/api/v1/nodes/n1"]["metadata"]["annotations"]
 
 
-def living(minutes: float, process: str = "another host") -> records.Ledger:
+def living(minutes: float, process: str = "another host") -> records.MoveLedger:
     """What a run has written that ends in so many minutes at the latest."""
     now = datetime.now(timezone.utc)
     since, until = (
@@ -1595,7 +1595,7 @@ def test_with_consent_a_note_scales_its_own_workload_and_no_further(
 # what a kubelet has written on its own node
 
 
-def lone(world: World, held: records.Ledger) -> None:
+def lone(world: World, held: records.MoveLedger) -> None:
     """On a node with our taint, and without a Lease."""
     hold(world, "n1", held)
     for item in world.of("Lease"):
@@ -1689,7 +1689,8 @@ def test_who_was_quicker_has_the_lease() -> None:
         if (verb, path) == ("create", LEASES) and not world.of("Lease"):
             world.before = lambda verb, path: None
             lease(
-                world, living(10)._replace(key=records.Group("shop", ("data",)).key(objects.CORDON))
+                world,
+                living(10)._replace(key=records.ClaimGroup("shop", ("data",)).key(objects.CORDON)),
             )
 
     world.before = begin
@@ -1797,8 +1798,8 @@ def test_attachments_are_read_before_pods() -> None:
 def test_options_that_make_no_sense(name: str, value: Any, text: str) -> None:
     given: dict[str, Any] = {
         **{
-            field: getattr(Options("shop", ("data",)), field)
-            for field in Options.__dataclass_fields__
+            field: getattr(ReattachOptions("shop", ("data",)), field)
+            for field in ReattachOptions.__dataclass_fields__
         },
         "deadline": 900.0,
         "claims": ["data"],

@@ -19,7 +19,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import scsi
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths.model import (
-    Options,
+    ResidualOptions,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths.runbook import (
     ResidualPaths,
@@ -50,7 +50,7 @@ def with_a_disk(root: Path) -> None:
 
 def test_a_place_without_sysfs_is_no_node(tmp_path: Path) -> None:
     with pytest.raises(StorageOpsError, match="there is no /sys here"):
-        ResidualPaths(Node(tmp_path, scsi.Answer()), Options()).gather()
+        ResidualPaths(Node(tmp_path, scsi.Answer()), ResidualOptions()).gather()
 
 
 def test_a_mount_namespace_of_its_own_is_no_node(tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_a_mount_namespace_of_its_own_is_no_node(tmp_path: Path) -> None:
         (tmp_path / f"proc/{pid}/ns/mnt").symlink_to(namespace)
     with pytest.raises(StorageOpsError, match="in a mount namespace of its own, not the node's"):
         ResidualPaths(
-            Node(tmp_path, scsi.Answer(problem="no answer within 5.0 s")), Options()
+            Node(tmp_path, scsi.Answer(problem="no answer within 5.0 s")), ResidualOptions()
         ).gather()
 
 
@@ -71,7 +71,8 @@ def test_disks_that_may_not_be_asked_are_no_healthy_ones(tmp_path: Path) -> None
         StorageOpsError, match="sda could not be asked: run as root, with all of its capabilities"
     ) as caught:
         ResidualPaths(
-            Node(tmp_path, scsi.Answer(problem="Operation not permitted", denied=True)), Options()
+            Node(tmp_path, scsi.Answer(problem="Operation not permitted", denied=True)),
+            ResidualOptions(),
         ).gather()
     assert caught.value.code == "privileges_missing"
 
@@ -91,7 +92,7 @@ def test_whether_a_disk_may_be_asked_is_told_by_the_kind_of_error(
 def test_a_local_disk_that_does_not_answer_is_none_of_an_array(tmp_path: Path) -> None:
     with_a_disk(tmp_path)
     runbook = ResidualPaths(
-        Node(tmp_path, scsi.Answer(problem="no answer within 5.0 s")), Options()
+        Node(tmp_path, scsi.Answer(problem="no answer within 5.0 s")), ResidualOptions()
     )
     assert runbook.plan(runbook.gather()).findings == []
 
@@ -118,7 +119,7 @@ def test_only_what_another_look_may_decide_is_observed(
     (tmp_path / "proc/1/root").symlink_to("/")
     (tmp_path / "proc/1/mountinfo").write_text("1 0 8:1 / / rw - ext4 /dev/vda1 rw\n")
     node = Node(tmp_path, scsi.Answer("05/25/00", "05/25/00"))
-    runbook = ResidualPaths(node, Options(observation_seconds=0))
+    runbook = ResidualPaths(node, ResidualOptions(observation_seconds=0))
     found = runbook.gather()
     assert len(found.observations) == observed
     (finding,) = runbook.plan(found).findings

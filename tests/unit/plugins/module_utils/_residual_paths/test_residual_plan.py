@@ -33,8 +33,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_pat
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths.model import (
     Observation,
-    Options,
-    State,
+    ResidualOptions,
+    ResidualState,
 )
 
 WWID = "36001405e4563a9b6215b4e49ba37cfd9"
@@ -80,7 +80,7 @@ def make_map(
     )
 
 
-def make_state(answers: dict[str, Answer] | None = None, **changes: Any) -> State:
+def make_state(answers: dict[str, Answer] | None = None, **changes: Any) -> ResidualState:
     """A node with one map of two paths, both gone, observed three times over 30 s; ``changes`` are
     applied to what fits them.
     """
@@ -102,14 +102,19 @@ def make_state(answers: dict[str, Answer] | None = None, **changes: Any) -> Stat
         **{key: value for key, value in changes.items() if key in Observation.__dataclass_fields__},
     )
     observations = (seen, replace(seen, at=15.0), replace(seen, at=30.0))
-    state = State("node1", observations, 20.0, {"mpathb": False}, {"253:1": 0})
+    state = ResidualState("node1", observations, 20.0, {"mpathb": False}, {"253:1": 0})
     return replace(
-        state, **{key: value for key, value in changes.items() if key in State.__dataclass_fields__}
+        state,
+        **{
+            key: value
+            for key, value in changes.items()
+            if key in ResidualState.__dataclass_fields__
+        },
     )
 
 
-def only(state: State, **options: Any) -> Finding:
-    (finding,) = pure.plan(state, Options(**{"accept_majority": True, **options})).findings
+def only(state: ResidualState, **options: Any) -> Finding:
+    (finding,) = pure.plan(state, ResidualOptions(**{"accept_majority": True, **options})).findings
     return finding
 
 
@@ -118,7 +123,10 @@ def verbs(finding: Finding) -> list[str]:
 
 
 def test_healthy_node() -> None:
-    assert pure.plan(make_state({"sda": serving(), "sdb": serving()}), Options()).findings == []
+    assert (
+        pure.plan(make_state({"sda": serving(), "sdb": serving()}), ResidualOptions()).findings
+        == []
+    )
 
 
 def test_dead_map_is_repaired_in_order() -> None:
@@ -157,7 +165,7 @@ def test_targets_are_scanned_last_and_only_when_that_is_asked_for() -> None:
     assert verbs(only(make_state(luns=STILL_LISTED), rescan_targets=True)) == []
     assert (
         pure.plan(
-            make_state({"sda": serving(), "sdb": serving()}), Options(rescan_targets=True)
+            make_state({"sda": serving(), "sdb": serving()}), ResidualOptions(rescan_targets=True)
         ).findings
         == []
     )
@@ -298,10 +306,10 @@ MOVED = make_map(slaves=("sda",))
         (make_state(observations=make_state().observations[:1]), "a single observation"),
     ],
 )
-def test_dead_looking_map_is_refused(state: State, reason: str) -> None:
+def test_dead_looking_map_is_refused(state: ResidualState, reason: str) -> None:
     finding = next(
         finding
-        for finding in pure.plan(state, Options()).findings
+        for finding in pure.plan(state, ResidualOptions()).findings
         if finding.kind == "multipath map"
     )
     assert finding.verdict == "refuse"
@@ -353,7 +361,10 @@ def test_another_lun_with_the_same_wwid() -> None:
     disks = {name: make_disk(name, host, 2, **NAMED) for name, host in (("sda", 6), ("sdb", 7))}
     same = Answer("good", "good", "good", 0, (WWID, "1LIO-ORG_x"))
     copy = Answer("good", "good", "good", 0, (WWID, "1LIO-ORG_y"))
-    assert pure.plan(make_state({"sda": same, "sdb": same}, disks=disks), Options()).findings == []
+    assert (
+        pure.plan(make_state({"sda": same, "sdb": same}, disks=disks), ResidualOptions()).findings
+        == []
+    )
     finding = only(make_state({"sda": same, "sdb": copy}, disks=disks))
     assert (finding.control, finding.severity, finding.verdict) == ("STOR-02", "critical", "refuse")
     assert (
@@ -426,7 +437,7 @@ def test_maps_that_read_something_else_count_for_an_outage(kind: str) -> None:
         answers[name] = Answer("good", "good", "good", 0, (wwid, "1LIO-ORG_y"))
     answers["sdd"] = Answer("good", "good", "good", 0, (disks["sdd"].wwid, "1LIO-ORG_x"))
     seen = tuple(replace(one, disks=disks, answers=answers) for one in state.observations)
-    findings = pure.plan(replace(state, observations=seen), Options()).findings
+    findings = pure.plan(replace(state, observations=seen), ResidualOptions()).findings
     (dead,) = [finding for finding in findings if finding.name == "mpath0"]
     assert dead.verdict == "refuse"
     assert "3 of the node's 4 maps look broken" in dead.reason
@@ -451,7 +462,7 @@ def test_a_map_that_lost_its_paths_just_now() -> None:
 def test_a_map_without_paths_whose_name_no_disk_could_have() -> None:
     wwid = "0QEMU_disk"
     found = empty(dm={"dm-1": make_map(wwid=wwid, slaves=())}, daemon=Daemon({wwid: {}}))
-    finding = next(one for one in pure.plan(found, Options(flush_empty_maps=True)).findings)
+    finding = next(one for one in pure.plan(found, ResidualOptions(flush_empty_maps=True)).findings)
     assert f"no inquiry can be compared with the name {wwid}" in finding.reason
 
 
@@ -475,7 +486,7 @@ def test_what_does_not_answer_counts_as_broken() -> None:
         "sdd": Answer(problem="no answer"),
     }
     seen = tuple(replace(one, answers=silent) for one in state.observations)
-    findings = pure.plan(replace(state, observations=seen), Options()).findings
+    findings = pure.plan(replace(state, observations=seen), ResidualOptions()).findings
     assert {finding.verdict for finding in findings} == {"refuse"}
     assert all(
         "4 of the node's 6 maps look broken" in finding.reason
@@ -622,7 +633,9 @@ STANDBY = Answer("02/04/0b", "good", "good", 0, (WWID,))
 
 
 def test_active_and_standby_paths_are_a_healthy_map() -> None:
-    assert pure.plan(make_state({"sda": serving(), "sdb": STANDBY}), Options()).findings == []
+    assert (
+        pure.plan(make_state({"sda": serving(), "sdb": STANDBY}), ResidualOptions()).findings == []
+    )
     assert judging.suspects(make_state({"sda": serving(), "sdb": STANDBY}).observations[0]) == set()
     finding = only(make_state({"sda": STANDBY, "sdb": STANDBY}))
     assert finding.verdict == "refuse"
@@ -643,7 +656,7 @@ def test_maps_of_other_disks_are_not_judged() -> None:
     )
     verdicts = {
         found.name: found.verdict
-        for found in pure.plan(replace(six, observations=seen), Options()).findings
+        for found in pure.plan(replace(six, observations=seen), ResidualOptions()).findings
     }
     assert verdicts["mpath0"] == "repair"
 
@@ -673,7 +686,7 @@ def test_one_path_failed() -> None:
     assert (finding.severity, finding.verdict) == ("minor", "refuse")
 
 
-def empty(answer: Answer | None = None, **changes: Any) -> State:
+def empty(answer: Answer | None = None, **changes: Any) -> ResidualState:
     dm = {"dm-1": make_map(slaves=())}
     disks = {"sdc": make_disk("sdc", 6, 3, wwid=OTHER, holders=())}
     return make_state(
@@ -697,9 +710,9 @@ def empty(answer: Answer | None = None, **changes: Any) -> State:
         (empty(open_counts={"253:1": 1}), "open 1 times"),
     ],
 )
-def test_map_without_paths(state: State, reason: str) -> None:
+def test_map_without_paths(state: ResidualState, reason: str) -> None:
     def finding(**options: Any) -> Finding:
-        wanted = Options(accept_majority=True, **options)
+        wanted = ResidualOptions(accept_majority=True, **options)
         return next(found for found in pure.plan(state, wanted).findings if found.name == "mpathb")
 
     assert "flush_empty_maps" in finding().reason
@@ -709,7 +722,7 @@ def test_map_without_paths(state: State, reason: str) -> None:
     assert verbs(allowed) == ([] if reason else ["flush_map"])
 
 
-def plain(answer: Answer = GONE, uses: list[Reason] | None = None, **changes: Any) -> State:
+def plain(answer: Answer = GONE, uses: list[Reason] | None = None, **changes: Any) -> ResidualState:
     disks = {"sda": make_disk("sda", 6, 2, **{"holders": (), **changes})}
     return make_state({"sda": answer}, dm={}, disks=disks, uses={"sda": uses or []})
 
@@ -728,7 +741,7 @@ def plain(answer: Answer = GONE, uses: list[Reason] | None = None, **changes: An
         ),
     ],
 )
-def test_disk_in_no_map(state: State, reason: str, code: str) -> None:
+def test_disk_in_no_map(state: ResidualState, reason: str, code: str) -> None:
     finding = only(state)
     assert finding.control == "STOR-03"
     assert finding.verdict == ("refuse" if reason else "repair"), finding.reason
@@ -751,13 +764,13 @@ def test_disk_in_no_map_that_reads_another_lun() -> None:
 def test_local_disk_with_a_bad_day_is_not_our_business() -> None:
     assert (
         pure.plan(
-            plain(Answer("02/3a/00", "good", "missing", 0), transport=None), Options()
+            plain(Answer("02/3a/00", "good", "missing", 0), transport=None), ResidualOptions()
         ).findings
         == []
     )
 
 
-def many(dead: int, total: int) -> State:
+def many(dead: int, total: int) -> ResidualState:
     disks, dm, answers, paths = {}, {}, {}, {}
     for index in range(total):
         wwid, disk = f"3600{index:04d}", f"sd{chr(97 + index)}"
@@ -784,12 +797,12 @@ def many(dead: int, total: int) -> State:
     ],
 )
 def test_more_than_half_looks_dead(dead: int, total: int, refused: bool) -> None:
-    findings = pure.plan(many(dead, total), Options()).findings
+    findings = pure.plan(many(dead, total), ResidualOptions()).findings
     assert len(findings) == dead
     assert {finding.verdict for finding in findings} == {"refuse" if refused else "repair"}
     assert {
         finding.verdict
-        for finding in pure.plan(many(dead, total), Options(accept_majority=True)).findings
+        for finding in pure.plan(many(dead, total), ResidualOptions(accept_majority=True)).findings
     } == {"repair"}
 
 
@@ -827,7 +840,7 @@ def test_a_lun_in_no_map_is_one_of_those_of_its_target(
         {device.wwid: dict.fromkeys(device.slaves, "active ready") for device in dm.values()}
     )
     state = make_state(answers, dm=dm, disks=disks, luns={}, daemon=daemon)
-    findings = pure.plan(state, Options()).findings
+    findings = pure.plan(state, ResidualOptions()).findings
     assert len(findings) == paths
     assert {finding.verdict for finding in findings} == {"refuse" if refused else "repair"}
     if refused:
@@ -841,7 +854,7 @@ def test_dead_maps_of_its_target_count_with_a_lun_in_no_map() -> None:
         replace(one, disks=disks, answers={**one.answers, "sdz": GONE})
         for one in state.observations
     ]
-    findings = pure.plan(replace(state, observations=tuple(seen)), Options()).findings
+    findings = pure.plan(replace(state, observations=tuple(seen)), ResidualOptions()).findings
     assert {finding.verdict for finding in findings} == {"refuse"}
     assert "2 of the node's 3 LUNs of target 6:0:0" in findings[0].reason
 
@@ -853,7 +866,7 @@ def test_an_outage_of_the_maps_stops_plain_disks_too() -> None:
         replace(one, disks=disks, answers={**one.answers, "sdz": GONE})
         for one in state.observations
     ]
-    findings = pure.plan(replace(state, observations=tuple(seen)), Options()).findings
+    findings = pure.plan(replace(state, observations=tuple(seen)), ResidualOptions()).findings
     assert {finding.verdict for finding in findings} == {"refuse"}
     assert "sdz" in [finding.name for finding in findings]
 
@@ -865,7 +878,7 @@ def test_the_scope_does_not_hide_an_outage() -> None:
 
 
 def test_max_repairs() -> None:
-    findings = pure.plan(many(3, 6), Options(max_repairs=2)).findings
+    findings = pure.plan(many(3, 6), ResidualOptions(max_repairs=2)).findings
     assert [finding.verdict for finding in findings] == ["repair", "repair", "refuse"]
 
 
@@ -884,7 +897,7 @@ def test_max_repairs() -> None:
     ],
 )
 def test_scope(options: dict[str, Any], count: int, named: bool) -> None:
-    findings = pure.plan(make_state(), Options(**options)).findings
+    findings = pure.plan(make_state(), ResidualOptions(**options)).findings
     assert len(findings) == count
     assert [finding.named for finding in findings] == [named] * count
 
@@ -937,7 +950,9 @@ def test_what_another_look_may_decide(
     state = make_state(answers, disks=disks)
     assert judging.undecided(state.observations[0]) == expected
     if not expected:
-        assert all(finding.verdict == "refuse" for finding in pure.plan(state, Options()).findings)
+        assert all(
+            finding.verdict == "refuse" for finding in pure.plan(state, ResidualOptions()).findings
+        )
 
 
 def test_a_map_in_an_outage_leaves_the_others_to_be_observed() -> None:

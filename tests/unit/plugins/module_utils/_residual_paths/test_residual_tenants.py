@@ -35,8 +35,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_pat
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths.model import (
     Observation,
-    Options,
-    State,
+    ResidualOptions,
+    ResidualState,
 )
 
 GONE = Answer("05/25/00", "05/25/00")
@@ -93,7 +93,7 @@ class Node:
             wwid = f"{maker}{hosts[0]}{number:04d}"
             self.map(wwid, hosts, GONE if number < dead else None)
 
-    def state(self) -> State:
+    def state(self) -> ResidualState:
         paths = {
             device.wwid: {
                 name: "failed faulty" if self.answers[name] == GONE else "active ready"
@@ -110,7 +110,7 @@ class Node:
             dict(self.answers),
             {disk.target: () for disk in self.disks.values()},
         )
-        return State(
+        return ResidualState(
             "node-1",
             (seen, replace(seen, at=15.0), replace(seen, at=30.0)),
             20.0,
@@ -128,7 +128,7 @@ def node(dead: int = 0, well: int = 0) -> Node:
 
 def of_array(made: Node, **options: Any) -> list[Finding]:
     """The findings about the array's maps."""
-    findings = pure.plan(made.state(), Options(**options)).findings
+    findings = pure.plan(made.state(), ResidualOptions(**options)).findings
     return [finding for finding in findings if ARRAY in finding.evidence["wwid"]]
 
 
@@ -156,7 +156,7 @@ def test_a_tenants_luns_neither_lift_nor_set_up_the_guard(
 def test_a_tenant_has_his_own_majority() -> None:
     made = node(3, 3)
     made.maps_of(EVIL, (9,), 3, 1)
-    findings = pure.plan(made.state(), Options()).findings
+    findings = pure.plan(made.state(), ResidualOptions()).findings
     theirs = [finding for finding in findings if EVIL in finding.evidence["wwid"]]
     assert verdicts(theirs) == {"refuse": 3}
     assert "3 of the node's 4 maps of 9:0:0 look broken at once" in theirs[0].reason
@@ -166,7 +166,7 @@ def test_an_outage_of_all_arrays_is_refused() -> None:
     made = node(6, 0)
     made.maps_of(EVIL, (9,), 2, 0)
     made.maps_of("360000bb", (20,), 2, 0)
-    assert verdicts(pure.plan(made.state(), Options()).findings) == {"refuse": 10}
+    assert verdicts(pure.plan(made.state(), ResidualOptions()).findings) == {"refuse": 10}
 
 
 def test_portals_of_one_array_are_counted_together() -> None:
@@ -223,7 +223,7 @@ def test_an_empty_map_of_an_array_that_is_not_there_is_asked_of_all() -> None:
     made = node(0, 6)
     made.map("360000bblost", ())
     made.disk(f"{EVIL}x", 9, NAMELESS)
-    findings = pure.plan(made.state(), Options(flush_empty_maps=True)).findings
+    findings = pure.plan(made.state(), ResidualOptions(flush_empty_maps=True)).findings
     (finding,) = [one for one in findings if "lost" in one.name]
     assert "might be its path" in finding.reason
 

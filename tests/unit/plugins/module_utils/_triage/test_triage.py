@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -44,7 +45,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage.runbo
     triage_options,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage.state import (
-    Options,
+    TriageOptions,
     pick_seen,
 )
 from ansible_collections.storage_ops.runbooks.tests.unit.support.cluster import FakeCluster
@@ -245,7 +246,7 @@ def fake(*objects: dict[str, Any]) -> FakeCluster:
 
 def triage(*objects: dict[str, Any], **options: Any) -> list[Finding]:
     """The findings, each of them well-formed."""
-    runbook = Triage(fake(*objects), Options(**options))
+    runbook = Triage(fake(*objects), TriageOptions(**options))
     findings = runbook.plan(runbook.gather()).findings
     for finding in findings:
         assert (finding.kind, finding.verdict, finding.repair) == ("pod", "report", [])
@@ -262,7 +263,7 @@ def one(*objects: dict[str, Any], **options: Any) -> Finding:
 
 
 def healthy(*objects: dict[str, Any], **options: Any) -> str:
-    runbook = Triage(fake(*objects), Options(**options))
+    runbook = Triage(fake(*objects), TriageOptions(**options))
     state = runbook.gather()
     assert runbook.plan(state).findings == []
     return runbook.healthy(state)
@@ -288,7 +289,7 @@ def test_not_stuck(item: dict[str, Any]) -> None:
 
 def test_healthy_cluster_costs_two_lists() -> None:
     cluster = fake(running(), *FINE)
-    Triage(cluster, Options()).gather()
+    Triage(cluster, TriageOptions()).gather()
     assert cluster.requests == [
         "list /apis/storage.k8s.io/v1/volumeattachments",
         "list /api/v1/pods",
@@ -1130,7 +1131,7 @@ def test_blocker_keeps_the_command_back() -> None:
 
 def test_attachments_are_read_before_pods() -> None:
     cluster = fake(pod(), *FINE)
-    Triage(cluster, Options()).gather()
+    Triage(cluster, TriageOptions()).gather()
     assert [request.rsplit("/", 1)[1] for request in cluster.requests[:2]] == [
         "volumeattachments",
         "pods",
@@ -1151,7 +1152,7 @@ def test_many_pods_are_read_in_bulk() -> None:
             for number in range(size)
         ]
         cluster = fake(*pods, *claims, *volumes, *events, node())
-        runbook = Triage(cluster, Options())
+        runbook = Triage(cluster, TriageOptions())
         findings = runbook.plan(runbook.gather()).findings
         assert len(findings) == size
         assert {
@@ -1187,7 +1188,7 @@ def test_forbidden_is_an_error() -> None:
 
     cluster.before = refuse
     with pytest.raises(Forbidden):
-        Triage(cluster, Options()).gather()
+        Triage(cluster, TriageOptions()).gather()
 
 
 def test_event_shapes() -> None:
@@ -1263,7 +1264,7 @@ def test_whatever_the_objects_say(
         *made,
         event("FailedMount", words),
     ]
-    runbook = Triage(fake(*objects), Options())
+    runbook = Triage(fake(*objects), TriageOptions())
     findings = runbook.plan(runbook.gather()).findings
     assert len(findings) <= 1
     assert bool(findings) == (deleted or phase in ("Pending", "Unknown", "Running"))
@@ -1332,10 +1333,10 @@ def test_what_there_is_no_time_for_is_counted_and_the_rest_is_judged() -> None:
     """Pods come in turns, so the many of one namespace take no time from others'."""
     many = [stuck("evil", number) for number in range(50)]
     cluster = fake(*many, pod("db-0"), claim(namespace="evil"), *FINE)
-    runbook = Triage(cluster, Options())
+    runbook = Triage(cluster, TriageOptions())
     state = runbook.gather()
     left = iter([True] * 3 + [False])
-    found = plan(state, Options(), lambda: next(left)).findings
+    found = plan(state, TriageOptions(), lambda: next(left)).findings
     assert [one.namespace for one in found if one.kind == "pod"] == ["evil", "shop", "evil"]
     (counted,) = [one for one in found if one.kind == "findings"]
     assert counted.evidence == {"not_assessed": ["evil: 48"]}
@@ -1343,6 +1344,9 @@ def test_what_there_is_no_time_for_is_counted_and_the_rest_is_judged() -> None:
     cluster.deadline = Deadline(0)
     (counted,) = runbook.plan(state).findings
     assert counted.name == "51 more"
+    named = Triage(cluster, TriageOptions(namespace="shop", pod="db-0"))
+    with pytest.raises(StorageOpsError, match="the deadline passed before the pod was judged"):
+        named.plan(replace(state, named=state.suspects[0]))
 
 
 def test_events_of_one_pod_take_no_time_from_others(monkeypatch: Any) -> None:
@@ -1380,7 +1384,7 @@ def test_an_object_that_cannot_be_read_is_named_and_the_rest_is_judged() -> None
     broken = pod("evil-0", namespace="evil", spec={"volumes": 7})
     odd_claim = {**claim(), "spec": {"accessModes": 7}}
     cluster = fake(broken, pod(), odd_claim, *FINE[1:])
-    runbook = Triage(cluster, Options())
+    runbook = Triage(cluster, TriageOptions())
     found = runbook.plan(runbook.gather()).findings
     assert [one.name for one in found if one.kind == "pod"] == ["web-0"]
     (left,) = [one for one in found if one.kind == "objects"]
@@ -1388,9 +1392,13 @@ def test_an_object_that_cannot_be_read_is_named_and_the_rest_is_judged() -> None
         "evil/evil-0",
         "shop/data",
     ]
-    with pytest.raises(StorageOpsError, match="cannot read pod evil/evil-0") as error:
-        Triage(cluster, Options(namespace="evil", pod="evil-0")).gather()
-    assert error.value.code == "evidence_unreadable"
+    for namespace, name, place in (
+        ("evil", "evil-0", "evil/evil-0"),
+        ("shop", "web-0", "shop/data"),
+    ):
+        with pytest.raises(StorageOpsError, match=f"cannot read {place}") as error:
+            Triage(cluster, TriageOptions(namespace=namespace, pod=name)).gather()
+        assert error.value.code == "evidence_unreadable"
 
 
 @pytest.mark.parametrize("grace", [10**11, 2**63 - 1])
