@@ -166,7 +166,7 @@ FAULTS: dict[str, tuple[str, Callable[[Node], None]]] = {
     "dead-mounted": ("LUN unmapped, map mounted", lambda node: dead(node, mounted=True)),
     "reused": ("LUN number reused, map unused", reused),
     "reused-mounted": ("LUN number reused, map mounted", lambda node: reused(node, mounted=True)),
-    "swapped": ("two LUN numbers exchanged, maps unused", swapped),
+    "swapped": ("two LUN numbers swapped, maps unused", swapped),
     "portal": ("one of two portals silent", lambda node: outage(node, PORTALS[1:])),
     "outage": ("both portals silent", lambda node: outage(node, PORTALS)),
     "offline": ("one disk set offline by the kernel", offline),

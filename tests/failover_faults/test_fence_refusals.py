@@ -239,7 +239,7 @@ def test_a_fence_is_proven_by_ceph_alone(lost: Failover) -> None:
     assert begun.result["fence"]["addresses"] == [A] and begun.result["fence"]["cordoned"]
     # Another run keeps off as long as this one has its Lease.
     other = fence(lost, ceph, run_id="two")
-    assert other.failed and "another run (one) works at node" in other.msg
+    assert other.failed and "another run (one) is working on node" in other.msg
     late = fence(lost, state="held", run_id="two")
     assert late.failed and "has lost the Lease" in late.msg
     held = fence(lost, state="held", run_id="one")

@@ -28,6 +28,10 @@ shell_scripts() {
     git ls-files -z --cached --others --exclude-standard '*.sh' .ci/run | xargs -0 shellcheck --external-sources
 }
 
+pages() {
+    git ls-files -z --cached --others --exclude-standard '*.md' | xargs -0 python -P tests/tools/tables.py
+}
+
 check "ruff check" ruff check
 check "ruff format" ruff format --check
 check returns python -P tests/tools/returns.py --check
@@ -35,6 +39,7 @@ check mypy types
 check shellcheck shell_scripts
 check yamllint yamllint --strict .
 check clocks python -P tests/tools/clocks.py tests
+check tables pages
 check reuse reuse lint --lines
 check antsibull-changelog antsibull-changelog lint
 check antsibull-docs antsibull-docs lint-collection-docs --plugin-docs --validate-collection-refs=dependent --disallow-unknown-collection-refs .

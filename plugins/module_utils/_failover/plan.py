@@ -10,6 +10,8 @@ here.
 The out-of-service taint makes Kubernetes itself end the pods and detach the volumes, but of every
 driver. Where that would go too far, volumes are detached one by one: their pods first, then their
 VolumeAttachments.
+
+Whom to fence is decided in _fencing/plan.py.
 """
 
 from __future__ import annotations

@@ -125,6 +125,6 @@ class RunLease:
             raise AssertionError("a Lease that is not there has no holder")
         until = f"{held.until:%H:%M:%S}Z" if held.until else "once"
         return (
-            f"another run ({held.holder}) works at node {self._node}; its "
+            f"another run ({held.holder}) is working on node {self._node}; its "
             f"{self._leases.title(self._name)} runs out at {until} unless it is renewed"
         )

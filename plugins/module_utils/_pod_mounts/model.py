@@ -26,7 +26,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.processes import (
     Process,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.readonly import (
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.backing import (
     Backing,
 )
 

@@ -6,8 +6,8 @@
 
 """Pod mounts that are not their volume (STOR-07) and volumes that turned read-only (STOR-08).
 
-wrong_mounts.py and turned.py judge them. Here they are limited to the scope, and refused where so
-much is broken that it may be an outage. Pure: no I/O here.
+wrong_mounts.py and turned_readonly.py judge them. Here they are limited to the scope, and refused
+where so much is broken that it may be an outage. Pure: no I/O here.
 """
 
 from __future__ import annotations
@@ -29,6 +29,9 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.guards 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.turns import in_turns
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import kubelet
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kubelet import Place
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts import (
+    turned_readonly,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.model import (
     PodMountOptions,
     PodMountState,
@@ -38,9 +41,6 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.s
     filesystems,
     suspicious_filesystems,
     suspicious_stacks,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.turned import (
-    judge_filesystem,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.wrong_mounts import (
     is_unknown,
@@ -55,7 +55,7 @@ def plan(state: PodMountState, options: PodMountOptions) -> Plan:
     # All of the node, and the scope only later: whether it is an outage is seen in the whole.
     suspicious = suspicious_stacks(state)
     wrong = [judge_stack(state, stack) for stack in suspicious]
-    judged = (judge_filesystem(state, one) for one in suspicious_filesystems(state))
+    judged = (turned_readonly.judge_filesystem(state, one) for one in suspicious_filesystems(state))
     turned = [finding for finding in judged if finding]
     # What nothing is known of says nothing of an outage.
     broken = [finding for finding, stack in zip(wrong, suspicious) if not is_unknown(stack)]

@@ -49,16 +49,16 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.options
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.unmount import unmount
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts import plan as pure
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts import stacks
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.backing import (
+    read_backings,
+    read_logs,
+    read_names,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.model import (
     LayerSubject,
     PodMountOptions,
     PodMountState,
     show,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.readonly import (
-    read_backings,
-    read_logs,
-    read_names,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.stacks import (
     is_fuse,

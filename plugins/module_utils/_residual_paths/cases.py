@@ -4,7 +4,7 @@
 
 # This module util is private to the collection, and may change at any time.
 
-"""What is wrong with a map, or with a disk in no map. Pure: no I/O here."""
+"""What is wrong with a map, or with a disk in no map (STOR-01 to STOR-03). Pure: no I/O here."""
 
 from __future__ import annotations
 

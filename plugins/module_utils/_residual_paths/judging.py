@@ -4,7 +4,7 @@
 
 # This module util is private to the collection, and may change at any time.
 
-"""What the answers of a SCSI disk prove about it. Pure: no I/O here."""
+"""What the answers of a SCSI disk prove about it (STOR-01 to STOR-03). Pure: no I/O here."""
 
 from __future__ import annotations
 

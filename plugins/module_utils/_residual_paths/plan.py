@@ -102,7 +102,7 @@ def group_cases(cases: list[ResidualCase]) -> list[list[ResidualCase]]:
     """Cases that can only be repaired together, each group sorted by name.
 
     The scan after one repair adds a disk of a LUN whose map still has wrong paths. So all LUN
-    numbers that were exchanged are one group: two of them or a longer cycle, of all paths or some.
+    numbers that were swapped are one group: two of them or a longer cycle, of all paths or some.
     """
     # multipathd adds a disk to the map of its WWID without a look at what the other paths read
     # (multipath-tools, multipathd/main.c ev_add_path).
@@ -168,7 +168,7 @@ def _obstacles(group: list[ResidualCase], subject: PathsSubject) -> list[Reason]
 
 
 def _swap_finding(state: ResidualState, group: list[ResidualCase]) -> Finding:
-    """One finding for maps and disks whose LUN numbers were exchanged.
+    """One finding for maps and disks whose LUN numbers were swapped.
 
     Each path of the evidence names its map or disk in ``of``.
     """
@@ -182,7 +182,7 @@ def _swap_finding(state: ResidualState, group: list[ResidualCase]) -> Finding:
         kind="swapped LUNs",
         name=", ".join(case.finding.name for case in group),
         node=state.node,
-        summary=f"LUN numbers were exchanged: {'; '.join(case.finding.summary for case in group)}",
+        summary=f"LUN numbers were swapped: {'; '.join(case.finding.summary for case in group)}",
         verdict="repair",
         reason="",
         runbook=RUNBOOK,

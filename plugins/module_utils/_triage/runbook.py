@@ -75,8 +75,9 @@ MAX_GETS = 20
 _STORAGE = "storage.k8s.io/v1"
 # A pod keeps running, and may be ready, with a dead mount: the kubelet does not look into mounts.
 _MEANING = (
-    "a dead FUSE mount is STOR-05, a container that keeps one STOR-06, a mount that is not the "
-    "pod's volume STOR-07, a filesystem that turned read-only STOR-08"
+    "a dead FUSE mount, or a container that still sees one, is STOR-05; a hung FUSE mount is "
+    "STOR-06; a mount that is not the pod's volume is STOR-07; a filesystem that turned read-only "
+    "is STOR-08"
 )
 
 T = TypeVar("T")

@@ -43,7 +43,7 @@ OWNERS = {
     "_containers.plan": {"STOR-05", "STOR-06"},
     "_pod_mounts.runbook": {"STOR-07", "STOR-08"},
     "_pod_mounts.plan": {"STOR-07", "STOR-08"},
-    "_pod_mounts.readonly": {"STOR-07", "STOR-08"},
+    "_pod_mounts.backing": {"STOR-07", "STOR-08"},
     "_residual_paths.runbook": {"STOR-01", "STOR-02", "STOR-03"},
     "_residual_paths.plan": {"STOR-01", "STOR-02", "STOR-03"},
     "_node.usage": {"STOR-01", "STOR-02", "STOR-03"},

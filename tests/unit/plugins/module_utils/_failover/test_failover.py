@@ -1511,14 +1511,14 @@ def test_another_run_is_at_work() -> None:
     check = run(world, check=True)
     assert (
         check["failed"]
-        and "another run (run-2) works at node a" in check["msg"]
+        and "another run (run-2) is working on node a" in check["msg"]
         and check["findings"][0]["verdict"] == "refuse"
     )
     real = run(world)
     assert check["code"] == real["code"] == "lease_held"
     assert (
         real["failed"]
-        and "another run (run-2) works at node a" in real["msg"]
+        and "another run (run-2) is working on node a" in real["msg"]
         and not real["changed"]
     )
     assert contents(world) == before

@@ -397,9 +397,9 @@ def test_another_run_is_refused_or_waits(
 ) -> None:
     lease(cluster, clock, "one").take(0)
     two = lease(cluster, clock, "two")
-    assert "another run (one) works at node a" in two.holder() and "12:00:30Z" in two.holder()
+    assert "another run (one) is working on node a" in two.holder() and "12:00:30Z" in two.holder()
     with pytest.raises(
-        StorageOpsError, match=r"another run \(one\) works at node a.*Nothing was changed"
+        StorageOpsError, match=r"another run \(one\) is working on node a.*Nothing was changed"
     ):
         two.take(0)
     # It waits until that one runs out, by the API server's clock.

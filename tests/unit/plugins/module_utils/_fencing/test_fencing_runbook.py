@@ -446,7 +446,7 @@ def test_two_runs(cluster: FakeCluster) -> None:
     fence(cluster, run_id="one")
     for check in (True, False):
         other = fence(cluster, check, run_id="two")
-        assert other.failed and "another run (one) works at node a" in other.result["msg"]
+        assert other.failed and "another run (one) is working on node a" in other.result["msg"]
         # The role waits for that, in the rehearsal and for real.
         assert other.result["code"] == "lease_held"
     assert cluster.objects[LEASE]["spec"]["holderIdentity"] == "one"

@@ -25,12 +25,12 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts i
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts import (
     stacks,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.backing import (
+    Backing,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.model import (
     PodMountOptions,
     PodMountState,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.readonly import (
-    Backing,
 )
 
 ROOT = "/var/lib/kubelet"

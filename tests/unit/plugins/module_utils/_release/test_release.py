@@ -665,7 +665,7 @@ def test_a_fence_that_may_have_come_while_another_run_was_waited_for() -> None:
     result = release(world, ceph=GONE, lease_timeout=10.0)
     assert (
         result["failed"]
-        and "another run (run-9) works at node a" in result["msg"]
+        and "another run (run-9) is working on node a" in result["msg"]
         and "run again" in result["msg"]
     ), result["msg"]
     assert result["code"] == "lease_held"

@@ -24,8 +24,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.block i
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.multipath import Daemon
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts import readonly
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.readonly import (
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts import backing
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.backing import (
     Backing,
     joined,
     kernel_line,
@@ -64,7 +64,7 @@ def test_a_device_must_answer_and_be_writable(
 ) -> None:
     """A move to a device that cannot be used would be an outage for nothing."""
     host = Answering(*replies)
-    found = readonly.unusable(host, "sda", 10)
+    found = backing.unusable(host, "sda", 10)
     assert [reason.code for reason in found] == ([code] if code else [])
     assert all(said in reason for reason in found)
     assert host.replies == []

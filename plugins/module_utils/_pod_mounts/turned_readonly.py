@@ -17,15 +17,15 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts 
     Mount,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes import Answer
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.backing import (
+    Backing,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.model import (
     RUNBOOK,
     Filesystem,
     PodMountState,
     show,
     workload_of,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.readonly import (
-    Backing,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.stacks import (
     pod_stacks,
