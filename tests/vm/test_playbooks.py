@@ -78,7 +78,7 @@ def play(
         ({"target": " \n"}, (), "target is required"),
         ({}, ("--limit", "node1"), "target is required"),
         ({"target": "node7"}, (), "No host of the inventory matches node7"),
-        ({"target": "node1"}, ("--limit", "node2"), "leaves nothing of the target node1"),
+        ({"target": "node1"}, ("--limit", "node2"), "excludes all hosts of the target node1"),
         # A part that matches nothing makes the run another one than was asked for; one to exclude
         # even widens it.
         ({"target": "node1,nodeY"}, (), "matches nodeY"),
