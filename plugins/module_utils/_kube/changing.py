@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Callable, TypeVar
+from typing import Callable, Optional, TypeVar
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
     ActionFailed,
@@ -25,7 +25,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client 
 
 T = TypeVar("T")
 # What is to be patched in an object, None for nothing; and it may be gone.
-Change = Callable[["Object | None"], "Object | None"]
+Change = Callable[[Optional[Object]], Optional[Object]]
 # Nodes change all the time: the kubelet of one that has come back writes its Node often, and each
 # write is another resourceVersion.
 TRIES = 10

@@ -78,7 +78,7 @@ class Leases:
         holder: str,
         seconds: float,
         over: Lease | None = None,
-        labels: Mapping[str, str] = LABELS,
+        labels: Mapping[str, str] | None = None,
         annotations: Mapping[str, str] | None = None,
         dry_run: bool = False,
     ) -> None:
@@ -98,7 +98,7 @@ class Leases:
             "metadata": {
                 "name": name,
                 "namespace": self._namespace,
-                "labels": dict(labels),
+                "labels": dict(labels or LABELS),
                 "annotations": dict(annotations or {}),
             },
             "spec": {

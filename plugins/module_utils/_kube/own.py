@@ -41,9 +41,9 @@ def object_name(node: str, what: str = "fence") -> str:
     )
 
 
-def selector(labels: Mapping[str, str] = LABELS) -> str:
-    """What has the API server list only the objects with these labels."""
-    return ",".join(f"{key}={value}" for key, value in labels.items())
+def selector(labels: Mapping[str, str] | None = None) -> str:
+    """What has the API server list only the objects with these labels (ours by default)."""
+    return ",".join(f"{key}={value}" for key, value in (labels or LABELS).items())
 
 
 def create_own(cluster: Cluster, folder: str, body: Object, dry_run: bool = False) -> None:

@@ -57,8 +57,8 @@ def plan(state: ResidualState, options: ResidualOptions) -> Plan:
     """A finding for everything in scope that does not serve its LUN, with its repair if that is
     proven and allowed.
     """
-    maps = list(filter(None, (judge_map(state, one, options) for one in state.last.maps)))
-    disks = list(filter(None, (judge_plain_disk(state, one) for one in state.last.plain_disks)))
+    maps = [*filter(None, (judge_map(state, one, options) for one in state.last.maps))]
+    disks = [*filter(None, (judge_plain_disk(state, one) for one in state.last.plain_disks))]
     # Both are about whole arrays, so the scope does not matter.
     arrays = find_arrays(state.observations)
     outages = {} if options.accept_majority else _outages(state, arrays, maps, disks)
@@ -75,16 +75,10 @@ def plan(state: ResidualState, options: ResidualOptions) -> Plan:
         finding = settle(state, group)
         whose = sorted(set().union(*(_arrays_of(arrays, case) for case in group)))
         against = [reason for array in whose for reason in outages.get(array, [])] + hasty
+        if finding.repair and not against and left_out:
+            against = [_halved(left_out)]
         if finding.repair and against:
             finding.refuse(*against)
-        elif finding.repair and left_out:
-            finding.refuse(
-                Reason(
-                    "outside_scope",
-                    f"{', '.join(left_out)} would have to be repaired with "
-                    "it, and the scope leaves that out",
-                )
-            )
         findings.append(finding)
         sizes[id(finding)], owners[id(finding)] = len(group), tuple(whose)
     # Limited after the scope, so that findings out of scope use up nothing.
@@ -96,6 +90,13 @@ def plan(state: ResidualState, options: ResidualOptions) -> Plan:
     if options.rescan_targets:
         _add_scans(state, wanted)
     return wanted
+
+
+def _halved(left_out: list[str]) -> Reason:
+    return Reason(
+        "outside_scope",
+        f"{', '.join(left_out)} would have to be repaired with it, and the scope leaves that out",
+    )
 
 
 def group_cases(cases: list[ResidualCase]) -> list[list[ResidualCase]]:

@@ -60,7 +60,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.processes import Process
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage.runbook import Triage
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage.state import (
-    TriageOptions as TriageOptions,
+    TriageOptions,
 )
 from ansible_collections.storage_ops.runbooks.tests.unit.support.cluster import FakeCluster
 from ansible_collections.storage_ops.runbooks.tests.unit.support.results import build
