@@ -299,7 +299,9 @@ def test_two_hundred_mounts_of_which_fifty_hang(node: Node) -> None:
             for what, count in now[point].items()
             if count != asked[point].get(what, 0)
         }
-        assert (more.pop("getattr", 1), more.pop("releasedir", 1)) == (1, 1)
+        # The kernel asks again for attributes that are older than a second (attr_valid of
+        # fuse_attr_out, include/uapi/linux/fuse.h), as they are on a busy node.
+        assert more.pop("getattr", 1) in (1, 2) and more.pop("releasedir", 1) == 1
         assert more == {"statfs": 1, "opendir": 1, "readdir": 1}
     held = sorted(pid for finding in run.findings for pid in finding["evidence"]["held"])
     assert len(held) == 50

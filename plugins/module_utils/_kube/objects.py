@@ -213,7 +213,8 @@ def is_too_late(pod: Pod, node: Node | None) -> bool:
     A tenant may name any node in a pod, so such a pod does not say what the node has open. A volume
     that its kubelet mounted all the same is in volumesInUse: the kubelet reports it there before it
     mounts (GenerateVerifyControllerAttachedVolumeFunc of
-    pkg/volume/util/operationexecutor/operation_generator.go).
+    pkg/volume/util/operationexecutor/operation_generator.go). That does not hold for drivers whose
+    volumes are never attached (attachRequired: false).
     """
     return bool(
         node

@@ -77,7 +77,7 @@ class Transport:
         return self.state in ("LOGGED_IN", "Online")
 
     def describe(self) -> str:
-        """``iSCSI session1 to 127.0.0.1: LOGGED_IN``."""
+        """``iSCSI session1 to 127.0.0.1:3260: LOGGED_IN``."""
         return f"{self.kind} {self.name} to {self.peer}: {self.state}"
 
 
@@ -126,11 +126,14 @@ def transports(host: Host) -> dict[str, Transport]:
     """iSCSI sessions and Fibre Channel target ports by their kernel name."""
     found = {}
     for session in host.names("/sys/class/iscsi_session"):
-        # The portal that was logged in to; after a redirection "address" is another one.
-        peer = (
-            host.read(f"/sys/class/iscsi_connection/connection{session[7:]}:0/persistent_address")
-            or "unknown portal"
-        )
+        # The portal that was logged in to; after a redirection "address" is another one. With its
+        # port: a tenant may have a server at the array's address, as by a Service's externalIPs.
+        connection = f"/sys/class/iscsi_connection/connection{session[7:]}:0"
+        address = host.read(f"{connection}/persistent_address")
+        address = f"[{address}]" if address and ":" in address else address
+        port = host.read(f"{connection}/persistent_port")
+        # Sessions whose portal is not known are not one array.
+        peer = f"{address}:{port}" if address and port else address or f"unknown of {session}"
         found[session] = Transport(
             "iSCSI",
             session,

@@ -319,3 +319,27 @@ def test_a_tenant_cannot_have_a_disk_look_used(tmp_path: Path) -> None:
     assert uses.of({"sdb": "8:16"}) == [
         "its device node is bound at /var/lib/kubelet/dev/pod in the mount namespace of pid 1"
     ]
+
+
+@pytest.mark.parametrize(
+    ("portals", "peers"),
+    [
+        # A tenant's server at the array's address, on another port, is another portal.
+        ([("10.0.0.5", "3260"), ("10.0.0.5", "13260")], ["10.0.0.5:3260", "10.0.0.5:13260"]),
+        ([("fd00::5", "3260")], ["[fd00::5]:3260"]),
+        ([("10.0.0.5", "")], ["10.0.0.5"]),
+        # What is not known of two sessions does not make them one array.
+        ([("", ""), ("", "")], ["unknown of session1", "unknown of session2"]),
+    ],
+)
+def test_a_portal_is_an_address_and_a_port(
+    portals: list[tuple[str, str]], peers: list[str], tmp_path: Path
+) -> None:
+    for number, (address, port) in enumerate(portals, 1):
+        put(tmp_path, f"sys/class/iscsi_session/session{number}/state", "LOGGED_IN\n")
+        connection = f"sys/class/iscsi_connection/connection{number}:0"
+        for name, text in (("address", address), ("port", port)):
+            if text:
+                put(tmp_path, f"{connection}/persistent_{name}", f"{text}\n")
+    found = block.transports(Host(Deadline(60), 10, str(tmp_path)))
+    assert [transport.peer for transport in found.values()] == peers
