@@ -72,13 +72,9 @@ def plan(state: ResidualState, options: ResidualOptions) -> Plan:
         left_out = [case.finding.name for case in group if not _in_scope(case, state, options)]
         if len(left_out) == len(group):
             continue
-        finding = settle(state, group)
         whose = sorted(set().union(*(_arrays_of(arrays, case) for case in group)))
         against = [reason for array in whose for reason in outages.get(array, [])] + hasty
-        if finding.repair and not against and left_out:
-            against = [_halved(left_out)]
-        if finding.repair and against:
-            finding.refuse(*against)
+        finding = _settled(state, group, against, left_out)
         findings.append(finding)
         sizes[id(finding)], owners[id(finding)] = len(group), tuple(whose)
     # Limited after the scope, so that findings out of scope use up nothing.
@@ -90,6 +86,16 @@ def plan(state: ResidualState, options: ResidualOptions) -> Plan:
     if options.rescan_targets:
         _add_scans(state, wanted)
     return wanted
+
+
+def _settled(
+    state: ResidualState, group: list[ResidualCase], against: list[Reason], left_out: list[str]
+) -> Finding:
+    """The finding about a group. ``left_out``: what of it is out of scope."""
+    finding = settle(state, group)
+    if finding.repair and (against or left_out):
+        finding.refuse(*(against or [_halved(left_out)]))
+    return finding
 
 
 def _halved(left_out: list[str]) -> Reason:
