@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ansible.utils.unsafe_proxy import wrap_var
+
 from ansible_collections.storage_ops.runbooks.tests.unit.support.roles import (
     ROLES,
     load,
@@ -45,3 +47,14 @@ def test_one_host_does_not_lengthen_the_answers_of_all_others() -> None:
     for evil in ("iqn." + "x" * 1_000_000, "iqn.\u20ac", [NAME] * 1000, {"a": NAME}):
         names, boot_ids = handed_on(evil=(evil, evil), worker02=(NAME, BOOT))
         assert names == {"worker02": NAME} and boot_ids == {"worker02": BOOT}, evil
+
+
+def test_no_template_is_handed_on() -> None:
+    """An ansible-core with CVE-2024-11079 may take what comes by hostvars for one."""
+    for evil in ("{{lookup('pipe','id>&2')}}", "{%if(lookup('pipe','id'))%}x{%endif%}", "{#x#}"):
+        # As a module's result.
+        said = wrap_var((evil, evil))
+        assert handed_on(evil=said, worker02=(NAME, BOOT)) == (
+            {"worker02": NAME},
+            {"worker02": BOOT},
+        ), evil
