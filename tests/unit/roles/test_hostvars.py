@@ -21,7 +21,8 @@ ALLOWED = {
     "__respond_roles",
     "residual_paths_result is defined",
 }
-# Each is held to its form before anything else is made of it, in one expression.
+# Each is held to a form that no template has, before anything else is made of it, in one
+# expression.
 CHECKED = {("load_iscsi_modules.yml", "'__initiator'"), ("load_iscsi_modules.yml", "'__boot'")}
 READ = re.compile(
     r"hostvars(?:\[(?:[^\[\]]|\[[^\]]*\])*\]\.(?P<read>\w+(?: is defined)?)"

@@ -6,28 +6,22 @@
 
 from __future__ import annotations
 
-from inspect import signature
 from typing import Any
 
-from ansible.parsing.dataloader import DataLoader
-from ansible.template import Templar
+from ansible.utils.unsafe_proxy import wrap_var
 
-from ansible_collections.storage_ops.runbooks.tests.unit.support.roles import ROLES
+from ansible_collections.storage_ops.runbooks.tests.unit.support.roles import (
+    ROLES,
+    load,
+    rendered,
+)
 
 NAME, BOOT = "iqn.1993-08.org.debian:01:a", "0a1b2c3d-1111-4222-8333-444455556666"
 
 
 def handed_on(**answers: tuple[Any, Any]) -> tuple[Any, Any]:
     """Names and boot IDs by host, as worker01 gets them; ``answers``: each host's own."""
-    loader = DataLoader()
-    # Since ansible-core 2.19 only what is trusted is a template.
-    trusted = (
-        {"trusted_as_template": True}
-        if "trusted_as_template" in signature(loader.load_from_file).parameters
-        else {}
-    )
-    file = ROLES.parent / "playbooks/load_iscsi_modules.yml"
-    plays = loader.load_from_file(str(file), **trusted)
+    plays = load(ROLES.parent / "playbooks/load_iscsi_modules.yml")
     (play,) = [play for play in plays if "serial" in play]
     hostvars = {
         host: {"__initiator": {"facts": {"ansible_iscsi_iqn": name}}, "__boot": {"stdout": boot}}
@@ -39,8 +33,7 @@ def handed_on(**answers: tuple[Any, Any]) -> tuple[Any, Any]:
         "inventory_hostname": "worker01",
         "ansible_play_hosts_all": ["worker01", *answers],
     }
-    templar = Templar(loader=loader, variables=given)
-    return templar.template(given["__names_by_host"]), templar.template(given["__boot_ids"])
+    return rendered(given["__names_by_host"], given), rendered(given["__boot_ids"], given)
 
 
 def test_names_reach_the_others() -> None:
@@ -54,3 +47,14 @@ def test_one_host_does_not_lengthen_the_answers_of_all_others() -> None:
     for evil in ("iqn." + "x" * 1_000_000, "iqn.\u20ac", [NAME] * 1000, {"a": NAME}):
         names, boot_ids = handed_on(evil=(evil, evil), worker02=(NAME, BOOT))
         assert names == {"worker02": NAME} and boot_ids == {"worker02": BOOT}, evil
+
+
+def test_no_template_is_handed_on() -> None:
+    """An ansible-core with CVE-2024-11079 may take what comes by hostvars for one."""
+    for evil in ("{{lookup('pipe','id>&2')}}", "{%if(lookup('pipe','id'))%}x{%endif%}", "{#x#}"):
+        # As a module's result.
+        said = wrap_var((evil, evil))
+        assert handed_on(evil=said, worker02=(NAME, BOOT)) == (
+            {"worker02": NAME},
+            {"worker02": BOOT},
+        ), evil

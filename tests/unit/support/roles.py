@@ -28,10 +28,8 @@ def beginning(role: str) -> dict[str, Any]:
     return task
 
 
-def variable(role: str, name: str, check: bool = False, **given: Any) -> Any:
-    """The value of the variable ``__role_name``, with everything at its default that is
-    not given.
-    """
+def load(file: Path) -> Any:
+    """What is in a file of YAML, with its templates, as Ansible itself loads it."""
     loader = DataLoader()
     # Since ansible-core 2.19 only what is trusted is a template.
     trusted = (
@@ -39,13 +37,25 @@ def variable(role: str, name: str, check: bool = False, **given: Any) -> Any:
         if "trusted_as_template" in signature(loader.load_from_file).parameters
         else {}
     )
+    return loader.load_from_file(str(file), **trusted)
+
+
+def rendered(template: Any, variables: dict[str, Any]) -> Any:
+    """What the installed ansible-core makes of a template, or of all templates in a value."""
+    return Templar(loader=DataLoader(), variables=variables).template(template)
+
+
+def variable(role: str, name: str, check: bool = False, **given: Any) -> Any:
+    """The value of the variable ``__role_name``, with everything at its default that is
+    not given.
+    """
     variables: dict[str, Any] = {
         "ansible_playbook_python": "/venv/python",
         "inventory_hostname": "worker01",
         "omit": "(left out)",
     }
     for file in ("defaults", "vars"):
-        variables.update(loader.load_from_file(str(ROLES / role / file / "main.yml"), **trusted))
+        variables.update(load(ROLES / role / file / "main.yml"))
     variables.update(given)
     task = beginning(role)
     asked = task["storage_ops.runbooks.check_scope"]
@@ -54,4 +64,4 @@ def variable(role: str, name: str, check: bool = False, **given: Any) -> Any:
         role, variables, *(asked.get(name, []) for name in ("own", "unread", "rare"))
     )
     variables[f"__{role}"] = {**read, "check": check}
-    return Templar(loader=loader, variables=variables).template(variables[f"__{role}_{name}"])
+    return rendered(variables[f"__{role}_{name}"], variables)
