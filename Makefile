@@ -7,7 +7,8 @@
 SHELL := /bin/bash
 RUN := tests/tools/run.sh
 LAB := $(RUN) --lab
-STAGES := $(RUN) --lab --report python -P tests/tools/stages.py
+KIND := $(RUN) --lab --kind
+STAGES := $(RUN) --lab --kind --report python -P tests/tools/stages.py
 # Tests on real parts, all of them, or some folders or files: make faults SUITES=tests/ceph
 # Tests on nodes keep a processor busy and the others mostly wait, so they come first and run beside the others.
 SUITES := tests/faults tests/vm tests/adhoc tests/ceph tests/cluster tests/cluster_faults tests/eda tests/failover tests/failover_faults \
@@ -19,7 +20,7 @@ REAL = $(RUN) --lab --report pytest -v --durations=10 -n "$$(tests/tools/workers
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo docs test test-faults test-matrix prepare smoke faults lint format units mutants sanity importer lock sbom molecule bench clean
+.PHONY: help demo docs test test-faults test-matrix prepare smoke kind faults lint format units mutants sanity importer lock sbom molecule bench clean
 
 help: ## show this
 	@sed -n -E 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -39,11 +40,15 @@ test-faults: ## every other test on real parts, and a share of those taken in tu
 test-matrix: ## the residual scenarios on Debian 11, 12 and 13
 	@for release in bullseye bookworm trixie; do LAB_RELEASES=$$release $(LAB) pytest -n 2 -v tests/matrix || exit; done
 
-prepare: ## build what the tests on real parts need: Kubernetes, CSI-Addons, the VM node
-	@$(LAB) python -m lab prepare
+prepare: ## build what the tests on real parts need: Kubernetes, CSI-Addons, kind, the VM node
+	@$(KIND) python -m lab prepare
 
 smoke: ## one scenario of each class, on real parts
 	@$(REAL) -m smoke
+
+kind: ## the tests on a cluster made by kind: real kubelets, a real CSI driver, the real external-attacher
+	@$(KIND) python -m lab kind prepare
+	@$(KIND) pytest -v --durations=10 --variations=$(VARIATIONS) --junitxml=build/stages/$@.xml tests/kind
 
 faults: ## all other tests on real parts, and a share of those taken in turn
 	@$(REAL) -m 'not smoke' --variations=$(VARIATIONS)

@@ -11,11 +11,12 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from lab import runs
 from lab.common import wait
-from lab.kind import archive, runc_lab
+from lab.kind import archive, engine, runc_lab
 from lab.kind.engine import Engine
 from support.fixtures import start_if_it_can_be_had
 
@@ -61,6 +62,17 @@ def test_a_killed_run_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert not folder.exists()
     assert list(runs.CGROUPS.glob(f"**/lab-{folder.name}")) == []
     assert _machine() == before
+
+
+@pytest.mark.parametrize(("ci", "outcome"), [("", pytest.skip), ("true", pytest.fail)])
+def test_a_machine_that_cannot_run_it_says_so(
+    monkeypatch: pytest.MonkeyPatch, ci: str, outcome: Any
+) -> None:
+    monkeypatch.setenv("CI", ci)
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr(engine, "SBIN", "")
+    with pytest.raises(outcome.Exception, match="NOT TESTED: an engine .* no dockerd, docker"):
+        start_if_it_can_be_had("an engine", Engine.check_machine)
 
 
 def test_what_a_machine_lacks_is_not_asked_for() -> None:

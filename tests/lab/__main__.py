@@ -21,7 +21,9 @@ from .common import DEFAULT_RELEASE, RELEASES, LabError, cache_dir, say, step
 from .image import image
 from .kind.build import attacher as csi_attacher
 from .kind.build import driver as csi_driver
+from .kind.build import node_programs
 from .kind.cluster import Kind, existing_kinds
+from .kind.engine import Engine
 from .kind.node_image import node_image
 from .kubernetes.attacher import Attacher
 from .kubernetes.build import CURRENT, OLD, PARTS, VERSIONS, Unavailable, binaries, current
@@ -29,6 +31,8 @@ from .kubernetes.controlplane import USERS, ControlPlane, existing_planes, lost_
 from .kubernetes.kubelets import lose, reboot, serve
 from .kubernetes.process import Process
 from .vm import SSH_OPTIONS, Vm, existing
+
+KIND_PROGRAMS = {"kind": node_programs, "csi-driver": csi_driver, "csi-attacher": csi_attacher}
 
 
 def main() -> int:
@@ -195,20 +199,32 @@ def prepare(parts: Mapping[str, Callable[[], object]]) -> int:
 
 
 def _all_parts() -> dict[str, Callable[[], object]]:
+    """What the suites need, but for the image of kind's nodes: it takes one processor minutes of
+    which only the tests on kind clusters have any use.
+    """
     return {
         f"node {DEFAULT_RELEASE}": Vm("prepare").prepare,
+        **_where_docker_runs(KIND_PROGRAMS),
         f"kubernetes {OLD}": lambda: binaries(OLD),
         **{f"{part.name} {CURRENT}": functools.partial(current, part) for part in PARTS},
     }
 
 
 def kind_parts() -> dict[str, Callable[[], object]]:
-    """What kind clusters and their tests need. None of the suites of `make test` does, so far."""
-    return {
-        "kind's node": node_image,
-        "csi-driver": csi_driver,
-        "csi-attacher": csi_attacher,
-    }
+    """What kind clusters and their tests need."""
+    return _where_docker_runs({**KIND_PROGRAMS, "kind's node": node_image})
+
+
+def _where_docker_runs(
+    parts: Mapping[str, Callable[[], object]],
+) -> dict[str, Callable[[], object]]:
+    """The same, but not built on a machine that could not run them."""
+
+    def built(build: Callable[[], object]) -> None:
+        Engine.check_machine()
+        build()
+
+    return {name: functools.partial(built, build) for name, build in parts.items()}
 
 
 def _ceph(options: argparse.Namespace) -> int:

@@ -40,11 +40,16 @@ disable() {
     systemctl disable --quiet "$@" || say "could not be disabled: $*"
 }
 
-# install_packages FILE...: the Debian packages named in the files, one in each line.
+# install_packages FILE...: the Debian packages named in the files, one in each line, some with the only release that has them.
 install_packages() {
-    local wanted missing
+    local wanted missing release
     command -v dpkg-query >/dev/null || die "this is neither Debian nor Ubuntu; the packages to install are named in: $*"
-    mapfile -t wanted < <(sed -e 's/#.*//' "$@" | awk 'NF { print $1 }')
+    release=$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)
+    mapfile -t wanted < <(sed -e 's/#.*//' "$@" | awk -v release="$release" 'NF == 1 || $2 == release { print $1 }')
+    # A Docker from elsewhere will do, and Debian's would have it removed.
+    if command -v dockerd >/dev/null && command -v docker >/dev/null; then
+        mapfile -t wanted < <(printf '%s\n' "${wanted[@]}" | grep -vxE 'docker\.io|docker-cli')
+    fi
     mapfile -t missing < <(comm -23 <(printf '%s\n' "${wanted[@]}" | sort -u) \
         <(dpkg-query -W -f '${db:Status-Status} ${Package}\n' "${wanted[@]}" 2>/dev/null | awk '$1 == "installed" { print $2 }' | sort -u))
     [ "${#missing[@]}" -gt 0 ] || return 0
@@ -57,7 +62,7 @@ install_packages() {
         trap 'rm -f "$policy"' EXIT
         write_policy
     fi
-    apt-get install --yes --no-install-recommends "${missing[@]}"
+    apt-get install --yes --no-remove --no-install-recommends "${missing[@]}"
     if [[ " ${missing[*]} " == *" ceph-"* ]]; then
         disable ceph-crash.service rbdmap.service
     fi

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 
 import pytest
 from lab.kubernetes.addons.addons import Addons
-from lab.kubernetes.build import Unavailable
 
 from support.failover import RBD, Failover
+from support.fixtures import start_if_it_can_be_had
 
 
 @pytest.fixture
@@ -25,10 +25,7 @@ def addons(failover_current: Failover) -> Iterator[Addons]:
     """
     found = Addons(failover_current.cluster.plane, failover_current.storage.ceph, RBD)
     try:
-        try:
-            found.start()
-        except Unavailable as exc:
-            pytest.skip(f"NOT TESTED: CSI-Addons cannot be had here: {exc}")
+        start_if_it_can_be_had("CSI-Addons", found.start)
         yield found
     finally:
         found.stop()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from typing import NoReturn
 
 import pytest
 from lab.ceph.cluster import Ceph
@@ -62,13 +63,18 @@ def _name(suffix: str = "") -> str:
 
 
 def start_if_it_can_be_had(what: str, start: Callable[[], None]) -> None:
-    """Where it cannot be built, the tests that need it are reported as not run, which CI takes for
-    a failure.
-    """
+    """Where it cannot be built, the tests that need it are reported as not run; in CI they fail."""
     try:
         start()
     except Unavailable as exc:
-        pytest.skip(f"NOT TESTED: {what} cannot be had here: {exc}")
+        not_tested(f"{what} cannot be had here: {exc}")
+
+
+def not_tested(why: str) -> NoReturn:
+    """Report a test as not run. What a developer's machine cannot have, that of CI can."""
+    if os.environ.get("CI") == "true":
+        pytest.fail(f"NOT TESTED: {why}", pytrace=False)
+    pytest.skip(f"NOT TESTED: {why}")
 
 
 def control_plane(version: str, *arguments: str) -> Iterator[ControlPlane]:

@@ -64,6 +64,8 @@ PLANS: dict[str, tuple[tuple[Stage, ...], ...]] = {
             Stage("importer", 1),
             Stage("docs", 2),
             Stage("mutants", 3),
+            # It keeps less than one processor busy, which the others leave to it at their end.
+            Stage("kind", 9, after=("prepare",)),
         ),
         (Stage("molecule", 12, after=("prepare",)),),
     ),
