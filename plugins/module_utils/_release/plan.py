@@ -83,8 +83,9 @@ _MAX_AGE = 600.0
 _CEPH_CSI = "csi.ceph.com"
 
 _REBOOT = (
-    "Reboot the node; or, if only its kubelet had died, stop what still uses the volumes there and "
-    "have the node itself show that no client is left (ceph_client_info, option clients)"
+    "Reboot the node. If only its kubelet had died, you can instead stop everything there that "
+    "uses the volumes, and prove that no client is left: run ceph_client_info on the node, and "
+    "pass on what it returns (option clients)"
 )
 
 _NEVER_FENCED = Reason(
