@@ -88,15 +88,10 @@ options:
         default: []
       recipe:
         description:
-          - V(s3fs), V(ossfs), V(obsfs), V(geesefs), V(goofys), V(rclone), V(juicefs) or
-            V(cephfs-fuse). Any other is refused. By default it follows from the file system type of
-            the dead mount, except for V(goofys).
-          - V(s3fs) and V(rclone) (a bucket of an S3 server) are tested with the real programs. The
-            others follow the documentation of their programs. V(rclone) of another kind, and the
-            cloud edition of V(juicefs), need a O(volumes[].command).
-          - The source of V(juicefs) is the address of its metadata engine, without a password (that
-            is the credential C(secret_key)). The source of V(cephfs-fuse) is a folder of the file
-            system, its user is the credential C(access_key), and the endpoint is its monitors.
+          - V(s3fs) or V(rclone), for a bucket of an S3 server. Any other is refused. By default it
+            follows from the file system type of the dead mount.
+          - V(rclone) with another kind of server, and all other programs, need a
+            O(volumes[].command).
         type: str
         default: ''
       sources:
@@ -138,8 +133,10 @@ options:
         default: ''
       command:
         description:
-          - Command line to use instead of a recipe. C({source}), C({target}), C({endpoint}) and
-            C({credentials_file}) are filled in, and C({options}) becomes the mount options.
+          - Command line to use instead of a recipe. C({source}), C({target}), C({endpoint}),
+            C({region}) and C({credentials_file}) are filled in, and C({options}) becomes the mount
+            options. There are examples in L(the guide,
+            https://github.com/storage-ops/runbooks/blob/main/docs/guides/fuse_mounts.md).
           - The credentials file contains the credential C(file) unchanged, or else a line
             C(KEY=VALUE) for each credential. The content of C(file) may make root run any command
             that the program's configuration allows, so do not take it from a Secret that tenants
@@ -193,7 +190,7 @@ options:
   credentials:
     description:
       - For each volume, by its name, handle or path as in its entry of O(volumes), a dictionary of
-        C(access_key), C(secret_key) and, if the recipe supports it, C(session_token). A
+        C(access_key), C(secret_key) and, for O(volumes[].recipe=rclone), C(session_token). A
         O(volumes[].command) may have any keys.
       - They are written to a file that only root can read. It is removed as soon as the mount is up
         or has failed, by the systemd unit too in case this module is killed.

@@ -235,14 +235,15 @@ class Bucket:
         """What nobody may see."""
         return self.gateway.access_key, self.gateway.secret_key
 
-    def s3fs(self, point: str) -> int:
-        """Mount it as a driver does; the server's pid.
+    def s3fs(self, point: str, folder: str = "") -> int:
+        """Mount it, or a folder in it, as a driver does; the server's pid.
 
         The password file is gone as soon as it is mounted.
         """
         self.node.vm.run("umask 077; cat > /root/passwd", stdin=":".join(self.secrets) + "\n")
         options = f"passwd_file=/root/passwd,url={self.endpoint},use_path_request_style,allow_other"
-        pid = served(self.node, f"s3fs {self.name} {point} -f -o {options}", point)
+        source = f"{self.name}:/{folder}" if folder else self.name
+        pid = served(self.node, f"s3fs {source} {point} -f -o {options}", point)
         self.node.sh("rm /root/passwd")
         return pid
 

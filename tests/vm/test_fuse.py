@@ -8,9 +8,12 @@ kubelet. The rest is in tests/faults.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+import yaml
 from lab.ceph.gateway import Gateway
 from support.mounts import (
     Bucket,
@@ -26,6 +29,10 @@ from support.mounts import (
 )
 from support.node import Node
 from support.storage import Storage
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.recipes import (
+    RECIPES,
+)
 
 
 @pytest.fixture
@@ -74,10 +81,9 @@ def test_buckets_are_mounted_anew_and_no_secret_is_seen(node: Node, bucket: Buck
     for point in published:
         assert lists(node, point) == ["file", "sub"]
         assert node.sh(f"cat {point}/sub/file") == "inner"
-    assert [layers(node, one.staging)[-1][1] for one in (volume, other)] == [
-        "fuse.s3fs",
-        "fuse.rclone",
-    ]
+    # Of every recipe: one that no test mounts with the real program has no place in the collection.
+    types = [layers(node, one.staging)[-1][1] for one in (volume, other)]
+    assert types == [recipe.fstype for recipe in RECIPES.values()]
     assert [len(layers(node, point)) for point in (*published, volume.staging, other.staging)] == [
         1
     ] * 4
@@ -104,6 +110,37 @@ def test_buckets_are_mounted_anew_and_no_secret_is_seen(node: Node, bucket: Buck
     assert node.sh("ls -A /run/storage_ops/fuse") == ""
     again = remount(node, **told)
     assert (again.findings, again.changed) == ([], False)
+
+
+GUIDE = Path(__file__).resolve().parents[2] / "docs/guides/fuse_mounts.md"
+
+
+@pytest.mark.variation
+def test_the_example_for_a_program_without_a_recipe(node: Node, bucket: Bucket) -> None:
+    """The command of the guide, with s3fs in place of ossfs, which is a fork of it."""
+    blocks = re.findall(r"```yaml\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+    (example,) = [block for block in blocks if "exec ossfs " in block]
+    (driver,) = yaml.safe_load(example)["fuse_recovery_drivers"].values()
+    command = [word.replace("exec ossfs ", "exec s3fs ") for word in driver["command"]]
+    volume = Kubelet(node).volume()
+    server = bucket.s3fs(volume.stage(), "sub")
+    published = volume.publish()
+    die(node, server)
+    told = bucket.told(
+        volume,
+        sources=[f"{bucket.name}/sub"],
+        options=["use_path_request_style"],
+        command=command,
+    )
+    watcher = start(node, "sh -c 'while sleep 0.2; do ps -eo args; done > /tmp/seen'")
+    assert remount(node, volumes=[told]).msg == "1 finding, 1 repaired and proven"
+    node.sh(f"kill {watcher}")
+    assert lists(node, published) == ["file"]
+    assert node.sh(f"cat {published}/file") == "inner"
+    assert "passwd_file=/run/storage_ops/fuse/" in node.sh("cat /tmp/seen")
+    for secret in bucket.secrets:
+        assert node.sh(f"grep -rl {secret} /tmp/seen /run 2> /dev/null", check=False) == ""
+    assert node.sh("ls -A /run/storage_ops/fuse") == ""
 
 
 SECRETS = {

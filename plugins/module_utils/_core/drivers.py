@@ -33,15 +33,6 @@ class DriverOptions:
 
 
 @dataclass(frozen=True)
-class Unfit:
-    """A program that a driver starts in a way that a remount does not imitate, and why."""
-
-    program: str
-    why: str
-    source: str
-
-
-@dataclass(frozen=True)
 class Driver:
     """A CSI driver. ``name``: of its CSIDriver. ``prefixed``: it is installed under PREFIX.name,
     too.
@@ -49,8 +40,7 @@ class Driver:
     ``publishes``: STAGING if the mount of a pod is always a bind of a mount in the staging folder;
     ELSEWHERE if it may be one that the driver makes or keeps at another place. ``source``: where
     that was read, in the driver's own repository. ``options``: what it gives the programs that it
-    mounts with in any case, by the program, with their source. ``unfit``: programs of which a mount
-    cannot be made again without the driver.
+    mounts with in any case, by the program, with their source.
     """
 
     name: str
@@ -58,7 +48,6 @@ class Driver:
     source: str
     options: tuple[DriverOptions, ...] = ()
     prefixed: bool = False
-    unfit: tuple[Unfit, ...] = ()
 
 
 # Both say allow_other as well, which a new mount gets where the dead one had it.
@@ -96,14 +85,6 @@ KNOWN = (
         STAGING,
         "yandex-cloud/k8s-csi-s3 pkg/driver/nodeserver.go NodePublishVolume",
         (DriverOptions("s3fs", _S3FS, "yandex-cloud/k8s-csi-s3 pkg/mounter/s3fs.go Mount"),),
-        unfit=(
-            Unfit(
-                "geesefs",
-                "the driver ru.yandex.s3.csi runs geesefs from a folder of its own, as nobody "
-                "(--setuid), in a unit whose stop unmounts the staging folder",
-                "yandex-cloud/k8s-csi-s3 pkg/mounter/geesefs.go Mount",
-            ),
-        ),
     ),
     # One FUSE mount for each pod, or (s3backer) a loop device on a file of the staging mount.
     Driver(
@@ -141,13 +122,6 @@ def options(driver: str, program: str, region: str) -> list[str]:
         for word in words
         if known_region or "{region}" not in word
     ]
-
-
-def unfit(driver: str, program: str) -> str:
-    """Why what a driver mounts with a program cannot be mounted without it; empty if it can."""
-    known = _known(driver)
-    found = [each.why for each in (known.unfit if known else ()) if each.program == program]
-    return found[0] if found else ""
 
 
 def _known(driver: str) -> Driver | None:

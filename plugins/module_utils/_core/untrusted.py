@@ -69,14 +69,13 @@ _UPWARDS = re.compile(r"(?:^|[/:])\.\.(?:/|$)")
 # By the style of a file, what a secret in it may hold.
 _SECRETS = {
     # goconfig (rclone) takes a value that begins with ` or three quotes for one of several lines,
-    # and puts in %(name)s; the AWS SDKs take quotes and comments apart, and so does Ceph.
+    # and puts in %(name)s. Other readers of such files take quotes and comments apart.
     "ini": re.compile(r"(?!.*%\()[!$-&(-:<-Z^_a-z{|}~]+"),
     # Fields separated by colons (s3fs-fuse, src/s3fs_cred.cpp, ParseS3fsPasswdFile).
     "fields": re.compile(r"[!-9;-~]+"),
     # Whoever reads it: no shell takes any of it for anything but itself.
     "plain": re.compile(r"[A-Za-z0-9%+,./:=@^_-]+"),
 }
-_BARE = re.compile(r"[A-Za-z0-9+,./:=@^_-]+")
 
 
 def problem(kind: str, text: str) -> str:
@@ -104,16 +103,10 @@ def config_value(style: str, key: str, text: str) -> str:
     """A secret as a file has it, so that it is read as what it is. Raises Refused, which never
     shows it.
 
-    Styles: ``ini``, ``fields`` (separated by colons), ``plain`` (a line for an unknown reader),
-    ``environment`` (systemd's EnvironmentFile).
+    Styles: ``ini``, ``fields`` (separated by colons), ``plain`` (a line for an unknown reader).
     """
-    allowed = _SECRETS.get(style)
-    if not (allowed.fullmatch(text) if allowed else style == "environment" and text.isprintable()):
+    if not _SECRETS[style].fullmatch(text):
         raise Refused(f"the credential {key} has characters that no credentials file can hold")
-    if style == "environment" and not _BARE.fullmatch(text):
-        # Within double quotes a backslash takes these four for themselves
-        # (systemd, src/basic/env-file.c, SHELL_NEED_ESCAPE).
-        return '"' + re.sub(r'(["\\`$])', r"\\\1", text) + '"'
     return text
 
 

@@ -530,26 +530,41 @@ class Failover:
         proof: list[Remark] = []
         self._homeless = {}
         awaited = self._timely(subject.awaited)
-        tenants = self._tenants(awaited)
+        tenants = [tenant for tenant in self._tenants(awaited) if not tenant.pod.deleted]
         for covered in awaited:
-            users = [
-                tenant for tenant in tenants if _uses(tenant, covered) and not tenant.pod.deleted
-            ]
-            for tenant in users:
-                if not tenant.pod.node:
-                    theirs = [found for found in awaited if _uses(tenant, found)]
-                    self._homeless[tenant.pod.uid] = pure.homeless(tenant, theirs)
-            placed = [tenant.pod for tenant in users if tenant.pod.node]
-            for pod in placed:
-                waits, proven = self._arrived(covered, pod)
-                waiting += [Remark(covered.name, text) for text in waits]
-                proof += [Remark(covered.name, text) for text in proven]
-            if not placed and early:
-                waiting.append(Remark(covered.name, f"no pod elsewhere uses {covered.name} yet"))
-            elif not placed:
-                proof.append(Remark(covered.name, _free(covered, users)))
+            users = [tenant for tenant in tenants if _uses(tenant, covered)]
+            self._note_homeless(users, awaited)
+            waits, proven = self._reached(covered, users, early)
+            waiting += [Remark(covered.name, text) for text in waits]
+            proof += [Remark(covered.name, text) for text in proven]
         self._proof = proof
         return waiting
+
+    def _note_homeless(self, users: Sequence[Tenant], awaited: Sequence[AttachedVolume]) -> None:
+        """Note a finding for each of these pods that has no node."""
+        for tenant in users:
+            if not tenant.pod.node:
+                theirs = [covered for covered in awaited if _uses(tenant, covered)]
+                self._homeless[tenant.pod.uid] = pure.homeless(tenant, theirs)
+
+    def _reached(
+        self, covered: AttachedVolume, users: list[Tenant], early: bool
+    ) -> tuple[list[str], list[str]]:
+        """Why a volume has not reached all of its pods elsewhere yet, and what proves that it has
+        reached pods, or is free for them.
+        """
+        placed = [tenant.pod for tenant in users if tenant.pod.node]
+        if not placed and early:
+            return [f"no pod elsewhere uses {covered.name} yet"], []
+        if not placed:
+            return [], [_free(covered, users)]
+        waits: list[str] = []
+        proven: list[str] = []
+        for pod in placed:
+            waiting, arrived = self._arrived(covered, pod)
+            waits += waiting
+            proven += arrived
+        return waits, proven
 
     def _arrived(self, covered: AttachedVolume, pod: Pod) -> tuple[list[str], list[str]]:
         """Why a pod that has a node still waits for the volume, or else what proves that it has

@@ -116,7 +116,7 @@ def _programs(options: FuseOptions, blocks: list[Superblock]) -> dict[str, str]:
     fstypes = {mount.fstype for block in blocks for mount, _place in block.mounts}
     recipes = [fuse_recipes.RECIPES.get(volume.recipe) for volume in options.volumes]
     recipes += [fuse_recipes.for_fstype(fstype) for fstype in fstypes]
-    names = {recipe.program for recipe in recipes if recipe}
+    names = {recipe.name for recipe in recipes if recipe}
     names.update(volume.command[0] for volume in options.volumes if volume.command)
     # PATH of an Ansible run may lack the folders of system programs; find_program knows them.
     paths = {name: find_program(name) for name in names}

@@ -68,23 +68,11 @@ def origin_of(mount: Mount) -> str:
     FUSE servers choose the source freely (mount.fuse3(8), fsname), and many give the name of their
     program, which says nothing about the volume.
     """
-    # Several recipes share a type, so each program that could have made the mount counts.
-    recipes = [recipe for recipe in fuse_recipes.RECIPES.values() if mount.fstype in recipe.fstypes]
-    nothing = {
-        "",
-        "none",
-        "fuse",
-        mount.fstype,
-        mount.fstype.partition(".")[2],
-        *(recipe.program for recipe in recipes),
-    }
+    recipe = fuse_recipes.for_fstype(mount.fstype)
+    nothing = {"", "none", "fuse", mount.fstype, mount.fstype.partition(".")[2]}
     # The name before the colon is a section of a configuration file; ours differs from the
     # driver's.
-    source = (
-        mount.source.rpartition(":")[2]
-        if any(recipe.names_remote for recipe in recipes)
-        else mount.source
-    )
+    source = mount.source.rpartition(":")[2] if recipe and recipe.names_remote else mount.source
     # A bucket without a folder may end in a colon or slash.
     return "" if source in nothing else source.rstrip("/:")
 

@@ -166,7 +166,6 @@ class Service:
 
     ``argv``: the program and its arguments. ``fstypes``: what mountinfo may call its mount.
     ``secret``: text of the credentials file. ``environment``: variables without secrets.
-    ``secret_environment``: the credentials file holds variables, which systemd reads.
     ``as_is``: started without systemd. ``limits``: properties of the systemd unit, which take
     rights away from the program and bound what it uses of the node. ``secrets``: texts that the
     program knows, and that must not appear in what it is quoted with.
@@ -177,7 +176,6 @@ class Service:
     # Written to a file of mode 0600, and never part of a command line.
     secret: str = field(default="", repr=False)
     environment: tuple[str, ...] = ()
-    secret_environment: bool = False
     foreground: bool = True
     # Without systemd: the command has to put itself into the background.
     as_is: bool = False

@@ -22,118 +22,66 @@ FILE_KEY = "file"
 # Only our own lower-case names: other braces in a user's command stay as they are.
 _PLACE = re.compile(r"\{([a-z_]+)\}")
 # Which kind of word (untrusted.word) a placeholder stands for, where that is not its name.
-_KINDS = {"target": "path", "credentials_file": "path", "bucket": "source"}
+_KINDS = {"target": "path", "credentials_file": "path"}
 _SECRETS = ("secret_key", "session_token")
+# Without these credentials a recipe's program fails late and unclearly, or tries the node's own
+# identity.
+NEEDED = ("access_key", "secret_key")
 
 
 @dataclass(frozen=True)
 class Recipe:
     """A program that stays in the foreground and reads its secrets from a file.
 
-    ``fstypes``: the types of its mounts in mountinfo. ``argv``: a word that is ``{options}`` or
-    ``{at}`` stands for any number of words; ``at`` is what ``{at}`` stands for if there is an
-    endpoint. ``credentials``: text of the file; a line whose credential is not given is left out.
-    ``needed``: keys of the credentials that are mandatory. ``environment``: variables without
-    secrets. ``secret_environment``: the credentials file holds variables, which systemd reads.
-    ``long_options``: FUSE options are given as options of the program, with two dashes.
-    ``names_remote``: the source in mountinfo is ``REMOTE:SOURCE``, with any name for the remote.
-    ``style``: the syntax of the credentials file, see untrusted.config_value.
+    ``name``: of the program, which is also the subtype of its mounts. ``argv``: a word that is
+    ``{options}`` or ``{at}`` stands for any number of words; ``at`` is what ``{at}`` stands for if
+    there is an endpoint. ``credentials``: text of the file; a line whose credential is not given is
+    left out. ``style``: the syntax of that file, see untrusted.config_value. ``environment``:
+    variables without secrets. ``long_options``: FUSE options are given as options of the program,
+    with two dashes. ``names_remote``: the source in mountinfo is ``REMOTE:SOURCE``, with any name
+    for the remote.
     """
 
     name: str
-    program: str
-    fstypes: tuple[str, ...]
     argv: tuple[str, ...]
+    credentials: str
+    style: str
     at: tuple[str, ...] = ()
-    credentials: str = ""
-    needed: tuple[str, ...] = ()
     environment: tuple[str, ...] = ()
-    secret_environment: bool = False
     long_options: bool = False
     names_remote: bool = False
-    style: str = "ini"
+
+    @property
+    def fstype(self) -> str:
+        """The type of its mounts in mountinfo."""
+        return f"fuse.{self.name}"
 
 
-# s3fs(1): -f stays in the foreground; passwd_file= has ACCESS_KEY:SECRET_KEY. ossfs and obsfs are
-# forks of it; the file of ossfs begins with the bucket (aliyun/ossfs README.md).
-_S3FS_LIKE = (
-    "-f",
-    "{source}",
-    "{target}",
-    "-o",
-    "passwd_file={credentials_file}",
-    "{at}",
-    "{options}",
-)
-_KEYS = ("access_key", "secret_key")
-# The shared credentials file of the AWS SDKs, which geesefs and goofys use.
-_AWS = (
-    "[default]\naws_access_key_id = {access_key}\naws_secret_access_key = "
-    "{secret_key}\naws_session_token = {session_token}\n"
-)
-_AWS_FILE = ("AWS_SHARED_CREDENTIALS_FILE={credentials_file}",)
-
+# Only what a test on real parts mounts with the real program (tests/vm/test_fuse.py).
 RECIPES = {
     recipe.name: recipe
     for recipe in (
+        # s3fs(1): -f stays in the foreground; passwd_file= has ACCESS_KEY:SECRET_KEY.
         Recipe(
             "s3fs",
-            "s3fs",
-            ("fuse.s3fs",),
-            _S3FS_LIKE,
-            ("-o", "url={endpoint}"),
+            (
+                "-f",
+                "{source}",
+                "{target}",
+                "-o",
+                "passwd_file={credentials_file}",
+                "{at}",
+                "{options}",
+            ),
             "{access_key}:{secret_key}\n",
-            _KEYS,
-            style="fields",
-        ),
-        Recipe(
-            "ossfs",
-            "ossfs",
-            ("fuse.ossfs",),
-            _S3FS_LIKE,
-            ("-o", "url={endpoint}"),
-            "{bucket}:{access_key}:{secret_key}\n",
-            _KEYS,
-            style="fields",
-        ),
-        Recipe(
-            "obsfs",
-            "obsfs",
-            ("fuse.obsfs",),
-            _S3FS_LIKE,
-            ("-o", "url={endpoint}"),
-            "{access_key}:{secret_key}\n",
-            _KEYS,
-            style="fields",
-        ),
-        Recipe(
-            "geesefs",
-            "geesefs",
-            ("fuse.geesefs",),
-            ("-f", "{at}", "{options}", "{source}", "{target}"),
-            ("--endpoint", "{endpoint}"),
-            _AWS,
-            _KEYS,
-            _AWS_FILE,
-        ),
-        Recipe(
-            "goofys",
-            "goofys",
-            # It sets no subtype, so for_fstype never takes it by the type alone; the user names it.
-            ("fuse",),
-            ("-f", "{at}", "{options}", "{source}", "{target}"),
-            ("--endpoint", "{endpoint}"),
-            _AWS,
-            _KEYS,
-            _AWS_FILE,
+            "fields",
+            at=("-o", "url={endpoint}"),
         ),
         # The remote's name is ours, so that the source is a bucket and perhaps a folder, as for the
-        # others. "rclone mount" takes FUSE options as its own flags
+        # other. "rclone mount" takes FUSE options as its own flags
         # (rclone.org/commands/rclone_mount).
         Recipe(
             "rclone",
-            "rclone",
-            ("fuse.rclone",),
             (
                 "mount",
                 "--config={credentials_file}",
@@ -141,63 +89,23 @@ RECIPES = {
                 "storage_ops:{source}",
                 "{target}",
             ),
-            (),
             "[storage_ops]\ntype = s3\nprovider = Other\nenv_auth = false\n"
             "access_key_id = {access_key}\n"
             "secret_access_key = {secret_key}\nsession_token = {session_token}\n"
             "endpoint = {endpoint}\nregion = {region}\n",
-            _KEYS,
+            "ini",
             # A system service has no HOME, from which rclone derives its cache folder.
-            ("HOME=/root",),
+            environment=("HOME=/root",),
             long_options=True,
             names_remote=True,
-        ),
-        # The source is the address of the metadata engine, which stores the bucket's keys. Its
-        # password is in META_PASSWORD (juicefs.com/docs, "How to Set Up Metadata Engine").
-        Recipe(
-            "juicefs",
-            "juicefs",
-            ("fuse.juicefs",),
-            ("mount", "{options}", "{source}", "{target}"),
-            (),
-            "META_PASSWORD={secret_key}\n",
-            (),
-            ("HOME=/root",),
-            True,
-            style="environment",
-        ),
-        # ceph-fuse(8): the source is a folder of the file system, the access key the name of the
-        # user without "client.". mountinfo says fuse.ceph-fuse or fuse.ceph, by the version.
-        Recipe(
-            "cephfs-fuse",
-            "ceph-fuse",
-            ("fuse.ceph-fuse", "fuse.ceph"),
-            (
-                "-f",
-                "{at}",
-                "--id",
-                "{access_key}",
-                "-k",
-                "{credentials_file}",
-                "-r",
-                "{source}",
-                "{options}",
-                "{target}",
-            ),
-            ("-m", "{endpoint}"),
-            "[client.{access_key}]\n\tkey = {secret_key}\n",
-            _KEYS,
         ),
     )
 }
 
 
 def for_fstype(fstype: str) -> Recipe | None:
-    """The recipe for mounts of this type; None if there is none, or more than one."""
-    # Programs that set no subtype all mount as "fuse" (mount.fuse3(8), subtype).
-    found = [recipe for recipe in RECIPES.values() if fstype in recipe.fstypes and fstype != "fuse"]
-    # Of two that fit, the wrong one might write to the bucket in another layout.
-    return found[0] if len(found) == 1 else None
+    """The recipe for mounts of this type, if there is one."""
+    return next((recipe for recipe in RECIPES.values() if recipe.fstype == fstype), None)
 
 
 def option_words(options: Sequence[str]) -> list[str]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import drivers, untrusted
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import untrusted
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import Refused
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.untrusted import masked
@@ -61,7 +61,8 @@ def service_for(
             *problems,
             Reason(
                 "mount_unknown",
-                f"{asked}: give one of {', '.join(fuse_recipes.RECIPES)}, or a command",
+                f"{asked}: give one of {', '.join(fuse_recipes.RECIPES)}, or a command, or "
+                f"{BY_DRIVER}",
             ),
         ]
     # Without one source nothing else can be judged.
@@ -72,7 +73,7 @@ def service_for(
     problems = [
         *_host_problems(state, entry, recipe),
         *_credential_problems(entry, recipe),
-        *_habit_problems(entry, recipe, recovery),
+        *_label_problems(entry, recovery),
         *_word_problems(entry, source),
     ]
     try:
@@ -86,7 +87,7 @@ def service_for(
         limits=_limits(entry, recipe, _driver_limits(state, entry, recovery)),
         secrets=tuple(filter(None, entry.credentials.values())),
     )
-    return service, problems + _shown_secrets(entry, recipe, service)
+    return service, problems + _shown_secrets(entry, service)
 
 
 def _recipe_for(entry: FuseVolume, recovery: Recovery) -> fuse_recipes.Recipe | None:
@@ -99,7 +100,7 @@ def _recipe_for(entry: FuseVolume, recovery: Recovery) -> fuse_recipes.Recipe | 
 
 
 def _program_name(entry: FuseVolume, recipe: fuse_recipes.Recipe | None) -> str:
-    return entry.command[0] if entry.command else recipe.program if recipe else ""
+    return entry.command[0] if entry.command else recipe.name if recipe else ""
 
 
 def _source_problems(entry: FuseVolume) -> list[Reason]:
@@ -147,9 +148,8 @@ def _host_problems(
 
 
 def _credential_problems(entry: FuseVolume, recipe: fuse_recipes.Recipe | None) -> list[Reason]:
-    # Programs fail late and unclearly without them, or try the node's own identity.
-    missing = [key for key in (recipe.needed if recipe else ()) if not entry.credentials.get(key)]
-    if not missing:
+    missing = [key for key in fuse_recipes.NEEDED if not entry.credentials.get(key)]
+    if not recipe or not missing:
         return []
     lacking = f"the credentials lack {' and '.join(missing)}"
     return [
@@ -165,19 +165,6 @@ def _driver_limits(state: FuseState, entry: FuseVolume, recovery: Recovery) -> L
     named = {driver for driver, _handle in recovery.handles} | {entry.driver} - {""}
     # Of two drivers it is not known which one served the mount.
     return state.limits.get(min(named), Limits()) if len(named) == 1 else Limits()
-
-
-def _habit_problems(
-    entry: FuseVolume, recipe: fuse_recipes.Recipe | None, recovery: Recovery
-) -> list[Reason]:
-    """What the dead mount had because of its driver's habits, and a new one would lack."""
-    named = sorted({entry.driver, *(driver for driver, _handle in recovery.handles)})
-    # Some drivers start a program in a way that this module cannot repeat (_core/drivers.py).
-    unfit = [drivers.unfit(driver, recipe.program) for driver in named] if recipe else []
-    problems = [
-        Reason("mount_unknown", f"{why}: {BY_DRIVER}") for why in dict.fromkeys(unfit) if why
-    ]
-    return problems + _label_problems(entry, recovery)
 
 
 def _label_problems(entry: FuseVolume, recovery: Recovery) -> list[Reason]:
@@ -214,11 +201,9 @@ def _filled(
         "source": source,
         "target": f"{recovery.folder}/mount",
         "credentials_file": f"{recovery.folder}/credentials",
+        "endpoint": entry.endpoint,
+        "region": entry.region,
     }
-    # Some recipes name the bucket apart from the folder, as BUCKET:KEY:SECRET in the file of ossfs.
-    values.update(
-        {"endpoint": entry.endpoint, "bucket": source.partition(":")[0], "region": entry.region}
-    )
     words = fuse_recipes.option_words(_options(entry, recipe, recovery))
     # The user's command decides about the options by itself, with {options} or without.
     if recipe is None:
@@ -227,15 +212,13 @@ def _filled(
         return Service(
             (program, *argv[1:]), (recovery.fstype,), secret, foreground=entry.foreground
         )
-    # For ceph-fuse the access key is the name of a Ceph user, which is no secret.
-    values["access_key"] = entry.credentials.get("access_key", "")
     at = fuse_recipes.fill(recipe.at, values, {}) if entry.endpoint else []
     argv = fuse_recipes.fill(recipe.argv, values, {"options": words, "at": at})
     secret = fuse_recipes.credentials_text(recipe, entry.credentials, values)
     environment = tuple(fuse_recipes.fill(recipe.environment, values, {}))
     # A version of the program may set another subtype than the one that made the dead mount.
-    fstypes = tuple(dict.fromkeys([*recipe.fstypes, recovery.fstype]))
-    return Service((program, *argv), fstypes, secret, environment, recipe.secret_environment)
+    fstypes = tuple(dict.fromkeys([recipe.fstype, recovery.fstype]))
+    return Service((program, *argv), fstypes, secret, environment)
 
 
 def _options(
@@ -339,17 +322,8 @@ def _secret_options(entry: FuseVolume) -> list[Reason]:
     return problems
 
 
-def _shown_secrets(
-    entry: FuseVolume, recipe: fuse_recipes.Recipe | None, service: Service
-) -> list[Reason]:
+def _shown_secrets(entry: FuseVolume, service: Service) -> list[Reason]:
     """Credentials that the filled-in command line would contain."""
-    # A recipe puts a credential on the command line only where it is a user's name.
-    named = {
-        key
-        for word in (recipe.argv if recipe else ())
-        for key in entry.credentials
-        if f"{{{key}}}" in word
-    }
     return [
         Reason(
             "secret_exposed",
@@ -357,7 +331,7 @@ def _shown_secrets(
             "use {credentials_file} in the command instead",
         )
         for key, text in entry.credentials.items()
-        if text and key not in named and any(text in word for word in service.argv)
+        if text and any(text in word for word in service.argv)
     ]
 
 
@@ -378,9 +352,6 @@ def mount_command(recovery: Recovery, service: Service) -> list[str]:
     command.append(f"--property=Type={'simple' if service.foreground else 'forking'}")
     command += [f"--property={limit}" for limit in service.limits]
     command += [f"--setenv={variable}" for variable in service.environment]
-    if service.secret_environment and service.secret:
-        # systemd reads it as root before it starts the program (systemd.exec(5)).
-        command.append(f"--property=EnvironmentFile={recovery.folder}/credentials")
     if service.secret:
         # systemd removes the file, so that it goes even if this run is killed: when the mount can
         # be listed, or when the program has ended. $MAINPID is set by systemd (systemd.exec(5)).

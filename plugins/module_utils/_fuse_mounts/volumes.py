@@ -31,9 +31,8 @@ _PROGRAMS = ("mounter",)
 _OPTIONS = ("options", "mountOptions", "otherOpts")
 _ENDPOINTS = ("endpoint", "endpointURL", "url", "s3-endpoint")
 _REGIONS = ("region", "s3-region", "everest.io/region")
-# How programs separate a folder from its bucket, where that is not bucket/folder (s3fs(1);
-# README.md of geesefs and goofys).
-_SEPARATORS = {"s3fs": ":/", "ossfs": ":/", "obsfs": ":/", "geesefs": ":", "goofys": ":"}
+# How programs separate a folder from its bucket, where that is not bucket/folder (s3fs(1)).
+_SEPARATORS = {"s3fs": ":/"}
 # Keys of a Secret that are no credentials, but belong to them.
 _ENDPOINT, _REGION = "endpoint", "region"
 # The same as FILE_KEY of recipes.py, which is for nodes and is not imported on a controller.

@@ -67,27 +67,41 @@ def find_arrays(observations: Collection[Observation]) -> Arrays:
     Neither is what the target says of itself. What is not reached by iSCSI counts as one array,
     since no pod can add to that.
     """
+    disks = [disk for seen in observations for disk in seen.disks.values()]
+    groups = _joined([*_by_portal(disks), *_by_map(observations)])
+    by_target = {target: min(group) for group in groups for target in sorted(group)}
+    makers: dict[str, set[str]] = {array: set() for array in by_target.values()}
+    for disk in disks:
+        said = {maker_of(name) for name in (disk.wwid, *disk.names)}
+        makers[by_target[disk.target]] |= said - {""}
+    return Arrays(by_target, makers)
+
+
+def _by_portal(disks: Iterable[Disk]) -> Collection[set[str]]:
+    """The targets of each portal."""
     portals: dict[str, set[str]] = {}
-    maps: set[frozenset[str]] = set()
-    names: dict[str, set[str]] = {}
-    for seen in observations:
-        for disk in seen.disks.values():
-            portals.setdefault(_portal(disk), set()).add(disk.target)
-            names.setdefault(disk.target, set()).update({disk.wwid, *disk.names})
-        for device in seen.maps:
-            maps.add(
-                frozenset(seen.disks[name].target for name in device.slaves if name in seen.disks)
-            )
+    for disk in disks:
+        portals.setdefault(_portal(disk), set()).add(disk.target)
+    return portals.values()
+
+
+def _by_map(observations: Iterable[Observation]) -> set[frozenset[str]]:
+    """The targets of each map; none for a map without paths."""
+    return {
+        frozenset(seen.disks[name].target for name in device.slaves if name in seen.disks)
+        for seen in observations
+        for device in seen.maps
+    }
+
+
+def _joined(ties: Iterable[Collection[str]]) -> list[set[str]]:
+    """Sets that share no element: those that do, directly or through others, become one."""
     groups: list[set[str]] = []
-    for tie in (*portals.values(), *maps):
+    for tie in ties:
         linked = [group for group in groups if not group.isdisjoint(tie)]
         groups = [group for group in groups if group.isdisjoint(tie)]
         groups += [set(tie).union(*linked)] if tie else []
-    by_target = {target: min(group) for group in groups for target in sorted(group)}
-    makers: dict[str, set[str]] = {array: set() for array in by_target.values()}
-    for target, said in names.items():
-        makers[by_target[target]] |= {maker_of(name) for name in said} - {""}
-    return Arrays(by_target, makers)
+    return groups
 
 
 def _portal(disk: Disk) -> str:

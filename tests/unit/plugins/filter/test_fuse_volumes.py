@@ -53,7 +53,7 @@ def volume(**changes: Any) -> dict[str, Any]:
         "handle": "shared/pv-1",
         "claim": "data",
         "parameters": {
-            "mounter": "geesefs",
+            "mounter": "rclone",
             "options": "--memory-limit 1000 --dir-mode=0777 -o allow_other,uid=1",
         },
         "attributes": {},
@@ -109,8 +109,8 @@ def test_a_volume_with_all_of_its_parts() -> None:
         "volume": "pv-1",
         "driver": "ru.yandex.s3.csi",
         "handle": "shared/pv-1",
-        "recipe": "geesefs",
-        "sources": ["shared:pv-1"],
+        "recipe": "rclone",
+        "sources": ["shared/pv-1"],
         "options": ["--memory-limit=1000", "--dir-mode=0777", "allow_other,uid=1", "gid=2"],
         "endpoint": "https://s3.example.com",
         "secret_namespace": "kube-system",
@@ -158,8 +158,6 @@ def test_options_that_the_driver_always_gives_come_first() -> None:
     ("recipe", "source"),
     [
         ("s3fs", "b:/a/c"),
-        ("geesefs", "b:a/c"),
-        ("goofys", "b:a/c"),
         ("rclone", "b/a/c"),
         ("", "b/a/c"),
     ],
@@ -233,7 +231,7 @@ def test_the_user_knows_better() -> None:
         None,
     ]
     assert entries[0]["sources"] == ["mine"]
-    assert entries[0]["recipe"] == "geesefs"
+    assert entries[0]["recipe"] == "rclone"
     assert entries[0]["command"] == driver["ru.yandex.s3.csi"]["command"]
     assert entries[2] == given[1]
     # Another program wants the source in another way.
@@ -343,7 +341,7 @@ def words_of_root(planted: dict[str, str], driver: str, recipe: str, by_driver: 
         "node-1",
         "/var/lib/kubelet",
         MountTable(parse_mountinfo("20 1 8:1 / / rw - ext4 /dev/sda rw", "1")),
-        programs={one.program: f"/usr/bin/{one.program}" for one in RECIPES.values()},
+        programs={name: f"/usr/bin/{name}" for name in RECIPES},
     )
     recovery = Recovery(
         "abcdefabcdef", "/var/lib/kubelet/x", ("0:50",), (), fstype="fuse.s3fs", kept=()
@@ -375,8 +373,7 @@ def test_no_value_of_a_secret_adds_an_option(driver: str, recipe: str, by_driver
             options = [part for word in words for part in re.split(r"[,\s]", word)]
             assert not [part for part in options if part.lstrip("-o").startswith("planted")]
     # The recipes are accepted at all.
-    habit = driver == "ru.yandex.s3.csi" and recipe == "geesefs"
-    assert habit or words_of_root({}, driver, recipe, by_driver)
+    assert words_of_root({}, driver, recipe, by_driver)
 
 
 def test_the_region_that_is_used_is_the_one_that_is_checked() -> None:

@@ -35,21 +35,8 @@ def test_the_table_has_a_source_for_each() -> None:
     assert len({known.name for known in drivers.KNOWN}) == len(drivers.KNOWN)
     for known in drivers.KNOWN:
         assert known.publishes in (drivers.STAGING, drivers.ELSEWHERE)
-        for source in (known.source, *(each.source for each in (*known.options, *known.unfit))):
+        for source in (known.source, *(each.source for each in known.options)):
             assert source.count("/") > 1
-
-
-@pytest.mark.parametrize(
-    ("driver", "program", "fit"),
-    [
-        ("ru.yandex.s3.csi", "geesefs", False),
-        ("ru.yandex.s3.csi", "s3fs", True),
-        ("csi.example.com", "geesefs", True),
-        ("", "geesefs", True),
-    ],
-)
-def test_what_a_driver_alone_can_mount(driver: str, program: str, fit: bool) -> None:
-    assert (drivers.unfit(driver, program) == "") is fit
 
 
 @pytest.mark.parametrize(

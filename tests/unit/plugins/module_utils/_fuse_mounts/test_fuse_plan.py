@@ -102,7 +102,7 @@ MOUNTS = (mount(10, STAGING), mount(11, PUBLISH), mount(12, SUBPATH, root="/sub"
 def state(*mounts: Mount, answers: dict[str, Answer] | None = None, **more: Any) -> FuseState:
     facts: dict[str, Any] = {
         "notes": NOTES,
-        "programs": {"s3fs": "/usr/bin/s3fs", "goofys": "/usr/bin/goofys"},
+        "programs": {"s3fs": "/usr/bin/s3fs", "bindfs": "/usr/bin/bindfs"},
         **more,
     }
     return FuseState(
@@ -522,10 +522,10 @@ def test_what_was_said_of_another_node_is_not_used() -> None:
 
 
 def test_a_command_of_ones_own_runs_without_systemd() -> None:
-    own = replace(VOLUME, command=("goofys", "{source}", "{target}"), credentials={})
+    own = replace(VOLUME, command=("bindfs", "{source}", "{target}"), credentials={})
     action = only(state(systemd=False), volumes=(own,)).repair[0]
     assert action.command == [
-        "/usr/bin/goofys",
+        "/usr/bin/bindfs",
         "bucket-a",
         f"{action.subject.recovery.folder}/mount",
     ]
@@ -600,7 +600,6 @@ def test_a_client_that_passes_on_what_its_servers_answer(answer: Answer, verdict
     [
         ("fuse.s3fs", "s3fs", ""),
         ("fuse.geesefs", "bucket:folder/", "bucket:folder"),
-        ("fuse", "goofys", ""),
         ("fuse", "/srv/data", "/srv/data"),
         ("fuse", "/dev/fuse", "/dev/fuse"),
         ("fuse.rclone", "lab{Xy}:bucket/a", "bucket/a"),
@@ -617,11 +616,10 @@ def test_a_new_mount_must_be_like_the_dead_one() -> None:
     old = mount(
         10,
         STAGING,
-        fstype="fuse.geesefs",
         source="a:b",
         super_options=("rw", "default_permissions", "allow_other"),
     )
-    finding = only(state(old, programs={"geesefs": "/bin/geesefs"}))
+    finding = only(state(old))
     recovery = finding.repair[0].subject.recovery
     assert (recovery.origin, recovery.kept) == ("a:b", ("allow_other", "default_permissions"))
     new = replace(old, id=20, device="0:60")
@@ -631,11 +629,11 @@ def test_a_new_mount_must_be_like_the_dead_one() -> None:
         == "the new mount is of 'a:c', the dead one was of 'a:b'"
     )
     assert (
-        likeness.unlike(recovery, replace(new, source="geesefs"))
-        == "the new mount is of 'geesefs', the dead one was of 'a:b'"
+        likeness.unlike(recovery, replace(new, source="s3fs"))
+        == "the new mount is of 's3fs', the dead one was of 'a:b'"
     )
     # What another program calls its sources cannot be compared.
-    assert likeness.unlike(recovery, replace(new, source="s3fs", fstype="fuse.s3fs")) == ""
+    assert likeness.unlike(recovery, replace(new, source="bindfs", fstype="fuse.bindfs")) == ""
     lost = replace(new, super_options=("rw", "default_permissions"))
     assert (
         likeness.unlike(recovery, lost) == "the new mount lacks allow_other, which the dead one had"
@@ -644,7 +642,7 @@ def test_a_new_mount_must_be_like_the_dead_one() -> None:
     stacked = only(
         state(
             old,
-            mount(11, STAGING, "0:51", 10, fstype="fuse.geesefs", source="c"),
+            mount(11, STAGING, "0:51", 10, source="c"),
             answers={"0:50": GONE, "0:51": GONE},
         )
     )
@@ -692,27 +690,19 @@ def test_a_new_mount_must_have_the_label_of_the_dead_one(label: str) -> None:
         assert why == f"the new mount lacks {label}, which the dead one had"
 
 
-def test_what_only_its_driver_can_mount() -> None:
+@pytest.mark.parametrize("recipe", ["", "geesefs"])
+def test_a_program_without_a_recipe(recipe: str) -> None:
+    """The refusal has each way out; the user's own command is one of them."""
     dead = mount(10, STAGING, fstype="fuse.geesefs", source="a:b")
-    programs = {"geesefs": "/bin/geesefs"}
-    assert only(state(dead, programs=programs)).verdict == "repair"
-    yandex = replace(VOLUME, driver="ru.yandex.s3.csi", handle="", paths=(STAGING,))
-    finding = only(state(dead, programs=programs), volumes=(yandex,))
-    assert finding.verdict == "refuse"
-    assert "runs geesefs from a folder of its own" in finding.reason
-    assert "let the driver mount it again for new pods (strategy kubelet)" in finding.reason
-    s3fs = mount(10, STAGING)
-    assert only(state(s3fs), volumes=(yandex,)).verdict == "repair"
-    # The kubelet's note names the driver, too.
-    notes = {f"{STAGE_FOLDER}/vol_data.json": VolumeNote("ru.yandex.s3.csi", HANDLE)}
-    found = only(
-        state(dead, programs=programs, notes=notes),
-        volumes=(replace(VOLUME, driver="", paths=(STAGING,)),),
+    entry = replace(VOLUME, recipe=recipe)
+    finding = only(state(dead), volumes=(entry,))
+    assert (finding.verdict, finding.code) == ("refuse", "mount_unknown")
+    assert finding.reason.endswith(
+        "give one of s3fs, rclone, or a command, or let the driver mount it again for new pods "
+        "(strategy kubelet)"
     )
-    assert "runs geesefs from a folder of its own" in found.reason
-    # Whoever gives a command knows what it needs.
-    own = replace(yandex, command=("geesefs", "{source}", "{target}"), credentials={})
-    found = only(state(dead, programs=programs), volumes=(own,))
+    own = replace(entry, command=("geesefs", "{source}", "{target}"), credentials={})
+    found = only(state(dead, programs={"geesefs": "/bin/geesefs"}), volumes=(own,))
     assert found.verdict == "repair", found.reason
 
 
@@ -755,7 +745,7 @@ def test_nobody_needs_to_remove_the_credentials() -> None:
         word.endswith('/credentials"') and "rm -f /run/storage_ops/fuse/" in word
         for word in (start, stop)
     )
-    own = replace(VOLUME, command=("goofys", "{source}", "{target}"), credentials={})
+    own = replace(VOLUME, command=("bindfs", "{source}", "{target}"), credentials={})
     assert not any("Post=" in word for word in only(state(), volumes=(own,)).repair[0].command)
 
 
