@@ -24,6 +24,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts 
     Mount,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.processes import (
+    Process,
     pod_uid_of,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.model import (
@@ -341,22 +342,23 @@ def _users(state: PodMountState, stack: Stack, doomed: tuple[Mount, ...]) -> lis
     inside = {mount.id for mount in going} | _copies(state, stack, doomed)
     places = (kubelet.classify(mount.point, state.root) for mount in going)
     pods = {place.pod for place in places if place and place.pod}
-    users = [
+    unknown = [
         Reason("evidence_unreadable", f"who uses it is not known: it has {state.crowded[device]}")
         for device in dict.fromkeys(layer.device for layer in doomed)
         if device in state.crowded
     ]
-    for process in state.processes:
-        # Working directory, root, program, open or mapped file (_node/processes.py).
-        how = ", ".join(how for number, how in process.uses if number in inside)
-        # Even if it is not inside now: its next access would be to another filesystem.
-        if process.pod in pods:
-            users.append(
-                Reason("in_use_open", f"{process.describe()} of a container of the pod runs")
-            )
-        elif how:
-            users.append(Reason("in_use_open", f"{process.describe()} is inside ({how})"))
-    return users
+    found = (_use(process, inside, pods) for process in state.processes)
+    return unknown + [use for use in found if use]
+
+
+def _use(process: Process, inside: set[int], pods: set[str]) -> Reason | None:
+    """What a process has to do with mounts ``inside``, or with the ``pods`` that have them."""
+    # Even if it is not inside now: its next access would be to another filesystem.
+    if process.pod in pods:
+        return Reason("in_use_open", f"{process.describe()} of a container of the pod runs")
+    # Working directory, root, program, open or mapped file (_node/processes.py).
+    how = ", ".join(how for number, how in process.uses if number in inside)
+    return Reason("in_use_open", f"{process.describe()} is inside ({how})") if how else None
 
 
 def _copies(state: PodMountState, stack: Stack, doomed: tuple[Mount, ...]) -> set[int]:
