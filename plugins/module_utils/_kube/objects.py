@@ -207,15 +207,28 @@ class Pod(NamedTuple):
         return self.phase in ("Succeeded", "Failed") and not self.alive
 
 
-def is_too_late(pod: Pod, node: Node | None) -> bool:
-    """The pod was created after its node fell silent, and none of its containers ever ran.
+def may_have(pod: Pod, node: Node | None, driver: str, attaching: Collection[str]) -> bool:
+    """The pod's node may have a volume of this driver mounted for it. Empty: of an unknown one.
 
-    A tenant may name any node in a pod, so such a pod does not say what the node has open. A volume
-    that its kubelet mounted all the same is in volumesInUse: the kubelet reports it there before it
-    mounts (GenerateVerifyControllerAttachedVolumeFunc of
-    pkg/volume/util/operationexecutor/operation_generator.go). That does not hold for drivers whose
-    volumes are never attached (attachRequired: false).
+    A tenant may name any node in a pod, so one that is_too_late does not say what the node has
+    open. A volume that its kubelet mounted all the same is in volumesInUse: the kubelet reports it
+    there before it mounts (GenerateVerifyControllerAttachedVolumeFunc of
+    pkg/volume/util/operationexecutor/operation_generator.go). But what is never attached, it mounts
+    at once, and never reports (GetVolumesInUse of pkg/kubelet/volumemanager/volume_manager.go).
+    ``attaching``: see drivers_that_attach.
     """
+    return driver not in attaching or not is_too_late(pod, node)
+
+
+def drivers_that_attach(attachments: Iterable[Attachment]) -> frozenset[str]:
+    """The drivers whose volumes are attached, by all attachments of the cluster."""
+    # The controller manager makes none for a driver with attachRequired: false (CanAttach of
+    # pkg/volume/csi/csi_plugin.go). No tenant and no kubelet can make one.
+    return frozenset(found.driver for found in attachments)
+
+
+def is_too_late(pod: Pod, node: Node | None) -> bool:
+    """The pod was created after its node fell silent, and none of its containers ever ran."""
     return bool(
         node
         and node.ready == "Unknown"
