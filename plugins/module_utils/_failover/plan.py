@@ -55,6 +55,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
     attachment_name,
     attachment_names,
     attachment_path,
+    is_bound,
     is_too_late,
     may_have,
     node_path,
@@ -134,15 +135,15 @@ class LostPod(NamedTuple):
     """A pod that the API has on the lost node, and that needs its volumes.
 
     ``volumes``: the PersistentVolumes of its claims, each with the driver that attaches it, empty
-    where none is known; ``missing``: claims that do not exist; ``doomed``: claims that are being
-    deleted;
+    where none is known; ``unclear``: the claims of which it is not known what volume they had, each
+    with the reason; ``doomed``: claims that are being deleted;
     ``tolerates``: the taint does not end it; ``inline``: its volumes that have no claim, and that
     no fence covers.
     """
 
     pod: Pod
     volumes: Mapping[str, str]
-    missing: tuple[str, ...] = ()
+    unclear: tuple[str, ...] = ()
     doomed: tuple[str, ...] = ()
     tolerates: bool = False
     inline: tuple[str, ...] = ()
@@ -196,24 +197,40 @@ def pick_lost_pod(
 ) -> LostPod:
     """The record of a pod, with what its claims are bound to.
 
-    A claim that is not bound has never held a volume.
+    A claim that is not bound has never held a volume, whatever it names.
     """
-    # A claim without spec.volumeName is not bound yet, so no node has ever mounted it.
     pod, spec = pick_pod(item), item["spec"]
     found = {name: claims.get((pod.namespace, name)) for name in pod.claims}
-    there = {name: claim for name, claim in found.items() if claim}
+    bound = {
+        name: claim
+        for name, claim in found.items()
+        if claim and is_bound(claim, volumes.get(claim.volume))
+    }
     return LostPod(
         pod,
         volumes={
             claim.volume: volumes[claim.volume].disk[0] if claim.volume in volumes else ""
-            for claim in there.values()
-            if claim.volume
+            for claim in bound.values()
         },
-        missing=tuple(name for name in found if name not in there),
-        doomed=tuple(name for name, claim in there.items() if claim.deleted),
+        unclear=tuple(
+            f"claim {name}, which {_why_unclear(claim)}"
+            for name, claim in found.items()
+            if name not in bound and _why_unclear(claim)
+        ),
+        doomed=tuple(name for name, claim in bound.items() if claim.deleted),
         tolerates=any(_tolerates(toleration) for toleration in spec.get("tolerations") or []),
         inline=tuple(text for volume in spec.get("volumes") or [] for text in _inline(volume)),
     )
+
+
+def _why_unclear(claim: Claim | None) -> str:
+    """Why a claim that is not bound may have been; empty: it was not."""
+    if claim is None:
+        return "does not exist"
+    # Only a claim that was bound gets to these phases; but of one that says so by itself, the
+    # controller manager writes Lost, too (syncBoundClaim of
+    # pkg/controller/volume/persistentvolume/pv_controller.go).
+    return f"is {claim.phase}, and no volume says so" if claim.phase in ("Bound", "Lost") else ""
 
 
 def _inline(volume: Mapping[str, Any]) -> list[str]:
@@ -631,10 +648,10 @@ def _used_unfenced(state: NodeState, lost: LostPod, known: set[str]) -> list[str
         if name not in known and may_have(lost.pod, node, driver, state.attaching)
     ]
     # A pod that comes after a late one has no claim to get the volume by.
-    missing = () if is_too_late(lost.pod, node) else lost.missing
+    unclear = () if is_too_late(lost.pod, node) else lost.unclear
     return [
         *(f"{name} (of pod {pod})" for name in used),
-        *(f"claim {name} of pod {pod}, which does not exist" for name in missing),
+        *(f"{text} (of pod {pod})" for text in unclear),
         # These are never attached by a driver, so of a late pod they count, too.
         *(f"{name} of pod {pod}" for name in lost.inline),
     ]
@@ -699,7 +716,7 @@ def _pod_obstacles(
     fenced = {found.name for found in state.covered}
     others = [name for name in lost.volumes if name not in fenced] + [*lost.inline]
     # Its volume may have had any storage, and the pod has it mounted all the same.
-    others += [f"the volume of claim {name}, which does not exist" for name in lost.missing]
+    others += [f"the volume of {text}" for text in lost.unclear]
     if others and not options.accept_unfenced_volumes:
         reasons.append(
             Reason(

@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta, timezone
 from hashlib import sha256
 from sys import intern
-from typing import Any, Callable, NamedTuple, TypeVar
+from typing import Any, Callable, NamedTuple, Protocol, TypeVar
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import in_tree
 
@@ -240,7 +240,7 @@ def is_too_late(pod: Pod, node: Node | None) -> bool:
 
 
 class Claim(NamedTuple):
-    """A PersistentVolumeClaim. ``volume``: the PersistentVolume it is bound to, or is to be."""
+    """A PersistentVolumeClaim. ``volume``: the PersistentVolume that it names, see is_bound."""
 
     namespace: str
     name: str
@@ -251,6 +251,42 @@ class Claim(NamedTuple):
     storage_class: str
     deleted: datetime | None
     created: datetime | None = None
+
+
+class _NamesVolume(Protocol):
+    """A record of a PersistentVolumeClaim."""
+
+    @property
+    def namespace(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def uid(self) -> str: ...
+    @property
+    def phase(self) -> str: ...
+
+
+class _NamesClaim(Protocol):
+    """A record of a PersistentVolume."""
+
+    @property
+    def claim(self) -> tuple[str, str]: ...
+    @property
+    def claim_uid(self) -> str: ...
+
+
+def is_bound(claim: _NamesVolume, volume: _NamesClaim | None) -> bool:
+    """The claim has the volume that it names. None: one that is gone, and that it had.
+
+    Whoever makes a claim may name any volume in it. So a kubelet mounts the volume only if the
+    claim's phase, which no tenant writes, is Bound (getPVCExtractPV of
+    pkg/kubelet/volumemanager/populator/desired_state_of_world_populator.go), and if the volume
+    names the claim, with its uid (getPVSpec there). A volume that is only reserved has no uid.
+    """
+    agrees = volume is None or (
+        volume.claim == (claim.namespace, claim.name) and volume.claim_uid == claim.uid
+    )
+    return claim.phase == "Bound" and agrees
 
 
 class Driver(NamedTuple):
