@@ -990,6 +990,10 @@ def test_a_claim_that_names_the_volume_of_another(phase: str, told: str) -> None
     finding = one(pod(), *world, lease())
     assert finding.control == "" and "claim data is not bound to a volume" in finding.summary
     assert finding.evidence["claims"] == [told] and "attachments" not in finding.evidence
+    # Nor is anything read of the nodes that it is attached to.
+    cluster = fake(pod(), *world, attachment("worker-9"), node("worker-9"), lease())
+    assert Triage(cluster, TriageOptions()).gather().seen.attachments == {}
+    assert "get /api/v1/nodes/worker-9" not in cluster.requests
 
 
 def test_pods_of_several_drivers_on_one_node() -> None:
