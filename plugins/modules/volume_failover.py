@@ -94,7 +94,9 @@ options:
       - V(taint) is refused before Kubernetes 1.28, with O(namespaces), O(claims) or
         O(storage_classes), and while the node has volumes that are not fenced. Its volumes are its
         VolumeAttachments, the lists C(status.volumesAttached) and C(status.volumesInUse), the
-        claims of its pods, and their inline volumes, such as C(iscsi) or C(nfs).
+        claims of its pods, and their inline volumes, such as C(iscsi) or C(nfs). The claims of a
+        pod that never ran, and that was created after the node fell silent, do not count if the
+        cluster has a VolumeAttachment of the volume's driver.
       - V(volumes) detaches one volume after the other.
       - V(auto) uses the taint unless that is refused.
     type: str

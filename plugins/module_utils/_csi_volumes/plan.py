@@ -34,6 +34,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._csi_volumes.
     secret_of,
     without_secrets,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import is_bound
 
 # What drivers call the bucket (or container) of a volume, the folder in it, and both in one, in
 # volumeAttributes and parameters of classes. csi-rclone's "remote" is a name in rclone's
@@ -93,16 +94,9 @@ def wanted(
         (volume, claim)
         for claim in claims
         for volume in [by_name.get(claim.volume)]
-        if volume and _are_bound(volume, claim) and _is_wanted(volume, claim, options)
+        if volume and is_bound(claim, volume) and _is_wanted(volume, claim, options)
     ]
     return sorted(found, key=lambda pair: pair[0].name)
-
-
-def _are_bound(volume: CsiVolume, claim: BoundClaim) -> bool:
-    """They name each other: a tenant may name any PersistentVolume in a claim."""
-    # The uid is empty where an administrator reserved the volume by namespace and name
-    # (IsVolumeBoundToClaim of k8s.io/component-helpers/storage/volume).
-    return volume.claim == (claim.namespace, claim.name) and volume.claim_uid in ("", claim.uid)
 
 
 def _is_wanted(volume: CsiVolume, claim: BoundClaim, options: CsiVolumeOptions) -> bool:

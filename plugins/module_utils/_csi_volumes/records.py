@@ -58,13 +58,14 @@ class CsiVolume(NamedTuple):
 
 
 class BoundClaim(NamedTuple):
-    """A PersistentVolumeClaim that has a volume."""
+    """A PersistentVolumeClaim that names a volume; see is_bound of _kube/objects.py."""
 
     namespace: str
     name: str
     uid: str
     volume: str
     annotations: dict[str, str]
+    phase: str
 
 
 class Mounted(NamedTuple):
@@ -151,11 +152,15 @@ def pick_bound_claim(item: dict[str, Any]) -> BoundClaim | None:
     """The record of a PersistentVolumeClaim; None for one without a volume."""
     meta = item["metadata"]
     volume = (item.get("spec") or {}).get("volumeName")
-    annotations: dict[str, str] = meta.get("annotations") or {}
-    return (
-        BoundClaim(meta["namespace"], meta["name"], meta["uid"], volume, annotations)
-        if volume
-        else None
+    if not volume:
+        return None
+    return BoundClaim(
+        meta["namespace"],
+        meta["name"],
+        meta["uid"],
+        volume,
+        meta.get("annotations") or {},
+        _text(item.get("status") or {}, "phase"),
     )
 
 

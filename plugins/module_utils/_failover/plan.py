@@ -51,10 +51,13 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
     Claim,
     Pod,
     Tenant,
+    Volume,
     attachment_name,
     attachment_names,
     attachment_path,
+    is_bound,
     is_too_late,
+    may_have,
     node_path,
     parse_time,
     pick_pod,
@@ -131,15 +134,16 @@ class FailoverOptions:
 class LostPod(NamedTuple):
     """A pod that the API has on the lost node, and that needs its volumes.
 
-    ``volumes``: the PersistentVolumes of its claims; ``missing``: claims that do not exist;
-    ``doomed``: claims that are being deleted;
+    ``volumes``: the PersistentVolumes of its claims, each with the driver that attaches it, empty
+    where none is known; ``unclear``: the claims of which it is not known what volume they had, each
+    with the reason; ``doomed``: claims that are being deleted;
     ``tolerates``: the taint does not end it; ``inline``: its volumes that have no claim, and that
     no fence covers.
     """
 
     pod: Pod
-    volumes: tuple[str, ...]
-    missing: tuple[str, ...] = ()
+    volumes: Mapping[str, str]
+    unclear: tuple[str, ...] = ()
     doomed: tuple[str, ...] = ()
     tolerates: bool = False
     inline: tuple[str, ...] = ()
@@ -186,23 +190,47 @@ class Remark(str):
         return remark
 
 
-def pick_lost_pod(item: dict[str, Any], claims: Mapping[tuple[str, str], Claim | None]) -> LostPod:
+def pick_lost_pod(
+    item: dict[str, Any],
+    claims: Mapping[tuple[str, str], Claim | None],
+    volumes: Mapping[str, Volume],
+) -> LostPod:
     """The record of a pod, with what its claims are bound to.
 
-    A claim that is not bound has never held a volume.
+    A claim that is not bound has never held a volume, whatever it names.
     """
-    # A claim without spec.volumeName is not bound yet, so no node has ever mounted it.
     pod, spec = pick_pod(item), item["spec"]
     found = {name: claims.get((pod.namespace, name)) for name in pod.claims}
-    there = {name: claim for name, claim in found.items() if claim}
+    bound = {
+        name: claim
+        for name, claim in found.items()
+        if claim and is_bound(claim, volumes.get(claim.volume))
+    }
     return LostPod(
         pod,
-        volumes=tuple(claim.volume for claim in there.values() if claim.volume),
-        missing=tuple(name for name in found if name not in there),
-        doomed=tuple(name for name, claim in there.items() if claim.deleted),
+        volumes={
+            claim.volume: volumes[claim.volume].disk[0] if claim.volume in volumes else ""
+            for claim in bound.values()
+        },
+        unclear=tuple(
+            f"claim {name}, which {_why_unclear(claim)}"
+            for name, claim in found.items()
+            if name not in bound and _why_unclear(claim)
+        ),
+        doomed=tuple(name for name, claim in bound.items() if claim.deleted),
         tolerates=any(_tolerates(toleration) for toleration in spec.get("tolerations") or []),
         inline=tuple(text for volume in spec.get("volumes") or [] for text in _inline(volume)),
     )
+
+
+def _why_unclear(claim: Claim | None) -> str:
+    """Why a claim that is not bound may have been; empty: it was not."""
+    if claim is None:
+        return "does not exist"
+    # Only a claim that was bound gets to these phases; but of one that says so by itself, the
+    # controller manager writes Lost, too (syncBoundClaim of
+    # pkg/controller/volume/persistentvolume/pv_controller.go).
+    return f"is {claim.phase}, and no volume says so" if claim.phase in ("Bound", "Lost") else ""
 
 
 def _inline(volume: Mapping[str, Any]) -> list[str]:
@@ -607,18 +635,24 @@ def _unfenced(state: FailoverState) -> list[str]:
         if not entry.attachment.volume or entry.attachment.volume not in covered
     ]
     known = covered | {entry.attachment.volume for entry in state.node.attached}
-    node = state.node.host.node if state.node.host else None
-    users = [lost for lost in state.pods if not is_too_late(lost.pod, node)]
-    used = [text for lost in users for text in _used_unfenced(lost, known)]
+    used = [text for lost in state.pods for text in _used_unfenced(state.node, lost, known)]
     return [*dict.fromkeys([*attached, *used]), *_only_in_status(state)]
 
 
-def _used_unfenced(lost: LostPod, known: set[str]) -> list[str]:
+def _used_unfenced(state: NodeState, lost: LostPod, known: set[str]) -> list[str]:
     """What a pod uses besides the volumes that are known."""
-    pod = lost.pod.title
+    pod, node = lost.pod.title, state.host.node if state.host else None
+    used = [
+        name
+        for name, driver in lost.volumes.items()
+        if name not in known and may_have(lost.pod, node, driver, state.attaching)
+    ]
+    # A pod that comes after a late one has no claim to get the volume by.
+    unclear = () if is_too_late(lost.pod, node) else lost.unclear
     return [
-        *(f"{name} (of pod {pod})" for name in lost.volumes if name not in known),
-        *(f"claim {name} of pod {pod}, which does not exist" for name in lost.missing),
+        *(f"{name} (of pod {pod})" for name in used),
+        *(f"{text} (of pod {pod})" for text in unclear),
+        # These are never attached by a driver, so of a late pod they count, too.
         *(f"{name} of pod {pod}" for name in lost.inline),
     ]
 
@@ -682,7 +716,7 @@ def _pod_obstacles(
     fenced = {found.name for found in state.covered}
     others = [name for name in lost.volumes if name not in fenced] + [*lost.inline]
     # Its volume may have had any storage, and the pod has it mounted all the same.
-    others += [f"the volume of claim {name}, which does not exist" for name in lost.missing]
+    others += [f"the volume of {text}" for text in lost.unclear]
     if others and not options.accept_unfenced_volumes:
         reasons.append(
             Reason(

@@ -90,6 +90,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
     Claim,
     Pod,
     Tenant,
+    Volume,
     attachment_name,
     attachment_path,
     node_path,
@@ -201,8 +202,8 @@ class Failover:
         return attached_volume(nothing, item)
 
     def _lost_pods(self) -> list[LostPod]:
-        """The pods that the API has on the node, and that have not ended, with their claims as etcd
-        has them now.
+        """The pods that the API has on the node, and that have not ended, with their claims and
+        volumes as etcd has them now.
         """
 
         # The API server has the pods of a silent node for as long as nothing deletes them;
@@ -221,7 +222,14 @@ class Failover:
         ):
             item = self._cluster.get(path("v1", "persistentvolumeclaims", name, namespace))
             claims[namespace, name] = pick_claim(item) if item else None
-        return [pure.pick_lost_pod(item, claims) for item in items]
+        named = {claim.volume for claim in claims.values() if claim and claim.volume}
+        volumes = self._volumes(named)
+        return [pure.pick_lost_pod(item, claims, volumes) for item in items]
+
+    def _volumes(self, names: set[str]) -> dict[str, Volume]:
+        """Those of the PersistentVolumes that exist."""
+        found = [self._cluster.get(path("v1", "persistentvolumes", name)) for name in sorted(names)]
+        return {volume.name: volume for volume in map(pick_volume, filter(None, found))}
 
     # plan
 

@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from ipaddress import ip_address
 from typing import Any, NamedTuple
@@ -40,7 +40,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
     Pod,
     Volume,
     attachment_names,
-    is_too_late,
+    drivers_that_attach,
+    may_have,
     parse_time,
     pick_attachment,
     pick_node,
@@ -146,7 +147,8 @@ class NodeState(NamedTuple):
     """What was read. ``host`` and ``item``: None when there is no such node; ``fences``: None when
     CSI-Addons is not installed.
 
-    ``ledgers``: those of other nodes; ``used``: see find_used.
+    ``ledgers``: those of other nodes; ``used``: see find_used; ``attaching``: see
+    drivers_that_attach.
     """
 
     now: datetime
@@ -159,6 +161,7 @@ class NodeState(NamedTuple):
     ledger: Ledger | None
     ledgers: tuple[Ledger, ...] = ()
     used: tuple[AttachedVolume, ...] = ()
+    attaching: frozenset[str] = frozenset()
 
     @property
     def held(self) -> tuple[AttachedVolume, ...]:
@@ -275,7 +278,7 @@ def find_used(
     cluster: Cluster,
     hosts: Mapping[str, HostRecord | None],
     ledgers: Mapping[str, Ledger],
-    attachments: Iterable[Attachment],
+    attachments: Sequence[Attachment],
     volumes: Mapping[str, Object],
     cached: bool = False,
 ) -> dict[str, tuple[AttachedVolume, ...]]:
@@ -285,7 +288,8 @@ def find_used(
     Six minutes after the pods of a lost node are gone, Kubernetes detaches by force, and its
     clients stay. They are known by its pods, if it has any, and by what its kubelet called in use:
     that stays, since only the kubelet writes it, and keeps any other volume attached.
-    ``volumes``: the PersistentVolumes of the attachments, by name.
+    ``attachments``: all of the cluster; ``volumes``: the PersistentVolumes of those to these
+    nodes, by name.
     """
     # After maxWaitForUnmountDuration, six minutes, the controller detaches by force
     # (ReconcilerMaxWaitForUnmountDuration in DefaultTimerConfig of
@@ -301,8 +305,16 @@ def find_used(
             known[found.node].add(found.name)
             here[found.node].add(found.volume)
     # Most lost nodes use nothing unattached, and then the list of all volumes is not read.
-    wanted = _wanted(_pods(cluster, hosts, cached), hosts, known, here, volumes)
-    everything = {key for keys in wanted.values() for key in keys}
+    users = _users(_pods(cluster, hosts, cached), hosts, here, volumes)
+    unlisted = {
+        name: {
+            entry
+            for entry in (host.node.volumes_in_use if host else ())
+            if attachment_names((entry,), name) - known[name]
+        }
+        for name, host in hosts.items()
+    }
+    everything = {key for wanted in (users, unlisted) for keys in wanted.values() for key in keys}
     if not everything:
         return {}
     items = cluster.list(
@@ -310,9 +322,14 @@ def find_used(
         lambda item: item if _keys(item) & everything else None,
         cached=cached,
     )
+    attaching = drivers_that_attach(attachments)
     used = {}
     for name, host in hosts.items():
-        left = {item["metadata"]["name"]: item for item in items if _keys(item) & wanted[name]}
+        left = {
+            item["metadata"]["name"]: item
+            for item in items
+            if _keys(item) & unlisted[name] or _is_used(item, users[name], host, attaching)
+        }
         entries = [
             without_attachment(volume, name, left[volume], by_volume.get(volume, ()))
             for volume in sorted(set(left) - here[name])
@@ -322,31 +339,36 @@ def find_used(
     return used
 
 
-def _wanted(
+def _users(
     pods: Iterable[Pod],
-    hosts: Mapping[str, HostRecord | None],
-    known: Mapping[str, set[str]],
+    hosts: Iterable[str],
     here: Mapping[str, set[str]],
     volumes: Mapping[str, Object],
-) -> dict[str, set[Any]]:
-    """By node, the claims and unique names of the volumes that it may use unattached.
+) -> dict[str, dict[Any, list[Pod]]]:
+    """By node, the pods of each claim whose volume is not attached to it.
 
-    ``known``: the names of the attachments to each node; ``here``: the volumes of these.
+    ``here``: the volumes of the attachments to each node.
     """
-    wanted: dict[str, set[Any]] = {name: set() for name in hosts}
+    users: dict[str, dict[Any, list[Pod]]] = {name: {} for name in hosts}
     for pod in pods:
-        host = hosts[pod.node]
-        if not is_too_late(pod, host.node if host else None):
-            wanted[pod.node] |= {(pod.namespace, claim) for claim in pod.claims}
-    for name, host in hosts.items():
-        wanted[name] -= {
-            pick_volume(volumes[volume]).claim for volume in here[name] if volume in volumes
-        }
-        in_use = host.node.volumes_in_use if host else ()
-        wanted[name] |= {
-            entry for entry in in_use if attachment_names((entry,), name) - known[name]
-        }
-    return wanted
+        for claim in pod.claims:
+            users[pod.node].setdefault((pod.namespace, claim), []).append(pod)
+    for name, theirs in users.items():
+        for key in {key for volume in here[name] & set(volumes) for key in _keys(volumes[volume])}:
+            theirs.pop(key, None)
+    return users
+
+
+def _is_used(
+    item: Object,
+    users: Mapping[Any, list[Pod]],
+    host: HostRecord | None,
+    attaching: frozenset[str],
+) -> bool:
+    """A pod on the node may have the PersistentVolume mounted."""
+    driver, node = pick_volume(item).disk[0], host.node if host else None
+    pods = [pod for key in _keys(item) & set(users) for pod in users[key]]
+    return any(may_have(pod, node, driver, attaching) for pod in pods)
 
 
 def _not_fenced(
@@ -440,6 +462,7 @@ def gather_node(cluster: Cluster, node: str, ledgers: Ledgers) -> NodeState:
         ledger,
         tuple(found for found in ledgers.all() if found.node != node),
         used.get(node, ()),
+        drivers_that_attach(attachments),
     )
 
 

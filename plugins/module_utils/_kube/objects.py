@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta, timezone
 from hashlib import sha256
 from sys import intern
-from typing import Any, Callable, NamedTuple, TypeVar
+from typing import Any, Callable, NamedTuple, Protocol, TypeVar
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import in_tree
 
@@ -207,15 +207,28 @@ class Pod(NamedTuple):
         return self.phase in ("Succeeded", "Failed") and not self.alive
 
 
-def is_too_late(pod: Pod, node: Node | None) -> bool:
-    """The pod was created after its node fell silent, and none of its containers ever ran.
+def may_have(pod: Pod, node: Node | None, driver: str, attaching: Collection[str]) -> bool:
+    """The pod's node may have a volume of this driver mounted for it. Empty: of an unknown one.
 
-    A tenant may name any node in a pod, so such a pod does not say what the node has open. A volume
-    that its kubelet mounted all the same is in volumesInUse: the kubelet reports it there before it
-    mounts (GenerateVerifyControllerAttachedVolumeFunc of
-    pkg/volume/util/operationexecutor/operation_generator.go). That does not hold for drivers whose
-    volumes are never attached (attachRequired: false).
+    A tenant may name any node in a pod, so one that is_too_late does not say what the node has
+    open. A volume that its kubelet mounted all the same is in volumesInUse: the kubelet reports it
+    there before it mounts (GenerateVerifyControllerAttachedVolumeFunc of
+    pkg/volume/util/operationexecutor/operation_generator.go). But what is never attached, it mounts
+    at once, and never reports (GetVolumesInUse of pkg/kubelet/volumemanager/volume_manager.go).
+    ``attaching``: see drivers_that_attach.
     """
+    return driver not in attaching or not is_too_late(pod, node)
+
+
+def drivers_that_attach(attachments: Iterable[Attachment]) -> frozenset[str]:
+    """The drivers whose volumes are attached, by all attachments of the cluster."""
+    # The controller manager makes none for a driver with attachRequired: false (CanAttach of
+    # pkg/volume/csi/csi_plugin.go). No tenant and no kubelet can make one.
+    return frozenset(found.driver for found in attachments)
+
+
+def is_too_late(pod: Pod, node: Node | None) -> bool:
+    """The pod was created after its node fell silent, and none of its containers ever ran."""
     return bool(
         node
         and node.ready == "Unknown"
@@ -227,7 +240,7 @@ def is_too_late(pod: Pod, node: Node | None) -> bool:
 
 
 class Claim(NamedTuple):
-    """A PersistentVolumeClaim. ``volume``: the PersistentVolume it is bound to, or is to be."""
+    """A PersistentVolumeClaim. ``volume``: the PersistentVolume that it names, see is_bound."""
 
     namespace: str
     name: str
@@ -238,6 +251,42 @@ class Claim(NamedTuple):
     storage_class: str
     deleted: datetime | None
     created: datetime | None = None
+
+
+class _NamesVolume(Protocol):
+    """A record of a PersistentVolumeClaim."""
+
+    @property
+    def namespace(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def uid(self) -> str: ...
+    @property
+    def phase(self) -> str: ...
+
+
+class _NamesClaim(Protocol):
+    """A record of a PersistentVolume."""
+
+    @property
+    def claim(self) -> tuple[str, str]: ...
+    @property
+    def claim_uid(self) -> str: ...
+
+
+def is_bound(claim: _NamesVolume, volume: _NamesClaim | None) -> bool:
+    """The claim has the volume that it names. None: one that is gone, and that it had.
+
+    Whoever makes a claim may name any volume in it. So a kubelet mounts the volume only if the
+    claim's phase, which no tenant writes, is Bound (getPVCExtractPV of
+    pkg/kubelet/volumemanager/populator/desired_state_of_world_populator.go), and if the volume
+    names the claim, with its uid (getPVSpec there). A volume that is only reserved has no uid.
+    """
+    agrees = volume is None or (
+        volume.claim == (claim.namespace, claim.name) and volume.claim_uid == claim.uid
+    )
+    return claim.phase == "Bound" and agrees
 
 
 class Driver(NamedTuple):

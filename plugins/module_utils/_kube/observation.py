@@ -29,6 +29,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
     Volume,
     attachment_name,
     attachment_names,
+    is_bound,
     made_again,
 )
 
@@ -147,12 +148,20 @@ class Observation:
     @cached_property
     def _by_bound(self) -> dict[str, list[tuple[str, str]]]:
         """Claims by the PersistentVolume they are bound to."""
-        return _by_volume(self.claims, proven=True)
+        return self._by_volume(proven=True)
 
     @cached_property
     def _by_word(self) -> dict[str, list[tuple[str, str]]]:
         """Claims by the PersistentVolume that only they themselves name."""
-        return _by_volume(self.claims, proven=False)
+        return self._by_volume(proven=False)
+
+    def _by_volume(self, proven: bool) -> dict[str, list[tuple[str, str]]]:
+        """Claims by the PersistentVolume they name: those that are proven to be its, or others."""
+        found: dict[str, list[tuple[str, str]]] = defaultdict(list)
+        for key, claim in self.claims.items():
+            if proven == _is_its(claim, self.volumes.get(claim.volume)):
+                found[claim.volume].append(key)
+        return found
 
     @cached_property
     def _unexplained(self) -> dict[str, list[tuple[Pod, Reason]]]:
@@ -284,19 +293,18 @@ def _names(entries: Iterable[tuple[tuple[str, ...], str]]) -> set[str]:
     return {name for volumes, node in entries for name in attachment_names(volumes, node)}
 
 
-def _by_volume(
-    claims: Mapping[tuple[str, str], Claim], proven: bool
-) -> dict[str, list[tuple[str, str]]]:
-    """Claims by the PersistentVolume they name: those that are proven to be its, or the others."""
-    # Whoever makes a claim names any volume. Bound says the controller manager, once the volume's
-    # claimRef agreed; Lost it says of any claim with the annotation of a bound one (syncBoundClaim
-    # of pkg/controller/volume/persistentvolume/pv_controller.go). And a volume that was made for a
+def _is_its(claim: Claim, volume: Volume | None) -> bool:
+    """The claim is proven to have the volume that it names, or to have had it.
+
+    A volume that is gone, or whose claimRef was removed, does not say whose it was.
+    """
+    # Bound says the controller manager, once the volume's claimRef agreed; Lost it says of any
+    # claim with the annotation of a bound one (syncBoundClaim of
+    # pkg/controller/volume/persistentvolume/pv_controller.go). And a volume that was made for a
     # claim is named for its uid (getProvisionedVolumeNameForClaim there).
-    found: dict[str, list[tuple[str, str]]] = defaultdict(list)
-    for key, claim in claims.items():
-        if proven == (claim.phase == "Bound" or claim.volume == f"pvc-{claim.uid}"):
-            found[claim.volume].append(key)
-    return found
+    if volume and volume.claim_name:
+        return is_bound(claim, volume)
+    return is_bound(claim, None) or claim.volume == f"pvc-{claim.uid}"
 
 
 def _by_claim(pods: Iterable[Pod]) -> _Pods:

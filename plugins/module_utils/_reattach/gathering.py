@@ -25,6 +25,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
     Owner,
     Tenant,
     Volume,
+    is_bound,
     pick_attachment,
     pick_tenant,
     pick_volume,
@@ -51,8 +52,9 @@ def gather(cluster: Cluster, options: ReattachOptions, leases: HoldLeases) -> Re
     """
     # Claims before pods: a pod that begins to use a claim meanwhile is seen. Each object is read
     # from etcd, not from the API server's cache.
-    claims = _claims(cluster, options)
-    volumes = _volumes(cluster, claims)
+    named = _claims(cluster, options)
+    volumes = _volumes(cluster, named)
+    claims = [_as_bound(found, volumes) for found in named]
     attachments = cluster.list(
         ATTACHMENTS, lambda item: if_concerned(pick_attachment(item), volumes, options)
     )
@@ -92,10 +94,18 @@ def _claims(cluster: Cluster, options: ReattachOptions) -> list[ClaimState]:
 
 
 def _volumes(cluster: Cluster, claims: Collection[ClaimState]) -> dict[str, Volume]:
-    """The volumes that the claims are bound to, by name."""
-    bound = sorted({found.claim.volume for found in claims if found.claim.volume})
-    items = [(name, cluster.get(path("v1", "persistentvolumes", name))) for name in bound]
+    """The volumes that the claims name, by name."""
+    named = sorted({found.claim.volume for found in claims if found.claim.volume})
+    items = [(name, cluster.get(path("v1", "persistentvolumes", name))) for name in named]
     return {name: pick_volume(item) for name, item in items if item}
+
+
+def _as_bound(found: ClaimState, volumes: Mapping[str, Volume]) -> ClaimState:
+    """The claim without the volume that only it itself names."""
+    claim = found.claim
+    if is_bound(claim, volumes.get(claim.volume)):
+        return found
+    return found._replace(claim=claim._replace(volume=""))
 
 
 def _hosts(

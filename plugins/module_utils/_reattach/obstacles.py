@@ -71,12 +71,10 @@ def claim_obstacles(state: ReattachState, claims: tuple[str, ...]) -> list[Reaso
                 )
             )
         elif found.claim.phase != "Bound" or found.claim.volume not in state.volumes:
+            bound = "Bound, but its volume is gone, or names another claim"
+            why = bound if found.claim.phase == "Bound" else found.claim.phase or "unknown"
             obstacles.append(
-                Reason(
-                    "claim_unbound",
-                    f"claim {name} is not bound to a volume (phase "
-                    f"{found.claim.phase or 'unknown'})",
-                )
+                Reason("claim_unbound", f"claim {name} is not bound to a volume (phase {why})")
             )
         elif found.claim.deleted or state.volumes[found.claim.volume].deleted:
             what = (

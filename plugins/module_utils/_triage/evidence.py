@@ -26,7 +26,6 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage.state
     Seen,
     TriageState,
     elapsed,
-    is_bound,
     node_state,
 )
 
@@ -96,7 +95,9 @@ def _describe(message: Message, now: datetime) -> str:
 def _claim_state(claim: Claim | None, state: TriageState) -> str:
     if claim is None:
         return "does not exist"
-    if not is_bound(claim):
+    if not state.is_bound(claim):
+        if claim.phase == "Bound":
+            return f"Bound, but {claim.volume} does not name it"
         wanted = f", to be bound to {claim.volume}" if claim.volume else ""
         return f"{claim.phase or 'not bound'}{wanted}"
     volume = state.seen.volumes.get(claim.volume)

@@ -30,7 +30,6 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage.state
     Cause,
     Seen,
     TriageState,
-    is_bound,
 )
 
 # A problem behind an event that is this much older than the newest one of its reason has passed:
@@ -84,7 +83,7 @@ def current(seen: Seen, state: TriageState) -> list[Message]:
         last = message.last or state.now
         newest[message.reason] = max(newest.get(message.reason, last), last)
     claims = [claim for _name, claim in state.claims_of(seen.pod)]
-    all_bound = all(claim and is_bound(claim) for claim in claims)
+    all_bound = all(claim and state.is_bound(claim) for claim in claims)
     answered = max(
         (other.last or _NEVER for other in said if catalogue.answered(other.text)), default=_NEVER
     )
@@ -103,7 +102,7 @@ def _said_of(seen: Seen, state: TriageState) -> list[Message]:
     pod = seen.pod
     said = [*seen.waiting, *state.messages.get(pod.uid, ())]
     for _name, claim in state.claims_of(pod):
-        if claim and not is_bound(claim):
+        if claim and not state.is_bound(claim):
             said += state.messages.get(claim.uid, ())
     # It has found its node since.
     if pod.node:

@@ -31,7 +31,6 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage.state
     TriageOptions,
     TriageState,
     elapsed,
-    is_bound,
     node_state,
 )
 
@@ -88,7 +87,7 @@ def _bypassed_scheduler(pod: Pod, state: TriageState) -> Cause | None:
     # chose, and the volume is provisioned only then (AssumePodVolumes and bindAPIUpdate of the
     # scheduler's volume binder). A pod that sets spec.nodeName skips that.
     for name, claim in state.claims_of(pod):
-        if claim is None or is_bound(claim):
+        if claim is None or state.is_bound(claim):
             continue
         if any(
             message.reason == WAITS_FOR_SCHEDULER for message in state.messages.get(claim.uid, ())
@@ -368,7 +367,7 @@ def silent(seen: Seen, state: TriageState) -> Cause:
         )
         return Cause("", "its volumes are mounted and an init container is running", look, "info")
     for name, claim in state.claims_of(pod):
-        if claim is None or not is_bound(claim):
+        if claim is None or not state.is_bound(claim):
             why = "is not bound to a volume" if claim else "does not exist"
             look = untrusted.shown_command(
                 "kubectl -n {namespace} describe pvc {claim}", namespace=pod.namespace, claim=name

@@ -39,6 +39,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
     Volume,
     age,
     attachment_name,
+    is_bound,
     leniently,
     pick_attachment,
     pick_claim,
@@ -62,7 +63,6 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage.state
     Seen,
     TriageOptions,
     TriageState,
-    is_bound,
     pick_seen,
     suspect,
     unattached,
@@ -225,7 +225,12 @@ class Triage:
                 claims=claims,
             ),
             messages=self._messages(
-                state.suspects, [claim for claim in claims.values() if not is_bound(claim)]
+                state.suspects,
+                [
+                    claim
+                    for claim in claims.values()
+                    if not is_bound(claim, volumes.get(claim.volume))
+                ],
             ),
             version=(version.major, version.minor, version.patch),
             version_text=version.text,
@@ -369,13 +374,14 @@ def _attachments_of(
         (pod.node, volumes[claim.volume])
         for pod in suspects
         for claim in (claims.get((pod.namespace, name)) for name in pod.claims)
-        if claim and claim.volume in volumes
+        if claim and claim.volume in volumes and is_bound(claim, volumes[claim.volume])
     ]
     # An attachment that has the name of one of theirs may be for another PersistentVolume with the
     # same handle.
     names = {attachment_name(*volume.disk, node) for node, volume in used}
+    theirs = {volume.name for _node, volume in used}
     return {
-        found.name: found for found in attachments if found.volume in volumes or found.name in names
+        found.name: found for found in attachments if found.volume in theirs or found.name in names
     }
 
 

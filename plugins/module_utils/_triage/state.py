@@ -29,6 +29,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
     age,
     attachment_name,
     cut,
+    is_bound,
     parse_time,
     pick_pod,
     shifted,
@@ -123,9 +124,13 @@ class TriageState:
         volumes = [
             self.seen.volumes.get(claim.volume)
             for _name, claim in self.claims_of(pod)
-            if claim and is_bound(claim)
+            if claim and self.is_bound(claim)
         ]
         return [volume for volume in volumes if volume]
+
+    def is_bound(self, claim: Claim) -> bool:
+        """The claim has its volume, which may be gone."""
+        return is_bound(claim, self.seen.volumes.get(claim.volume))
 
     def driver_of(self, volume: Volume, node: str) -> str:
         """The driver by which a node gets the volume; empty where an in-tree plugin does it."""
@@ -291,11 +296,6 @@ def unattached(state: TriageState) -> list[tuple[Pod, Volume]]:
         and state.wants_attachment(volume, suspect.pod.node)
         if state.own_attachment(volume, suspect.pod.node) is None
     ]
-
-
-def is_bound(claim: Claim) -> bool:
-    """The claim has its volume."""
-    return claim.phase == "Bound"
 
 
 def node_state(node: Node | None) -> str:

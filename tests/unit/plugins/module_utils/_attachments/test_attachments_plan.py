@@ -494,14 +494,17 @@ def test_a_tenants_claim_hides_no_attachment_of_others(phase: str, ran: bool) ->
     ]
 
 
-def test_nor_does_it_where_the_volume_names_another_claim() -> None:
+@pytest.mark.parametrize("phase", ["Pending", "Bound"])
+def test_nor_does_it_where_the_volume_names_another_claim(phase: str) -> None:
+    """Bound it may be to an earlier volume of that name."""
+    claim = EVILS._replace(phase=phase)
     waits = make_pod("p", namespace="evil", claims=("c",), alive=False, ran=False)
-    seen = state(observe(make_attachment(), RELEASED, waits, EVILS))
+    seen = state(observe(make_attachment(), RELEASED, waits, claim))
     assert only(seen).verdict == "repair"
     assert plan(seen, namespaces=("evil",)) == []
     # It may have been that claim's before an administrator gave the volume to another one.
     runs = waits._replace(ran=True)
-    finding = only(state(observe(make_attachment(), RELEASED, runs, EVILS)))
+    finding = only(state(observe(make_attachment(), RELEASED, runs, claim)))
     assert finding.verdict == "refuse" and "pod evil/p has the claim c" in finding.reason
 
 

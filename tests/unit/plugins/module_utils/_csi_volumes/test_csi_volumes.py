@@ -84,7 +84,14 @@ def claim(
             "annotations": annotations,
         },
         "spec": {"volumeName": volume_name},
+        "status": {"phase": "Bound"},
     }
+
+
+def reserved() -> dict[str, Any]:
+    found = volume()
+    del found["spec"]["claimRef"]["uid"]
+    return found
 
 
 def storage_class(**parameters: str) -> dict[str, Any]:
@@ -360,6 +367,10 @@ def test_only_pods_on_the_nodes_and_other_volumes_are_only_named() -> None:
     [
         [volume(claim="other"), claim()],
         [volume(), {**claim(), "metadata": {**claim()["metadata"], "uid": "another"}}],
+        # Reserved for a claim of that name, and not bound yet.
+        [reserved(), claim()],
+        [volume(), {**claim(), "status": {"phase": "Pending"}}],
+        [volume(), {**claim(), "status": {"phase": "Lost"}}],
         [volume(), claim(volume_name="")],
         [claim()],
         [volume()],

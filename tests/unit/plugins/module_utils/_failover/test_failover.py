@@ -47,6 +47,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client 
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
     attachment_name,
+    pick_claim,
+    pick_volume,
 )
 from ansible_collections.storage_ops.runbooks.tests.unit.support.cluster import FakeCluster, path_of
 
@@ -100,7 +102,7 @@ def claim(name: str, driver: str = RBD, **meta: Any) -> list[dict[str, Any]]:
         {
             "apiVersion": "v1",
             "kind": "PersistentVolumeClaim",
-            "metadata": {"namespace": "shop", "name": name, **meta},
+            "metadata": {"namespace": "shop", "name": name, "uid": f"uid-{name}", **meta},
             "spec": {"volumeName": f"pv-{name}", "accessModes": ["ReadWriteOnce"]},
             "status": {"phase": "Bound"},
         },
@@ -570,7 +572,7 @@ def test_a_pod_that_tolerates_the_taint_is_deleted_by_force() -> None:
 def test_who_tolerates_the_taint(toleration: dict[str, Any], tolerates: bool) -> None:
     item = pod("db-1", "db", tolerations=[toleration])
     item["metadata"]["uid"] = "u"
-    assert pick_lost_pod(item, {}).tolerates == tolerates
+    assert pick_lost_pod(item, {}, {}).tolerates == tolerates
 
 
 # who is not detached
@@ -955,7 +957,7 @@ ISCSI = {"name": "data", "iscsi": {"targetPortal": "10.0.0.9", "iqn": "iqn.2026-
 def test_inline_volumes(volume: dict[str, Any], text: str) -> None:
     item = pod("web", volumes=[volume])
     item["metadata"]["uid"] = "u"
-    assert pick_lost_pod(item, {}).inline == ((text,) if text else ())
+    assert pick_lost_pod(item, {}, {}).inline == ((text,) if text else ())
 
 
 def test_a_pod_with_an_inline_volume_only() -> None:
@@ -977,13 +979,147 @@ def test_a_pod_with_an_inline_volume_only() -> None:
     )
 
 
-@pytest.mark.parametrize(("created", "taints"), [("01T00:00:01Z", True), ("01T00:00:00Z", False)])
-def test_a_pod_that_never_ran_keeps_no_other_from_the_taint(created: str, taints: bool) -> None:
-    """Any tenant may name a lost node in a pod: its kubelet never saw it."""
-    late = pod("web", volumes=[{"name": "files", "nfs": {"server": "s", "path": "/"}}])
-    late["metadata"]["creationTimestamp"] = f"2026-01-{created}"
-    late["status"] = {"phase": "Pending"}
-    assert (verbs(run(standard(late)))[0] == "taint_node") is taints
+def waiting(*claims: str, created: str = "2026-01-01T00:00:01Z", **spec: Any) -> dict[str, Any]:
+    """A pod of which nothing ever ran; it was created a second after the node fell silent."""
+    item = pod("web", *claims, **spec)
+    item["metadata"]["creationTimestamp"] = created
+    item["status"] = {"phase": "Pending"}
+    return item
+
+
+# Shows that volumes of that driver are attached.
+SHOWN = [*claim("cache", OTHER), attachment("cache", "b", OTHER)]
+
+
+@pytest.mark.parametrize(
+    ("created", "shown", "taints"),
+    [
+        ("2026-01-01T00:00:01Z", SHOWN, True),
+        ("2026-01-01T00:00:01Z", [], False),
+        ("2026-01-01T00:00:00Z", SHOWN, False),
+    ],
+    ids=["late", "late, and nothing is attached", "in time"],
+)
+def test_a_pod_that_never_ran_keeps_no_other_from_the_taint(
+    created: str, shown: list[dict[str, Any]], taints: bool
+) -> None:
+    """Any tenant may name a lost node in a pod. Its kubelet has not mounted what is attached."""
+    world = standard(*claim("files", OTHER), *shown)
+    # The controller manager has not attached it yet.
+    world.broken = {"attach pv-files"}
+    world.add(waiting("files", created=created))
+    assert (verbs(run(world))[0] == "taint_node") is taints
+    assert ("pv-db", "b") in world.attached()
+
+
+NFS_INLINE = {"name": "files", "nfs": {"server": "s", "path": "/"}}
+EPHEMERAL = {"name": "files", "csi": {"driver": OTHER}}
+
+
+@pytest.mark.parametrize("volume", [NFS_INLINE, EPHEMERAL])
+def test_a_late_pod_may_have_mounted_what_is_never_attached(volume: dict[str, Any]) -> None:
+    """Inline volumes are not, whatever their driver does; so the taint would go too far. The
+    volumes of the fence leave one by one all the same.
+    """
+    world = standard(waiting(volumes=[volume]), *SHOWN)
+    assert "volume files of pod shop/web" in refusal(world, detach="taint")
+    assert "taint_node" not in verbs(run(world)) and ("pv-db", "b") in world.attached()
+
+
+EVILS = {
+    "apiVersion": "v1",
+    "kind": "PersistentVolumeClaim",
+    "metadata": {"namespace": "evil", "name": "mine", "uid": "uid-mine"},
+}
+
+
+def of_evil(volume: str, phase: str, deleted: str = "") -> list[dict[str, Any]]:
+    """A pod on the lost node, and its claim, which names the volume."""
+    item = pod("evil", "mine", owner="DaemonSet")
+    item["metadata"]["namespace"] = "evil"
+    item["spec"]["volumes"].append(NFS_INLINE)
+    item["status"] = {"phase": "Pending"}
+    meta = {**EVILS["metadata"], **({"deletionTimestamp": deleted} if deleted else {})}
+    claimed = {"spec": {"volumeName": volume}, "status": {"phase": phase}}
+    return [item, {**EVILS, "metadata": meta, **claimed}]
+
+
+@pytest.mark.parametrize("deleted", ["", "2026-01-01T00:00:00Z"])
+@pytest.mark.parametrize("phase", ["", "Pending", "Lost", "Bound"])
+@pytest.mark.parametrize("version", ["v1.20.2", "v1.31.4"])
+def test_a_claim_that_names_the_volume_of_another_keeps_that_nowhere(
+    version: str, phase: str, deleted: str
+) -> None:
+    """Any tenant may make one. Its pod is no user of the volume, whatever else it has."""
+    world = standard(version=version)
+    world.broken = {"attach pv-mine"}
+    for item in of_evil("pv-db", phase, deleted):
+        world.add(item)
+    result = run(world)
+    assert "taint_node" not in verbs(result) and ("pv-db", "b") in world.attached()
+    assert "evil" in world.names("Pod")
+
+
+@pytest.mark.parametrize("deleted", ["", "2026-01-01T00:00:00Z"])
+@pytest.mark.parametrize(("phase", "named"), [("", ""), ("Pending", ""), ("Pending", "pv-other")])
+def test_a_claim_that_was_never_bound_keeps_no_other_from_the_taint(
+    phase: str, named: str, deleted: str
+) -> None:
+    world = standard(*claim("other", OTHER), attachment("other", "b", OTHER))
+    world.broken = {"attach pv-mine"}
+    item, claimed = of_evil(named, phase, deleted)
+    del item["spec"]["volumes"][1:]
+    world.add(item)
+    world.add(claimed)
+    assert verbs(run(world))[0] == "taint_node"
+    # That would be the list.
+    assert "get /api/v1/persistentvolumes" not in world.requests
+
+
+@pytest.mark.parametrize(
+    ("phase", "uid", "volumes", "unclear"),
+    [
+        ("Bound", "uid-db", {"pv-db": RBD}, ()),
+        # The volume is gone, and the controller manager has not noticed yet.
+        ("Bound", None, {"pv-db": ""}, ()),
+        ("Bound", "uid-old", {}, ("claim db, which is Bound, and no volume says so",)),
+        ("Bound", "", {}, ("claim db, which is Bound, and no volume says so",)),
+        ("Lost", None, {}, ("claim db, which is Lost, and no volume says so",)),
+        ("Lost", "uid-db", {}, ("claim db, which is Lost, and no volume says so",)),
+        ("Pending", "uid-db", {}, ()),
+        ("", None, {}, ()),
+    ],
+)
+def test_what_a_pods_claim_has(
+    phase: str, uid: str | None, volumes: dict[str, str], unclear: tuple[str, ...]
+) -> None:
+    """``uid``: that of the claim in the volume; None if there is no such volume."""
+    item = pod("db-1", "db")
+    item["metadata"]["uid"] = "u"
+    claimed, named = claim("db")
+    claimed["status"]["phase"] = phase
+    named["metadata"]["uid"] = "u"
+    named["spec"]["claimRef"]["uid"] = uid
+    there = {} if uid is None else {"pv-db": pick_volume(named)}
+    found = pick_lost_pod(item, {("shop", "db"): pick_claim(claimed)}, there)
+    assert (found.volumes, found.unclear) == (volumes, unclear)
+
+
+def test_a_pod_with_a_claim_of_which_the_volume_is_unclear() -> None:
+    claimed, named = claim("log")
+    claimed["status"]["phase"] = "Lost"
+    world = standard(claimed, named, pod("log-1", "log"))
+    text = "claim log, which is Lost, and no volume says so (of pod shop/log-1)"
+    assert text in refusal(world, detach="taint")
+    both = World(*claim("db"), attachment("db"), claimed, named, pod("db-1", "db", "log"))
+    assert "together with the volume of claim log, which is Lost" in refusal(both)
+
+
+def test_a_late_pod_has_no_volume_of_a_claim_that_is_not_there() -> None:
+    world = standard()
+    world.broken = {"attach pv-nothing"}
+    world.add(waiting("nothing"))
+    assert verbs(run(world))[0] == "taint_node"
 
 
 @pytest.mark.parametrize("version", ["v1.20.2", "v1.31.4"])

@@ -220,6 +220,8 @@ class TestAPodThatNeverRan:
     """Any tenant may name a lost node in a pod; so it is no proof that the node has its volume."""
 
     LATE = "2026-01-01T12:00:01Z"
+    # Another volume of the driver, on another node: so its volumes are attached.
+    SHOWN = attachment("va", "w", "b")
 
     def waits(self, created: str = LATE) -> dict[str, Any]:
         return {**pod("v", creationTimestamp=created), "status": {"phase": "Pending"}}
@@ -229,25 +231,48 @@ class TestAPodThatNeverRan:
         return [entry.name for entry in found.used]
 
     def test_is_no_user_if_it_was_created_after_the_node_fell_silent(self) -> None:
-        assert self.used(silent(), self.waits()) == []
+        assert self.used(silent(), self.waits(), self.SHOWN) == []
+
+    @pytest.mark.parametrize(
+        "others", [(), (attachment("va", "w", "b", "csi.example.com"),)], ids=["none", "another"]
+    )
+    def test_is_one_if_nothing_shows_that_the_driver_attaches(
+        self, others: tuple[dict[str, Any], ...]
+    ) -> None:
+        """With attachRequired: false no kubelet lists the volume, nor waits for anything."""
+        assert self.used(silent(), self.waits(), *others) == ["v"]
+
+    def test_beside_one_that_ran(self) -> None:
+        ran = {**pod("v"), "metadata": {"name": "ran", "namespace": "shop"}}
+        assert self.used(silent(), self.waits(), ran, self.SHOWN) == ["v"]
 
     @pytest.mark.parametrize("created", ["2026-01-01T12:00:00Z", "2026-01-01T11:00:00Z", "x"])
     def test_is_one_if_its_kubelet_may_have_seen_it(self, created: str) -> None:
-        assert self.used(silent(), self.waits(created)) == ["v"]
+        assert self.used(silent(), self.waits(created), self.SHOWN) == ["v"]
 
     def test_is_one_if_a_container_ran(self) -> None:
-        assert self.used(silent(), pod("v", creationTimestamp=self.LATE)) == ["v"]
+        late = pod("v", creationTimestamp=self.LATE)
+        assert self.used(silent(), late, self.SHOWN) == ["v"]
 
     def test_is_one_if_the_kubelet_called_its_volume_in_use(self) -> None:
-        assert self.used(silent("2026-01-01T12:00:00Z", "v"), self.waits()) == ["v"]
+        listed = silent("2026-01-01T12:00:00Z", "v")
+        assert self.used(listed, self.waits(), self.SHOWN) == ["v"]
 
     @pytest.mark.parametrize("since", ["", "x"])
     def test_is_one_if_it_is_not_known_since_when_the_node_is_silent(self, since: str) -> None:
-        assert self.used(silent(since), self.waits()) == ["v"]
+        assert self.used(silent(since), self.waits(), self.SHOWN) == ["v"]
 
     def test_is_one_on_a_node_that_reports(self) -> None:
         ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T12:00:00Z"}
-        assert self.used(node("a", conditions=[ready]), self.waits()) == ["v"]
+        assert self.used(node("a", conditions=[ready]), self.waits(), self.SHOWN) == ["v"]
+
+
+def test_a_volume_that_was_released_hides_no_other_of_its_claims_name() -> None:
+    """Its attachment is there, and the claim of that name has another volume by now."""
+    claim_ref = {"namespace": "shop", "name": "v"}
+    old = {**volume("old", claimRef=claim_ref), "status": {"phase": "Released"}}
+    found, _cluster = gather(node("a"), old, volume("v"), pod("v"), attachment("1", "old", "a"))
+    assert [entry.name for entry in found.used] == ["v"]
 
 
 def test_many_volumes_are_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -810,6 +810,24 @@ def test_nothing_in_a_secret_becomes_a_line_or_an_option(
 
 
 @pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"endpoint": EVIL}, "the endpoint 'x"),
+        ({"region": EVIL}, "the region 'x"),
+        ({"options": ("a" * 5_000,)}, "the option of 5000 characters"),
+    ],
+)
+def test_a_value_is_refused_even_where_the_command_does_not_use_it(
+    changes: dict[str, Any], reason: str
+) -> None:
+    """It is no word of its kind, so whoever gave it meant something else by it."""
+    own = replace(VOLUME, command=("s3fs", "-f", "{source}", "{target}"), **changes)
+    finding = only(state(), volumes=(own,))
+    assert (finding.verdict, finding.code, finding.repair) == ("refuse", "value_refused", [])
+    assert reason in finding.reason
+
+
+@pytest.mark.parametrize(
     "option", ["passwd_file=/x", "use_session_token", "mp_umask=0", "dbglevel=info"]
 )
 def test_options_that_are_no_secrets(option: str) -> None:

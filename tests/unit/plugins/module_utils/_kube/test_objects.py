@@ -315,6 +315,37 @@ def test_the_code_of_an_error(error: dict[str, Any], code: str) -> None:
     assert found is not None and found.code == code
 
 
+@pytest.mark.parametrize(
+    ("phase", "named", "is_bound"),
+    [
+        ("Bound", ("shop", "data", "c"), True),
+        ("Bound", None, True),
+        ("Bound", ("shop", "data", "old"), False),
+        ("Bound", ("shop", "data", ""), False),
+        ("Bound", ("shop", "other", "c"), False),
+        ("Bound", ("bank", "data", "c"), False),
+        ("Bound", ("", "", ""), False),
+        ("Pending", ("shop", "data", "c"), False),
+        ("Lost", ("shop", "data", "c"), False),
+        ("Lost", None, False),
+        ("", None, False),
+    ],
+)
+def test_a_claim_is_bound_if_both_sides_say_so(
+    phase: str, named: tuple[str, str, str] | None, is_bound: bool
+) -> None:
+    """``named``: the claim in the volume; None if that is gone."""
+    meta = {"namespace": "shop", "name": "data", "uid": "c"}
+    spec = {"volumeName": "pv"}
+    claim = objects.pick_claim({"metadata": meta, "spec": spec, "status": {"phase": phase}})
+    keys = ("namespace", "name", "uid")
+    reference = dict(zip(keys, named, strict=True)) if named else {}
+    volume = objects.pick_volume(
+        {"metadata": {"name": "pv", "uid": "u"}, "spec": {"claimRef": reference}}
+    )
+    assert objects.is_bound(claim, volume if named else None) is is_bound
+
+
 def test_the_rest() -> None:
     claim = objects.pick_claim(
         {

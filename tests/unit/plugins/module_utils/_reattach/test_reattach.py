@@ -70,7 +70,7 @@ def claim(name: str, phase: str = "Bound", **meta: Any) -> list[dict[str, Any]]:
         {
             "apiVersion": "v1",
             "kind": "PersistentVolumeClaim",
-            "metadata": {"namespace": "shop", "name": name, **meta},
+            "metadata": {"namespace": "shop", "name": name, "uid": f"uid-{name}", **meta},
             "spec": {"volumeName": f"pv-{name}", "accessModes": ["ReadWriteOnce"]},
             "status": {"phase": phase},
         },
@@ -662,6 +662,21 @@ def test_claims_that_are_not_in_order() -> None:
         World(*claim("data", phase="Pending"))
     )
     assert "generic ephemeral volume" in refusal(World(*claim("data", **owner("Pod", "web-a"))))
+
+
+@pytest.mark.parametrize("phase", ["Pending", "Lost", "Bound"])
+@pytest.mark.parametrize("uid", ["uid-data", "uid-old", ""])
+def test_a_claim_that_names_the_volume_of_another_moves_nothing_of_it(phase: str, uid: str) -> None:
+    """Whoever makes it may name any volume."""
+    claimed, named = claim("data", phase=phase)
+    space = "bank" if uid == "uid-data" else "shop"
+    named["spec"]["claimRef"] = {"namespace": space, "name": "data", "uid": uid}
+    world = World(claimed, named, attachment("data", "n1"), pod("web-a", "n1", "data"))
+    uids = (world.of("VolumeAttachment")[0]["metadata"]["uid"],)
+    for given in ({}, {"attachments": uids}, {"required_metadata": ("publishInfo",)}):
+        assert "claim data is not bound to a volume" in refusal(world, **given)
+        (finding,) = run(world, **given)["findings"]
+        assert (finding["evidence"]["volumes"], finding["evidence"]["attachments"]) == ([], [])
 
 
 @pytest.mark.parametrize("kind", ["PersistentVolumeClaim", "PersistentVolume"])

@@ -975,6 +975,27 @@ def test_driver_missing_on_the_node_of_a_waiting_pod() -> None:
     assert "node pod of csi.example.com there, which mounts without an attachment" in silent.reason
 
 
+@pytest.mark.parametrize(
+    ("phase", "told"),
+    [
+        ("Pending", "data: Pending, to be bound to pv-1"),
+        ("Lost", "data: Lost, to be bound to pv-1"),
+        ("Bound", "data: Bound, but pv-1 does not name it"),
+    ],
+)
+def test_a_claim_that_names_the_volume_of_another(phase: str, told: str) -> None:
+    """Whoever makes it may name any volume, and learns nothing of it."""
+    others = volume(claimRef={"namespace": "bank", "name": "data", "uid": "uid-bank-data"})
+    world = [claim(phase=phase), others, attachment(), node(), csi_node("worker-1", DRIVER)]
+    finding = one(pod(), *world, lease())
+    assert finding.control == "" and "claim data is not bound to a volume" in finding.summary
+    assert finding.evidence["claims"] == [told] and "attachments" not in finding.evidence
+    # Nor is anything read of the nodes that it is attached to.
+    cluster = fake(pod(), *world, attachment("worker-9"), node("worker-9"), lease())
+    assert Triage(cluster, TriageOptions()).gather().seen.attachments == {}
+    assert "get /api/v1/nodes/worker-9" not in cluster.requests
+
+
 def test_pods_of_several_drivers_on_one_node() -> None:
     """Each driver is asked for, whichever of the pods comes last."""
     other = "no-attach.example.com"
@@ -988,7 +1009,7 @@ def test_pods_of_several_drivers_on_one_node() -> None:
     second = volume(
         "pv-2",
         csi={"driver": other, "volumeHandle": "x"},
-        claimRef={"namespace": "shop", "name": "other"},
+        claimRef={"namespace": "shop", "name": "other", "uid": "uid-shop-other"},
     )
     bound = [
         claim(),
@@ -1332,7 +1353,10 @@ def stuck(namespace: str, number: int) -> dict[str, Any]:
 def test_what_there_is_no_time_for_is_counted_and_the_rest_is_judged() -> None:
     """Pods come in turns, so the many of one namespace take no time from others'."""
     many = [stuck("evil", number) for number in range(50)]
-    cluster = fake(*many, pod("db-0"), claim(namespace="evil"), *FINE)
+    theirs = {"namespace": "evil", "name": "data", "uid": "uid-evil-data"}
+    bound = [claim(namespace="evil", volume="pv-2"), volume("pv-2", claimRef=theirs)]
+    bound += [attachment(of="pv-2"), node(attached=("pv-1", "pv-2"))]
+    cluster = fake(*many, pod("db-0"), *FINE, *bound)
     runbook = Triage(cluster, TriageOptions())
     state = runbook.gather()
     left = iter([True] * 3 + [False])
