@@ -201,26 +201,29 @@ def pick_lost_pod(
     """
     pod, spec = pick_pod(item), item["spec"]
     found = {name: claims.get((pod.namespace, name)) for name in pod.claims}
-    bound = {
-        name: claim
-        for name, claim in found.items()
-        if claim and is_bound(claim, volumes.get(claim.volume))
-    }
+    bound = _bound(found, volumes)
+    unclear = {name: _why_unclear(claim) for name, claim in found.items() if name not in bound}
     return LostPod(
         pod,
-        volumes={
-            claim.volume: volumes[claim.volume].disk[0] if claim.volume in volumes else ""
-            for claim in bound.values()
-        },
-        unclear=tuple(
-            f"claim {name}, which {_why_unclear(claim)}"
-            for name, claim in found.items()
-            if name not in bound and _why_unclear(claim)
-        ),
+        volumes={claim.volume: _disk_of(volumes.get(claim.volume)) for claim in bound.values()},
+        unclear=tuple(f"claim {name}, which {why}" for name, why in unclear.items() if why),
         doomed=tuple(name for name, claim in bound.items() if claim.deleted),
         tolerates=any(_tolerates(toleration) for toleration in spec.get("tolerations") or []),
         inline=tuple(text for volume in spec.get("volumes") or [] for text in _inline(volume)),
     )
+
+
+def _bound(claims: Mapping[str, Claim | None], volumes: Mapping[str, Volume]) -> dict[str, Claim]:
+    """Those whose volume says so, too."""
+    return {
+        name: claim
+        for name, claim in claims.items()
+        if claim and is_bound(claim, volumes.get(claim.volume))
+    }
+
+
+def _disk_of(volume: Volume | None) -> str:
+    return volume.disk[0] if volume else ""
 
 
 def _why_unclear(claim: Claim | None) -> str:

@@ -306,15 +306,8 @@ def find_used(
             here[found.node].add(found.volume)
     # Most lost nodes use nothing unattached, and then the list of all volumes is not read.
     users = _users(_pods(cluster, hosts, cached), hosts, here, volumes)
-    unlisted = {
-        name: {
-            entry
-            for entry in (host.node.volumes_in_use if host else ())
-            if attachment_names((entry,), name) - known[name]
-        }
-        for name, host in hosts.items()
-    }
-    everything = {key for wanted in (users, unlisted) for keys in wanted.values() for key in keys}
+    unlisted = {name: _unlisted(host, name, known[name]) for name, host in hosts.items()}
+    everything = set().union(*users.values(), *unlisted.values())
     if not everything:
         return {}
     items = cluster.list(
@@ -337,6 +330,13 @@ def find_used(
         # What a proven fence covers is no open question any more.
         used[name] = _not_fenced(entries, _proven(ledgers.get(name), host))
     return used
+
+
+def _unlisted(host: HostRecord | None, name: str, known: set[str]) -> set[str]:
+    """What the kubelet of a node calls in use, and no attachment of those known is about."""
+    if host is None:
+        return set()
+    return {entry for entry in host.node.volumes_in_use if attachment_names((entry,), name) - known}
 
 
 def _users(
