@@ -78,16 +78,22 @@ def find_arrays(observations: Collection[Observation]) -> Arrays:
             maps.add(
                 frozenset(seen.disks[name].target for name in device.slaves if name in seen.disks)
             )
-    groups: list[set[str]] = []
-    for tie in (*portals.values(), *maps):
-        linked = [group for group in groups if not group.isdisjoint(tie)]
-        groups = [group for group in groups if group.isdisjoint(tie)]
-        groups += [set(tie).union(*linked)] if tie else []
+    groups = merged((*portals.values(), *maps))
     by_target = {target: min(group) for group in groups for target in sorted(group)}
     makers: dict[str, set[str]] = {array: set() for array in by_target.values()}
     for target, said in names.items():
         makers[by_target[target]] |= {maker_of(name) for name in said} - {""}
     return Arrays(by_target, makers)
+
+
+def merged(ties: Iterable[Collection[str]]) -> list[set[str]]:
+    """Sets that have something in common as one."""
+    groups: list[set[str]] = []
+    for tie in ties:
+        linked = [group for group in groups if not group.isdisjoint(tie)]
+        groups = [group for group in groups if group.isdisjoint(tie)]
+        groups += [set(tie).union(*linked)] if tie else []
+    return groups
 
 
 def _portal(disk: Disk) -> str:
