@@ -22,7 +22,9 @@ description:
   - Refuses everything else, with the reason. It never touches a path that is down with its
     transport, a map that is mounted in any mount namespace, held, used as swap or open, a LUN that
     the target still lists, or a disk whose sense code does not say that the LUN is gone.
-  - No path is deleted while a map uses it. A failed flush ends the run, and queueing is restored.
+  - No path is deleted while a map uses it. If a flush fails, queueing is restored.
+  - After a repair that failed, nothing more of the same array is repaired in this run. Other arrays
+    are, unless something is left half made.
   - No scan brings in a disk that would join a map with a path that is not proven to serve it.
     Volumes that swapped their LUN numbers are one finding. Before the first scan either all of
     their maps are flushed and all of their wrong paths deleted, or none.
@@ -212,6 +214,15 @@ actions:
       description: Duration in seconds.
       type: float
       returned: always
+undone:
+  description:
+    - Names of the findings whose repair failed and left nothing half made. Their verdict is
+      V(refuse), and their C(reason) says why.
+    - The task has failed then. A playbook may continue with other hosts, and end with
+      M(storage_ops.runbooks.conclude).
+  returned: if that, and nothing else, failed the task
+  type: list
+  elements: str
 """
 
 from typing import Any

@@ -213,6 +213,17 @@ def test_a_container_that_stays_away_is_left_and_the_next_host_has_its_turn(tmp_
     assert "not assessed" not in ended.printed
 
 
+def test_a_residual_disk_that_stays_is_left_and_the_next_host_has_its_turn(
+    programs: Path, tmp_path: Path
+) -> None:
+    """Its repair failed, and left nothing half made."""
+    answers = {"evil": {**FAILED, "undone": ["web"]}, "good": HEALTHY}
+    ended = run(programs, tmp_path, "storage_ops.runbooks.clean_residual_paths", answers)
+    assert ended.asked == ["evil", "good"], ended.printed
+    assert "1 left: evil: container shop/web: it does not come back" in ended.printed
+    assert "not assessed" not in ended.printed
+
+
 def test_what_a_node_does_not_see_is_left(programs: Path, tmp_path: Path) -> None:
     """Of a pod that hangs, as the cluster says, respond is not green by the node's word alone."""
     pod = {"kind": "pod", "namespace": "shop", "name": "web", "node": "evil"}

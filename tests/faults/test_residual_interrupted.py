@@ -109,6 +109,7 @@ def test_somebody_opens_the_map_in_the_middle(node: Node, when: str) -> None:
     ]
     assert run.changed
     assert f"flush_map {name} failed" in run.msg
+    assert run.result["undone"] == [name] and "half_made" not in run.result
     if when == "after queueing is off":
         assert f"(pid {node.sh('cat /run/holder')}" in run.msg
     assert node.shape() == before

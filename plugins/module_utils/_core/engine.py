@@ -61,6 +61,10 @@ class NotStarted(ActionFailed):
     code = "world_changed"
 
 
+class Missed(NotStarted):
+    """The same, but what was done before rests on it: so it is a failure, and no refusal."""
+
+
 class Prevented(ActionFailed):
     """Something that is not the object's fault, as a missing right, kept the action from changing
     anything.
@@ -625,18 +629,19 @@ def _repair(runbook: Runbook[State], finding: Finding, signals: _Signals) -> Non
     except Exception as error:
         # An action that failed may have done half of its work.
         begun = [step for step in finding.repair if step.outcome in ("done", "failed")]
-        if isinstance(error, NotStarted) and not begun:
+        if isinstance(error, NotStarted) and not isinstance(error, Missed) and not begun:
             finding.refuse(Reason(error.code, f"{action.verb} was not started: {error}"))
             return
         # A second signal must not interrupt what takes the first half back.
         signals.deafen()
         taken_back, clean = _take_back(runbook, finding, begun)
         said = f"{action.verb} {action.target} failed: {_error(error)}. {taken_back}"
-        left = _left(runbook, finding, error) if clean else ""
-        if left is not None:
-            said = f"{said}{left}Nothing after it was done."
-            raise ActionFailed(said, code=code_of(error)) from error
-        finding.fail(Reason(code_of(error), said.rstrip()))
+        left = _left(runbook, finding, error) if clean else None
+        if left == []:
+            finding.fail(Reason(code_of(error), said.rstrip()))
+        if left != [] or isinstance(error, Prevented):
+            said += f"{'; '.join(left)}. " if left else ""
+            raise ActionFailed(f"{said}Nothing after it was done.", code=code_of(error)) from error
         # A signal that came meanwhile ends the run here, before the next finding.
         signals.listen()
 
@@ -645,25 +650,28 @@ def _prove(runbook: Runbook[State], finding: Finding) -> None:
     try:
         finding.evidence["proof"] = runbook.verify(finding)
     except ActionFailed as error:
-        if _left(runbook, finding, error) is not None:
+        left = _left(runbook, finding, error)
+        if left == []:
+            finding.fail(Reason(error.code, _error(error)))
+        if left != [] or isinstance(error, Prevented):
             raise
-        finding.fail(Reason(error.code, _error(error)))
 
 
-def _left(runbook: Runbook[State], finding: Finding, error: Exception) -> str | None:
-    """What to say of a failure that ends the run; None if it is this object's alone, and taken
-    back.
+def _left(runbook: Runbook[State], finding: Finding, error: Exception) -> list[str] | None:
+    """What a repair that failed has left half made, after it was taken back; None if that is not
+    known.
+
+    Only if that is nothing, other findings may have their turn. Even then a Prevented ends the run:
+    a missing right or the deadline meets the next one, too.
     """
-    # Not this object's fault: a missing right or the deadline meets the next one, too.
-    if not isinstance(error, ActionFailed) or isinstance(error, Prevented):
-        return ""
-    if not isinstance(runbook, Contained):
-        return ""
+    if not isinstance(error, ActionFailed) or not isinstance(runbook, Contained):
+        return None
+    if not any(step.outcome in ("done", "failed") for step in finding.repair):
+        return []
     try:
-        left = runbook.half_made(finding)
+        return runbook.half_made(finding)
     except Exception as unread:
-        left = [f"what is left of it is not known ({_error(unread)})"]
-    return f"{'; '.join(left)}. " if left else None
+        return [f"what is left of it is not known ({_error(unread)})"]
 
 
 def _timed(runbook: Runbook[State], action: Action) -> None:

@@ -18,6 +18,7 @@ import re
 import socket
 import struct
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import Any
@@ -515,7 +516,8 @@ def _measure_alone(
     folder: str,
     found: dict[tuple[int, str], Attempt],
 ) -> None:
-    """Repeat the slow attempts in ``found`` one by one; those without time left are marked.
+    """Repeat the slow attempts in ``found`` one by one, in turns of their servers; those without
+    time left are marked.
 
     Linux starts no NFS mount while that of another server hangs, so in company a server looks as
     slow as the slowest one.
@@ -528,14 +530,28 @@ def _measure_alone(
     # A server that does not answer takes the whole time-out, so it is tried once for NFS 3 and once
     # for NFS 4, and after those that do answer.
     silent: set[tuple[str, str]] = set()
-    for job in sorted(again, key=lambda job: found[job].state == NO_ANSWER):
+    # Seconds that each server took alone.
+    spent: defaultdict[str, float] = defaultdict(float)
+
+    def turn(job: tuple[int, str]) -> tuple[float, bool]:
+        server = shares[job[0]].target.server
+        # By time, since a server may be as slow as its tenant likes. In steps of slow_seconds, so
+        # that a quick server is measured as a whole.
+        return spent[server] // options.slow_seconds, found[job].state == NO_ANSWER
+
+    while again:
+        # The turn of the server that took the least: so a slow one uses up its own time alone.
+        job = min(again, key=turn)
+        again.remove(job)
         number, version = job
-        server = (shares[number].target.server, version[0])
-        if server in silent:
+        server = shares[number].target.server
+        if (server, version[0]) in silent:
             continue
-        if host.deadline.remaining() > options.mount_timeout + 2 * _GRACE:
+        left = host.deadline.remaining()
+        if left > options.mount_timeout + 2 * _GRACE:
             found[job] = _mount_each(host, [(shares[number], version)], options, limit, folder)[0]
-            silent |= {server} if found[job].state == NO_ANSWER else set()
+            spent[server] += left - host.deadline.remaining()
+            silent |= {(server, version[0])} if found[job].state == NO_ANSWER else set()
         else:
             found[job] = replace(found[job], alone=False)
 

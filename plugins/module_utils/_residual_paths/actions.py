@@ -33,6 +33,18 @@ def removed_paths(finding: Finding) -> PathsSubject:
     return PathsSubject(tuple(path for subject in subjects for path in subject.paths))
 
 
+def flushed_maps(finding: Finding) -> list[MapSubject]:
+    """The maps that the repair of a finding flushes."""
+    return [action.subject for action in finding.repair if action.verb == "flush_map"]
+
+
+def scanned_targets(finding: Finding) -> list[TargetSubject]:
+    """The targets that a repair scans as a whole."""
+    return [
+        action.subject for action in finding.repair if isinstance(action.subject, TargetSubject)
+    ]
+
+
 def release_actions(device: DmDevice, subject: MapSubject, queues: bool) -> list[Action]:
     """Flush a map. ``queues``: the kernel queues I/O while no path works."""
     # Queued I/O keeps its process waiting and the map open, so it has to fail first

@@ -68,7 +68,7 @@ def find_arrays(observations: Collection[Observation]) -> Arrays:
     since no pod can add to that.
     """
     disks = [disk for seen in observations for disk in seen.disks.values()]
-    groups = _joined([*_by_portal(disks), *_by_map(observations)])
+    groups = merged([*_by_portal(disks), *_by_map(observations)])
     by_target = {target: min(group) for group in groups for target in sorted(group)}
     makers: dict[str, set[str]] = {array: set() for array in by_target.values()}
     for disk in disks:
@@ -94,8 +94,8 @@ def _by_map(observations: Iterable[Observation]) -> set[frozenset[str]]:
     }
 
 
-def _joined(ties: Iterable[Collection[str]]) -> list[set[str]]:
-    """Sets that share no element: those that do, directly or through others, become one."""
+def merged(ties: Iterable[Collection[str]]) -> list[set[str]]:
+    """Sets that have something in common as one."""
     groups: list[set[str]] = []
     for tie in ties:
         linked = [group for group in groups if not group.isdisjoint(tie)]

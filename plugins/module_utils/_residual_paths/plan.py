@@ -24,6 +24,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.guards 
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.turns import in_turns
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths.actions import (
+    flushed_maps,
     path_action,
     paths_action,
     removed_paths,
@@ -32,6 +33,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_pat
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths.arrays import (
     Arrays,
     find_arrays,
+    merged,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths.cases import (
     judge_map,
@@ -66,7 +68,8 @@ def plan(state: ResidualState, options: ResidualOptions) -> Plan:
     findings = _daemon_finding(state)
     # By id() of a finding: as how many repairs it counts (each map, and each disk in no map), and
     # which arrays it is about.
-    sizes, owners = {}, {}
+    sizes: dict[int, int] = {}
+    owners: dict[int, tuple[str, ...]] = {}
     for group in group_cases([*maps, *disks]):
         # A group is repaired as a whole or not at all.
         left_out = [case.finding.name for case in group if not _in_scope(case, state, options)]
@@ -77,15 +80,25 @@ def plan(state: ResidualState, options: ResidualOptions) -> Plan:
         finding = _settled(state, group, against, left_out)
         findings.append(finding)
         sizes[id(finding)], owners[id(finding)] = len(group), tuple(whose)
+    # Arrays have their turns, or a tenant's own one would use up the limit, and the time.
+    turns = in_turns(
+        Plan(findings).findings, lambda one: owners[id(one)] if one.repair else id(one)
+    )
+    wanted = Plan(turns)
     # Limited after the scope, so that findings out of scope use up nothing.
-    wanted = Plan(findings)
-    repairs = [finding for finding in wanted.findings if finding.repair]
-    # Arrays have their turns, or a tenant's own one would use up the limit.
-    turns = in_turns(repairs, lambda one: owners[id(one)])
-    limit_repairs(turns, options.max_repairs, lambda one: sizes[id(one)])
+    repairs = [finding for finding in turns if finding.repair]
+    limit_repairs(repairs, options.max_repairs, lambda one: sizes[id(one)])
     if options.rescan_targets:
-        _add_scans(state, wanted)
+        _add_scans(state, arrays, wanted)
     return wanted
+
+
+def repaired_arrays(state: ResidualState, finding: Finding) -> set[str]:
+    """The arrays that a repair is about, as in ``plan``."""
+    arrays = find_arrays(state.observations)
+    whose = arrays.of(_targets_of(finding))
+    maps = [subject.device for subject in flushed_maps(finding)]
+    return whose.union(*(arrays.of_map(state.last, device) for device in maps)) or {""}
 
 
 def _settled(
@@ -219,9 +232,9 @@ def _swap_finding(state: ResidualState, group: list[ResidualCase]) -> Finding:
     )
 
 
-def _add_scans(state: ResidualState, wanted: Plan) -> None:
-    """Scan the targets of all removed paths at the very end; refuse the repairs whose scan could
-    mix a map.
+def _add_scans(state: ResidualState, arrays: Arrays, wanted: Plan) -> None:
+    """Scan the targets of all removed paths after the last repair of their array; refuse the
+    repairs whose scan could mix a map.
     """
     risky = True
     while risky:
@@ -231,14 +244,23 @@ def _add_scans(state: ResidualState, wanted: Plan) -> None:
         risky = False
         for finding in repaired:
             # A scan of a whole target may find any LUN.
-            targets = {path.disk.target for path in removed_paths(finding).paths}
-            risks = mixtures(state, None, leaving, targets)
+            risks = mixtures(state, None, leaving, _targets_of(finding))
             if risks:
                 finding.refuse(Reason("scan_unsafe", "rescan_targets is set"), *risks)
                 # The paths of this one stay, with which another scan may mix a map.
                 risky = True
-    if repaired:
-        repaired[-1].repair += scan_actions(state, [path.disk for path in paths])
+    # Arrays that may have a volume in common are scanned together. Others have no part in it: their
+    # repairs may fail.
+    near = {id(finding): arrays.near(_targets_of(finding)) for finding in repaired}
+    for group in merged(near.values()):
+        members = [finding for finding in repaired if near[id(finding)] & group]
+        removed = [path.disk for one in members for path in removed_paths(one).paths]
+        members[-1].repair += scan_actions(state, removed)
+
+
+def _targets_of(finding: Finding) -> set[str]:
+    """The targets of the paths that the repair of a finding removes."""
+    return {path.disk.target for path in removed_paths(finding).paths}
 
 
 def _arrays_of(arrays: Arrays, case: ResidualCase) -> set[str]:

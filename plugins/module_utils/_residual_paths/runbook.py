@@ -10,8 +10,9 @@ result.
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -29,6 +30,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine 
     Action,
     ActionFailed,
     Finding,
+    Missed,
     NotStarted,
     Plan,
     Prevented,
@@ -56,7 +58,9 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_pat
     plan as pure,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths.actions import (
+    flushed_maps,
     removed_paths,
+    scanned_targets,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths.cases import (
     judge_map,
@@ -115,7 +119,10 @@ class ResidualPaths:
         self._planned_from = ResidualState(host.name, ())
         self._findings: list[Finding] = []
         self._rechecked: set[int] = set()
-        self._proven = 0
+        # Targets of which a path was removed, and that is proven; arrays of which a repair failed.
+        self._removed: set[str] = set()
+        self._failed: set[str] = set()
+        self._deadline = host.deadline
 
     def gather(self) -> ResidualState:
         """Ask every disk once; where something is wrong, observe it further and find its users.
@@ -287,16 +294,29 @@ class ResidualPaths:
 
     def apply(self, action: Action) -> None:
         """Carry out one action, after one more look at what it changes."""
+        planned = self._planned(action)
         try:
+            # An array that does not do what it answered may do so again.
+            if action is planned.repair[0] and self._failed & self._arrays(planned):
+                raise NotStarted("a repair of the same array has failed: see there, and run again")
             self._apply(action)
-        except NotStarted as error:
-            # The scan is the last action, so a failure before it leaves earlier repairs without.
-            if self._options.rescan_targets and self._proven:
-                raise ActionFailed(
-                    f"{error}; the targets of what was removed before were not scanned",
-                    error.code,
-                ) from error
-            raise
+        except ActionFailed as error:
+            # The scans are the last actions of the last repair of an array, so a failure before
+            # them leaves earlier repairs without.
+            if self._removed.isdisjoint(one.target for one in scanned_targets(planned)):
+                raise
+            kind = Missed if isinstance(error, NotStarted) else type(error)
+            raise kind(
+                f"{error}; the targets of what was removed before were not scanned", error.code
+            ) from error
+
+    def _planned(self, action: Action) -> Finding:
+        return next(
+            finding for finding in self._findings if any(step is action for step in finding.repair)
+        )
+
+    def _arrays(self, finding: Finding) -> set[str]:
+        return pure.repaired_arrays(self._planned_from, finding)
 
     def _apply(self, action: Action) -> None:
         subject = action.subject
@@ -328,28 +348,86 @@ class ResidualPaths:
             "restore_queueing", name, ["multipathd", "restorequeueing", "map", name], action.subject
         )
 
+    def half_made(self, finding: Finding) -> list[str]:
+        """What a repair that failed has left that is neither as before nor gone, by the kernel.
+
+        Each step removes what was proven dead right before it, so the next run goes on from there.
+        What the target answers by now decides nothing: whoever runs it could else keep all others
+        from their repair.
+        """
+        host = self._host
+        # Nothing more of its array is touched.
+        self._failed |= self._arrays(finding)
+        # As for undo(), which may have set it already.
+        if host.deadline is self._deadline:
+            host.deadline = Deadline(max(UNDO_SECONDS, host.deadline.remaining()))
+        try:
+            begun = [step for step in finding.repair if step.outcome in ("done", "failed")]
+            # What is only not proven has to look as repaired.
+            if all(step.outcome == "done" for step in finding.repair):
+                left = self._left_behind(finding)
+            else:
+                left = self._maps_changed(finding) + self._paths_left(begun)
+            return left + self._joined(finding, begun)
+        finally:
+            host.deadline = self._deadline
+
+    def _maps_changed(self, finding: Finding) -> list[str]:
+        """Which maps are neither as before nor gone, or are gone though paths serve their LUN."""
+        maps = {device.wwid: device for device in block.dm_devices(self._host).values()}
+        left = []
+        for subject in flushed_maps(finding):
+            wwid, now = subject.device.wwid, maps.get(subject.device.wwid)
+            if now is None:
+                left += [f"the map of {wwid} has not come back"] if subject.kept else []
+            elif set(now.slaves) != set(subject.device.slaves):
+                left.append(f"the map {now.name} has other paths than before")
+        return left
+
+    def _paths_left(self, begun: list[Action]) -> list[str]:
+        """What steps that were begun have neither removed nor left alone, or not replaced."""
+        disks = block.disks(self._host, {})
+        left = []
+        for step in begun:
+            if isinstance(step.subject, PathsSubject):
+                left += _undeleted(step.subject, disks) + self._absent(step.subject)
+            elif isinstance(step.subject, TargetSubject) and step.outcome == "failed":
+                left.append(f"{step.target} may still be scanned")
+        return left
+
+    def _joined(self, finding: Finding, begun: list[Action]) -> list[str]:
+        """The maps that a scan of the repair has mixed."""
+        scans_made = any(
+            isinstance(step.subject, TargetSubject)
+            or (isinstance(step.subject, PathsSubject) and step.subject.brings)
+            for step in begun
+        )
+        if not scans_made:
+            return []
+        targets = _touched_targets(finding)
+        return scans.mixed(self._planned_from, self._node_now(), targets, gained_only=True)
+
     def _recheck(self, action: Action) -> None:
         """All that is repaired together must still be what the plan says, by a fresh look at
         everything; only the time between observations is not repeated.
         """
-        planned = next(
-            finding for finding in self._findings if any(step is action for step in finding.repair)
-        )
+        planned = self._planned(action)
         # Once for all actions of a finding: in between, its own actions change what is looked at.
         if id(planned) in self._rechecked:
             return
-        maps = [step.subject.device for step in planned.repair if step.verb == "flush_map"]
+        maps = [subject.device for subject in flushed_maps(planned)]
         paths = removed_paths(planned)
         # Before the first change: a map that no longer queues and is not flushed yet is the worst
         # place to stop at.
         self._require_time(_MAP_SECONDS + _MORE_SECONDS * (len(maps) - 1))
         wanted = {slave for device in maps for slave in device.slaves} | paths.leaving
-        # None asks every disk, as for a map without paths.
-        seen = self._observe(wanted or None, paths.brings)
-        changed = _changed(maps, paths, seen)
-        if changed:
-            raise NotStarted(f"{', '.join(changed)} has changed since the plan")
-        self._require_residual(planned, maps, paths, self._state([seen], wanted))
+        with _before_a_change():
+            # None asks every disk, as for a map without paths.
+            seen = self._observe(wanted or None, paths.brings)
+            changed = _changed(maps, paths, seen)
+            if changed:
+                raise NotStarted(f"{', '.join(changed)} has changed since the plan")
+            self._require_residual(planned, maps, paths, self._state([seen], wanted))
         self._rechecked.add(id(planned))
 
     def _require_residual(
@@ -411,6 +489,15 @@ class ResidualPaths:
 
     def _flush(self, action: Action, subject: MapSubject) -> None:
         self._recheck(action)
+        with _before_a_change():
+            self._require_dead(subject)
+        self._command(action)
+        # Its exit status is no proof, since it leaves the removal to the daemon (multipath(8), -f).
+        if not self._host.wait_for(lambda: self._find_map(subject.device.wwid) is None, _SETTLE):
+            raise ActionFailed("the map is still there")
+
+    def _require_dead(self, subject: MapSubject) -> None:
+        """A map must be unused, and its paths answer as they did. Raises ActionFailed."""
         device = subject.device
         parts = [
             part.dev for part in block.dm_devices(self._host).values() if part.dm in device.holders
@@ -438,10 +525,6 @@ class ResidualPaths:
             now = judging.judge(disks.get(name), answers.get(name), device.wwid)
             if not now.same_as(planned):
                 raise ActionFailed(f"{name} now is {now.kind}: {now.why}")
-        self._command(action)
-        # Its exit status is no proof, since it leaves the removal to the daemon (multipath(8), -f).
-        if not self._host.wait_for(lambda: self._find_map(device.wwid) is None, _SETTLE):
-            raise ActionFailed("the map is still there")
 
     def _command(self, action: Action) -> None:
         result = self._host.run(action.command)
@@ -456,11 +539,12 @@ class ResidualPaths:
         host = self._host
         needed = _PATH_SECONDS + _MORE_SECONDS * (len(subject.paths) - 1)
         self._require_time(needed)
-        seen = self._look(subject.leaving, subject.brings)
-        for path in subject.paths:
-            # The kernel may have removed it by itself; then only the scan is left to do.
-            if host.exists(f"/sys/class/scsi_device/{path.disk.hctl}"):
-                self._require_unchanged(path, seen)
+        with _before_a_change():
+            seen = self._look(subject.leaving, subject.brings)
+            for path in subject.paths:
+                # The kernel may have removed it by itself; then only the scan is left to do.
+                if host.exists(f"/sys/class/scsi_device/{path.disk.hctl}"):
+                    self._require_unchanged(path, seen)
         risks = scans.mixtures(ResidualState(host.name, (seen,)), subject.brings, subject.leaving)
         # A LUN that took a number joins the map of its WWID at once, whatever the others read.
         if risks:
@@ -564,7 +648,7 @@ class ResidualPaths:
         """
         risks = scans.mixtures(self._node_now(), None, set(), [action.subject.target])
         if risks:
-            raise Prevented("; ".join(risks), risks[0].code)
+            raise NotStarted("; ".join(risks), risks[0].code)
         _write_word, file, text = action.command
         reply = self._host.bounded(lambda: _write(self._host.path(file), text), _PATH_SECONDS)
         if reply.problem:
@@ -588,16 +672,16 @@ class ResidualPaths:
 
         # udev removes links in its own time, after the kernel's event (udev(7)).
         if not self._host.wait_for(clean, 2 * _SETTLE):
-            raise StorageOpsError(
+            raise ActionFailed(
                 f"the repair of {finding.name} is not proven: {'; '.join(doubts)}",
                 code="repair_unproven",
             )
-        self._proven += 1
+        self._removed |= {path.disk.target for path in removed_paths(finding).paths}
         return [
             *self._proof_of_removal(finding),
             "every path of its array's maps was asked once more, and none joined a map of another "
             "volume",
-            *(self._appeared(subject) for subject in _scanned(finding)),
+            *(self._appeared(subject) for subject in scanned_targets(finding)),
         ]
 
     def _proof_of_removal(self, finding: Finding) -> list[str]:
@@ -660,13 +744,11 @@ class ResidualPaths:
         """Whether a map of the node has become mixed, or still may by the disks that were added."""
         now, paths = self._node_now(), removed_paths(finding)
         brought = paths.brings
-        targets = {path.disk.target for path in paths.paths}
-        targets |= {subject.target for subject in _scanned(finding)}
         # A scan of a whole target may find the removed LUNs again, under other numbers.
-        if _scanned(finding):
+        if scanned_targets(finding):
             brought |= {wwid for _name, wwid in _subjects(finding)}
         return [
-            *scans.mixed(self._planned_from, now, targets),
+            *scans.mixed(self._planned_from, now, _touched_targets(finding)),
             *scans.mixtures(now, brought, set()),
         ]
 
@@ -689,9 +771,15 @@ class ResidualPaths:
         )
 
 
+def _touched_targets(finding: Finding) -> set[str]:
+    """The targets of which a repair removes paths, or that it scans."""
+    removed = {path.disk.target for path in removed_paths(finding).paths}
+    return removed | {subject.target for subject in scanned_targets(finding)}
+
+
 def _subjects(finding: Finding) -> list[tuple[str, str]]:
     """(name, WWID) of every map and disk that a repair is about."""
-    maps = [action.subject.device for action in finding.repair if action.verb == "flush_map"]
+    maps = [subject.device for subject in flushed_maps(finding)]
     plain = [path for path in removed_paths(finding).paths if path.plain]
     return [
         *((device.name, device.wwid) for device in maps),
@@ -699,19 +787,12 @@ def _subjects(finding: Finding) -> list[tuple[str, str]]:
     ]
 
 
-def _scanned(finding: Finding) -> list[TargetSubject]:
-    """The targets that a repair scans as a whole."""
-    return [
-        action.subject for action in finding.repair if isinstance(action.subject, TargetSubject)
-    ]
-
-
 def _maps_left(finding: Finding, dm: dict[str, DmDevice], daemon: multipath.Daemon) -> list[str]:
     """Which flushed maps are still there; or are not, though their LUN has paths again."""
     doubts = []
     maps = {device.wwid: device for device in dm.values() if device.is_multipath}
-    brings, scanned = removed_paths(finding).brings, _scanned(finding)
-    for subject in [action.subject for action in finding.repair if action.verb == "flush_map"]:
+    brings, scanned = removed_paths(finding).brings, scanned_targets(finding)
+    for subject in flushed_maps(finding):
         wwid, name = subject.device.wwid, subject.device.name
         # The scan may have brought new paths of its LUN, from which multipathd makes it again.
         if wwid not in brings and not scanned:
@@ -720,6 +801,19 @@ def _maps_left(finding: Finding, dm: dict[str, DmDevice], daemon: multipath.Daem
         elif subject.kept and not (wwid in maps and subject.kept <= set(maps[wwid].slaves)):
             doubts.append(f"the map of {wwid} has not come back")
     return doubts
+
+
+@contextlib.contextmanager
+def _before_a_change() -> Iterator[None]:
+    """What cannot be read, as with a process that has a million files open, keeps a change from
+    being made.
+    """
+    try:
+        yield
+    except StorageOpsError as error:
+        if isinstance(error, ActionFailed):
+            raise
+        raise Prevented(str(error), error.code) from error
 
 
 def _changed(maps: list[DmDevice], paths: PathsSubject, seen: Observation) -> list[str]:

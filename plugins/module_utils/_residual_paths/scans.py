@@ -89,12 +89,14 @@ def _joinable(
     ]
 
 
-def mixed(before: ResidualState, now: ResidualState, targets: Collection[str]) -> list[str]:
+def mixed(
+    before: ResidualState, now: ResidualState, targets: Collection[str], gained_only: bool = False
+) -> list[str]:
     """The maps that a repair may have mixed, as sentences.
 
     Such a map reads another volume, or has gained a path beside one that does not serve its LUN.
     What was so ``before`` does not count. ``targets``: those that were scanned, or of which a path
-    was removed.
+    was removed. ``gained_only``: what only answers otherwise by now does not count either.
     """
     known = _known_kinds(before)
     found = []
@@ -110,7 +112,9 @@ def mixed(before: ResidualState, now: ResidualState, targets: Collection[str]) -
         turned = [
             disk.name
             for disk, judgement in odd.items()
-            if judgement.kind == OTHER and known.get(_key(device, disk)) != OTHER
+            if judgement.kind == OTHER
+            and known.get(_key(device, disk)) != OTHER
+            and not gained_only
         ]
         # A map that was mixed before is a finding of its own, not the result of this repair.
         if odd and (gained or turned):

@@ -34,12 +34,13 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_pat
 )
 
 TARGETS = ("6:0:0", "7:0:0")
+TENANT = "9:0:0"
 _ROOT_MOUNT = "22 1 254:1 / / rw - ext4 /dev/vda1 rw"
 
 
 def wwid(volume: int) -> str:
-    """Of a volume of the array."""
-    return f"36001405{volume:025d}"
+    """Of a volume of the array; from 100 on, of a tenant's server, which is of another maker."""
+    return f"36{'666666' if volume >= 100 else '001405'}{volume:025d}"
 
 
 class StorageNode(Host):
@@ -93,6 +94,15 @@ class StorageNode(Host):
             self.array.update(
                 {(target, lun): volume for lun, volume in zip(luns, [*volumes[1:], volumes[0]])}
             )
+
+    def tenant(self, *volumes: int) -> None:
+        """A tenant's own server, to which the node has one session: volumes under 1, 2, ..."""
+        self.put("sys/class/iscsi_session/session3/state", "LOGGED_IN")
+        (self.root / f"sys/class/scsi_host/host{TENANT[0]}").mkdir(parents=True)
+        for lun, volume in enumerate(volumes, 1):
+            self.array[TENANT, lun] = volume
+            self._add(TENANT, lun)
+        self.follow()
 
     def unmap(self, lun: int) -> None:
         for target in TARGETS:
@@ -318,7 +328,7 @@ class StorageNode(Host):
             for name in (f"sd{chr(97 + index)}" for index in range(26))
             if name not in self.disks()
         )
-        device = f"sys/devices/session{TARGETS.index(target) + 1}/{hctl}"
+        device = f"sys/devices/session{(*TARGETS, TENANT).index(target) + 1}/{hctl}"
         known_as = wwid(self.found.get((target, lun), self.array[target, lun]))
         for name, text in {
             "state": "running",

@@ -21,6 +21,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine 
     Action,
     ActionFailed,
     Finding,
+    Missed,
     NotStarted,
     Part,
     Plan,
@@ -332,7 +333,7 @@ def test_beside_a_failure_the_first_refusal_is_told() -> None:
             [],
             {"flush_map a": ActionFailed("in use"), "restore_queueing": ActionFailed("no answer")},
         ),
-        ([], {"flush_map a": Prevented("no time is left")}),
+        (["a is half mounted"], {"flush_map a": Prevented("no time is left")}),
         ([], {"flush_map a": StorageOpsError("/proc cannot be read")}),
         ([], {"flush_map a": KeyError("x")}),
         (["a is half mounted"], {"verify a": ActionFailed("it does not answer")}),
@@ -349,6 +350,36 @@ def test_what_is_not_known_to_be_whole_ends_the_run(
     assert "disable_queueing b" not in world.log
     if left == ["a is half mounted"] and "flush_map a" in breaks:
         assert "a is half mounted. Nothing after it was done." in result["msg"]
+
+
+def test_what_is_prevented_and_taken_back_whole_ends_the_run_and_is_not_half_made() -> None:
+    """It meets the next object, too, and is no reason to keep other hosts from their turn."""
+    prevented = Prevented("no time is left")
+    world = Alone([finding("a"), finding("b")], {"flush_map a": prevented})
+    result = run(world, Module())
+    assert (result["failed"], result["code"]) == (True, "deadline_passed")
+    assert world.log == ["disable_queueing a", "restore_queueing a", "look at a"]
+    assert not {"half_made", "undone"} & set(result)
+    assert [found["verdict"] for found in result["findings"]] == ["refuse", "repair"]
+    world = Alone([finding("a"), finding("b")], {"verify a": prevented})
+    assert "half_made" not in run(world, Module())
+    assert "disable_queueing b" not in world.log
+
+
+def test_what_others_rest_on_fails_though_it_was_not_begun() -> None:
+    missed = {"disable_queueing a": Missed("it is mounted by now", code="in_use_mounted")}
+    world = Alone([finding("a"), finding("b")], missed)
+    result = run(world, Module())
+    assert (result["failed"], result["undone"], result["code"]) == (True, ["a"], "in_use_mounted")
+    assert "delete_path b" in world.log and "half_made" not in result
+    assert {outcome for verb, outcome in outcomes(result)[:3]} == {"skipped"}
+    assert "look at a" not in world.log
+    # Where repairs do not stand alone, it ends the run.
+    missed = {"disable_queueing": Missed("it is mounted by now")}
+    world = World([finding("a"), finding("b")], missed)
+    result = run(world, Module())
+    assert result["failed"] and "undone" not in result and not result["changed"]
+    assert world.log == []
 
 
 def test_what_was_proven_before_is_not_half_made() -> None:

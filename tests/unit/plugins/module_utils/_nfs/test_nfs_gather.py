@@ -148,14 +148,19 @@ class Mounts:
     def each(self, _host: Any, jobs: Any, *_rest: Any) -> list[Attempt]:
         names = [f"{share.target.share} {version}" for share, version in jobs]
         self.tried.append(names)
-        return [(self.alone if len(self.tried) > 1 else self.together)[name] for name in names]
+        found = [(self.alone if len(self.tried) > 1 else self.together)[name] for name in names]
+        self.deadline.seconds -= max(attempt.seconds for attempt in found)
+        return found
 
 
 def mount_all(
-    mounts: Mounts, monkeypatch: pytest.MonkeyPatch, versions: tuple[str, ...] = ("4.1", "4.2")
+    mounts: Mounts,
+    monkeypatch: pytest.MonkeyPatch,
+    versions: tuple[str, ...] = ("4.1", "4.2"),
+    names: tuple[str, ...] = ("good:/a", "hung:/a"),
 ) -> dict[int, list[Attempt]]:
     monkeypatch.setattr(nfs, "_mount_each", mounts.each)
-    shares = [Share(Target(f"{name}:/a"), ("192.0.2.1",)) for name in ("good", "hung")]
+    shares = [Share(Target(name), ("192.0.2.1",)) for name in names]
     return nfs._mount_all(mounts, shares, NfsOptions(versions=versions), 0, "/run/x")  # type: ignore[arg-type]
 
 
@@ -192,6 +197,45 @@ def test_slow_ones_are_measured_again_alone(monkeypatch: pytest.MonkeyPatch) -> 
         (NO_ANSWER, True),
     ]
     assert mounts.tried[1:] == [["good:/a 4.1"], ["good:/a 4.2"], ["hung:/a 4.1"]]
+
+
+def took(seconds: dict[str, float], names: tuple[str, ...]) -> dict[str, Attempt]:
+    """Attempts of the shares, by the seconds of each server; what takes 30 has no answer."""
+    return {
+        f"{name} {version}": Attempt(
+            version, NO_ANSWER if seconds[name[:4]] >= 30 else OK, seconds[name[:4]]
+        )
+        for name in names
+        for version in NfsOptions.versions
+    }
+
+
+@pytest.mark.parametrize("seconds", [29.0, 9.9])
+def test_a_slow_server_uses_up_its_own_turns_alone(
+    monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    """A tenant's one with many mounts, which makes that of another look silent in company."""
+    names = (*(f"evil:/{number}" for number in range(8)), "good:/a", "good:/b", "good:/c")
+    mounts = Mounts(
+        took({"evil": 29.0, "good": 30.0}, names), took({"evil": seconds, "good": 2.0}, names)
+    )
+    found = mount_all(mounts, monkeypatch, NfsOptions.versions, names)
+    good = [attempt for number in (8, 9, 10) for attempt in found[number]]
+    assert {(attempt.state, attempt.alone) for attempt in good} == {(OK, True)}
+    evil = [attempt.alone for number in range(8) for attempt in found[number]]
+    assert True in evil and False in evil
+
+
+def test_a_quick_server_is_not_kept_waiting_by_a_silent_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All of its mounts come first, as long as they are quick."""
+    names = ("hung:/a", "good:/a", "good:/b")
+    mounts = Mounts(
+        took({"hung": 30.0, "good": 20.0}, names), took({"hung": 30.0, "good": 0.5}, names)
+    )
+    mount_all(mounts, monkeypatch, NfsOptions.versions, names)
+    assert [tried[0][:4] for tried in mounts.tried[1:]] == ["good"] * 8 + ["hung"] * 2
 
 
 def test_without_time_it_is_said_that_they_were_not_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,8 +12,13 @@ from typing import Callable
 import pytest
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import usage
 from ansible_collections.storage_ops.runbooks.tests.unit.support.storage_node import (
     TARGETS,
+    TENANT,
     Module,
     StorageNode,
     repair,
@@ -892,3 +897,270 @@ def test_a_scan_of_a_target_and_disks_in_no_map_that_stay(node: StorageNode) -> 
     module = repair(node, rescan_targets=True)
     assert set(module.verdicts.values()) == {"refuse"}
     assert f"rescan_targets is set; a scan could add a disk of {wwid(2)} to" in module.reasons
+
+
+# What a tenant's own server has a part in, and what it has not.
+
+# Its map reads another volume, which is the most severe: so its repair is the first.
+TENANT_MAP = "mpath101"
+
+
+def beside_a_tenant(node: StorageNode, queues: bool = False) -> None:
+    """The array's LUN 2 is gone, and the LUN 1 of a tenant's server is another volume by now."""
+    node.tenant(101, 102, 103)
+    node.array[TENANT, 1] = 109
+    node.unmap(2)
+    if queues:
+        node.queueing |= {TENANT_MAP, "mpath2"}
+
+
+def answers(node: StorageNode, volume: int = 101, lun: int = 1) -> None:
+    """What the tenant's server says from now on."""
+    node.array[TENANT, lun] = volume
+
+
+def contained(node: StorageNode, reason: str, late: Callable[[], object] = bool) -> Module:
+    """The tenant's repair failed, which is told, and the array's was done all the same."""
+    module = repair(node, late)
+    assert module.failed and "half_made" not in module.result, module.result["msg"]
+    assert module.result["undone"] == [TENANT_MAP]
+    assert reason in module.result["msg"]
+    assert (module.verdicts[TENANT_MAP], module.verdicts["mpath2"]) == ("refuse", "repair")
+    assert "mpath2" not in node.maps()
+    assert not [disk for disk in node.disks() if node.hctl(disk) in ("6:0:0:2", "7:0:0:2")]
+    return module
+
+
+def half_made(node: StorageNode, reason: str, late: Callable[[], object] = bool) -> Module:
+    """The tenant's repair failed, what it left is half made, and nothing after it was done."""
+    module = repair(node, late)
+    assert module.failed and module.result["half_made"] is True, module.result["msg"]
+    assert reason in module.result["msg"]
+    assert "mpath2" in node.maps()
+    return module
+
+
+@pytest.mark.parametrize(
+    ("command", "queues"),
+    [("multipathd disablequeueing", True), ("multipath -f", True), ("multipath -f", False)],
+)
+def test_a_server_that_turns_ends_its_own_repair_alone(
+    node: StorageNode, command: str, queues: bool
+) -> None:
+    """Before its map is flushed, or after it."""
+    beside_a_tenant(node, queues)
+    node.at(command, lambda: answers(node))
+    contained(node, "now is serving")
+    there = TENANT_MAP in node.maps()
+    assert there is (command != "multipath -f")
+    assert (TENANT_MAP in node.queueing) is there
+
+
+def test_a_flush_that_fails_ends_its_own_repair_alone(node: StorageNode) -> None:
+    beside_a_tenant(node, queues=True)
+    node.said[f"multipath -f {TENANT_MAP}"] = (1, "map in use")
+    contained(node, "map in use")
+    assert TENANT_MAP in node.queueing
+
+
+def test_a_path_that_is_used_after_the_flush_ends_its_own_repair_alone(node: StorageNode) -> None:
+    beside_a_tenant(node)
+    (disk,) = node.maps()[TENANT_MAP]
+    node.at("multipath -f", lambda: node.claimed.add(disk))
+    contained(node, "is claimed exclusively")
+
+
+def test_a_server_that_turns_after_the_repair_is_no_ones_concern(node: StorageNode) -> None:
+    """Another map of its own, right before the proof: nothing has joined that."""
+    beside_a_tenant(node)
+    contained(node, "mpath103 is mixed since", lambda: answers(node, 108, 3))
+
+
+def test_the_next_repair_has_the_time_of_the_run(node: StorageNode) -> None:
+    """And not the few seconds for what is taken back."""
+    beside_a_tenant(node, queues=True)
+    left = node.deadline
+    node.at("multipathd disablequeueing", lambda: answers(node))
+    seen: list[object] = []
+    node.at("multipath -f mpath2", lambda: seen.append(node.deadline))
+    contained(node, "now is serving")
+    assert seen == [left]
+
+
+def test_an_array_that_turned_is_left_alone(node: StorageNode) -> None:
+    """Its other maps may be next. They are not begun."""
+    beside_a_tenant(node)
+    node.array[TENANT, 3] = 108
+    node.at("multipath -f", lambda: answers(node))
+    module = contained(node, "now is serving")
+    assert module.verdicts["mpath103"] == "refuse"
+    assert "a repair of the same array has failed" in module.reasons
+    assert flushed(node) == 2 and "mpath103" in node.maps()
+
+
+def test_repairs_of_arrays_take_turns(node: StorageNode) -> None:
+    """Or the deadline may end before the last one's."""
+    node.unmap(2)
+    node.unmap(3)
+    node.tenant(101, 102, 103)
+    for lun in (1, 2):
+        del node.array[TENANT, lun]
+    module = repair(node)
+    assert not module.failed, module.result["msg"]
+    assert list(module.verdicts) == ["mpath2", "mpath101", "mpath3", "mpath102"]
+
+
+# What is half made, and ends the run.
+
+
+def test_a_path_that_stays_is_half_made(node: StorageNode) -> None:
+    beside_a_tenant(node)
+    node.stubborn.add(f"{TENANT}:1")
+    half_made(node, "still there 15 s after it was deleted")
+    beside = StorageNode(node.root / "gone")
+    beside_a_tenant(beside)
+    del beside.array[TENANT, 1]
+    beside.unmap(3)
+    beside.stubborn.add("6:0:0:2")
+    module = repair(beside)
+    assert module.failed and module.result["half_made"] is True
+    assert {"mpath3", TENANT_MAP} <= set(beside.maps())
+
+
+def test_a_number_without_what_took_it_is_half_made(node: StorageNode) -> None:
+    beside_a_tenant(node)
+    node.deaf.add(TENANT)
+    half_made(node, f"9:0:0:1 is not there as {wwid(109)}")
+
+
+def test_queueing_that_does_not_come_back_is_half_made(node: StorageNode) -> None:
+    beside_a_tenant(node, queues=True)
+    node.said["multipathd restorequeueing"] = (0, "ok")
+    node.at("multipathd disablequeueing", lambda: answers(node))
+    half_made(node, "the kernel does not queue on it again")
+
+
+def test_a_map_that_lost_a_path_is_half_made(node: StorageNode) -> None:
+    """Not by us, but it is not as before."""
+    beside_a_tenant(node)
+    node.said["multipath -f"] = (1, "map in use")
+    (disk,) = node.maps()[TENANT_MAP]
+    node.at("multipath -f", lambda: leave(node, TENANT_MAP, disk))
+    half_made(node, "the map mpath101 has other paths than before")
+
+
+def test_a_map_that_had_a_path_left_is_half_made(node: StorageNode) -> None:
+    """It is gone, though it could be read by that path."""
+    node.swap(1, 2, targets=TARGETS[:1])
+    node.unmap(3)
+    node.at("multipath -f mpath2", lambda: node.array.update({(TARGETS[0], 1): 1}))
+    module = repair(node)
+    assert module.failed and module.result["half_made"] is True
+    assert f"the map of {wwid(1)} has not come back" in module.result["msg"]
+    assert "mpath3" in node.maps()
+
+
+def test_a_map_that_a_scan_has_mixed_is_half_made(node: StorageNode) -> None:
+    """The number is that of another map's volume by now, whose other path reads yet another one."""
+    beside_a_tenant(node)
+    node.array[TENANT, 1] = 103
+
+    def late() -> None:
+        answers(node, 108, 3)
+
+    half_made(node, "mpath103 is mixed since", late)
+
+
+def test_what_multipathd_still_lists_is_half_made(node: StorageNode) -> None:
+    beside_a_tenant(node)
+    old = node.run(["multipathd", "show", "maps", "json"]).stdout
+    node.at("multipath -f", lambda: node.said.update({"multipathd show maps": (0, old)}))
+    half_made(node, "multipathd still lists the map mpath101")
+
+
+def test_a_scan_that_does_not_end_is_half_made(node: StorageNode) -> None:
+    """The kernel may find disks at any time."""
+    node.tenant(101, 102, 103)
+    del node.array[TENANT, 1]
+    node.at("multipath -f", (node.root / "sys/class/scsi_host/host9").rmdir)
+    module = repair(node, rescan_targets=True)
+    assert module.failed and module.result["half_made"] is True
+    assert f"{TENANT} may still be scanned" in module.result["msg"]
+
+
+@pytest.mark.parametrize("when", ["map", "disk", "queueing"])
+def test_what_cannot_be_read_ends_the_run_and_is_not_half_made(
+    node: StorageNode, when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with a process of a tenant's that has a million files open: before the first change of a
+    map or a disk, or between two.
+    """
+    beside_a_tenant(node, queues=when == "queueing")
+    if when == "disk":
+        node.run(["multipath", "-f", TENANT_MAP])
+
+    def unreadable(*_arguments: object) -> None:
+        raise StorageOpsError("the open files could not be read")
+
+    def begin() -> None:
+        monkeypatch.setattr(usage, "openers", unreadable)
+        node.opened[TENANT_MAP] = 1
+
+    # The first is asked for after all uses have been read.
+    node.at("multipathd disable" if when == "queueing" else "multipathd show config", begin)
+    module = repair(node)
+    assert module.failed and "half_made" not in module.result
+    assert "the open files could not be read" in module.result["msg"]
+    assert module.result["changed"] is (when == "queueing")
+    assert "mpath2" in node.maps()
+    assert (TENANT_MAP in node.queueing) is (when == "queueing")
+
+
+# Scans of whole targets.
+
+
+def test_a_failure_takes_no_scan_from_another_array(node: StorageNode) -> None:
+    """Whichever was to be the last."""
+    node.tenant(101, 102, 103)
+    del node.array[TENANT, 1]
+    node.unmap(2)
+    node.at("multipath -f mpath101", lambda: answers(node))
+    module = repair(node, rescan_targets=True)
+    assert module.result["undone"] == [TENANT_MAP] and "half_made" not in module.result
+    assert module.verdicts == {"mpath2": "repair", TENANT_MAP: "refuse"}
+    assert node.scanned == ["6:0:0:-", "7:0:0:-"]
+
+
+def test_arrays_that_may_have_a_volume_in_common_are_scanned_together(node: StorageNode) -> None:
+    """The tenant's server has a volume of the array's maker: it could join what is still to go."""
+    node.tenant(5, 102)
+    del node.array[TENANT, 1]
+    node.unmap(2)
+    module = repair(node, rescan_targets=True)
+    assert not module.failed, module.result["msg"]
+    verbs = [verb for verb, _outcome in module.outcomes]
+    assert verbs.index("scan_target") > max(
+        i for i, verb in enumerate(verbs) if verb == "flush_map"
+    )
+
+
+def test_a_danger_of_its_own_keeps_a_server_from_its_scan_alone(node: StorageNode) -> None:
+    beside_a_tenant(node)
+    node.at(f"multipath -f {TENANT_MAP}", lambda: answers(node, 108, 3))
+    module = repair(node, rescan_targets=True)
+    assert module.result["undone"] == [TENANT_MAP] and "half_made" not in module.result
+    assert f"a scan could add a disk of {wwid(103)} to" in module.result["msg"]
+    assert module.verdicts["mpath2"] == "repair"
+    assert "9:0:0:-" not in node.scanned and "6:0:0:-" in node.scanned
+
+
+def test_what_is_not_begun_and_had_the_scans_of_others_is_a_failure(node: StorageNode) -> None:
+    """And not half made: nothing of it was changed."""
+    node.unmap(1)
+    node.unmap(2)
+    node.at("multipath -f mpath1", lambda: node.mount("mpath2"))
+    module = repair(node, rescan_targets=True)
+    assert module.failed and "half_made" not in module.result
+    assert module.result["undone"] == ["mpath2"]
+    assert "the targets of what was removed before were not scanned" in module.result["msg"]
+    assert {out for verb, out in module.outcomes[3:]} == {"skipped"}
