@@ -13,7 +13,13 @@ the variables become those of the host of the play, such as localhost.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import math
+import os
+import resource
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 from ansible.errors import AnsibleConnectionFailure
@@ -35,6 +41,36 @@ MOST = 500_000
 # Characters of a module's answer that the controller accepts. Our own modules return a tenth of it
 # at most; parsing and showing more would cost the controller too much.
 MOST_TAKEN = 10_000_000
+TOO_LONG = "result_too_long"
+# Bytes that the process of one task may use in addition, while it talks to a host. Ansible collects
+# all that a host sends before anything here sees it. MOST_TAKEN characters need a fifth of it.
+MOST_MEMORY = 512 * 1024**2
+# Seconds that a module of ours may take by its own options, as _node/options.py and
+# _ceph/options.py have them, and their defaults.
+NODE_WAITS = {"deadline": 300.0}
+CEPH_WAITS = {"deadline": 60.0}
+WAITS = {
+    "ceph_blocklist": CEPH_WAITS,
+    "ceph_client_info": NODE_WAITS,
+    "container_restart": NODE_WAITS,
+    "csi_mount_repair": NODE_WAITS,
+    "fuse_remount": NODE_WAITS,
+    "iscsi_module_check": NODE_WAITS,
+    "multipath_residual": NODE_WAITS,
+    "nfs_mount_check": NODE_WAITS,
+    "node_storage_info": NODE_WAITS,
+    "rbd_watcher_info": {**CEPH_WAITS, "observation_seconds": 0.0, "gone_timeout": 60.0},
+}
+# Seconds in addition for all that Ansible does itself: it builds the module, and makes a folder,
+# copies and looks for Python on a node that may be slow. Modules of Ansible's have to end in that
+# time, too; the few that need longer have the keyword timeout.
+GRACE = 120.0
+# Seconds for removing what is left on a host.
+TIDYING = 30.0
+# The most that a timer of all systems can hold.
+LONGEST = 100_000_000.0
+# Seconds after which a timer that has not ended a task tries again.
+AGAIN = 5.0
 SPEC: dict[str, dict[str, Any]] = {
     "module": {"type": "str", "required": True},
     "arguments": {"type": "dict", "default": {}},
@@ -53,7 +89,10 @@ class ActionModule(Normal):  # type: ignore[misc]
         if self._task.action not in OWN_NAMES:
             escape(self)
             result: dict[str, Any] = answered(
-                self._task, lambda: as_run(super(ActionModule, self).run(tmp, task_vars))
+                self._task,
+                self._task.action,
+                self._task.args,
+                lambda: as_run(super(ActionModule, self).run(tmp, task_vars)),
             )
             return without_orders(result, _interpreter(self))
         _ok, params = self.validate_argument_spec(argument_spec=SPEC)
@@ -71,25 +110,129 @@ class ActionModule(Normal):  # type: ignore[misc]
             shared_loader_obj=self._shared_loader_obj,
         )
         escape(action)
-        result = answered(self._task, lambda: action.run(task_vars=task_vars))
+        result = answered(
+            self._task, task.action, task.args, lambda: action.run(task_vars=task_vars)
+        )
         return without_orders(result, _interpreter(action))
 
+    def cleanup(self, force: bool = False) -> None:
+        """Remove the folder that is left on the host. The host keeps nothing else from its end."""
+        # Ansible calls this after a task that was ended, without a timeout (TaskExecutor._execute),
+        # and where the connection fails here, the host is one that it cannot reach.
+        with suppress(AnsibleConnectionFailure, Silent, MemoryError), within(TIDYING):
+            super().cleanup(force)
 
-def answered(task: Any, run: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """What an action returns, also where the host cannot be reached."""
+
+class Silent(BaseException):
+    """A host has not answered in time. No Exception, since connection plugins try again after
+    those (_ssh_retry of ansible/plugins/connection/ssh.py).
+    """
+
+
+def patience(task: Any, module: str, arguments: Mapping[str, Any]) -> float:
+    """Seconds after which the controller no longer waits for a host: more than a module that keeps
+    its own deadline may take.
+    """
+    if task.timeout:
+        return float(task.timeout)
+    waits = WAITS.get(module.rpartition(".")[2], {})
+    seconds = sum(_number(arguments.get(name), default) for name, default in waits.items())
+    return min(seconds + GRACE, LONGEST)
+
+
+def _number(given: Any, default: float) -> float:
+    """A module's option; the module itself refuses what is none, or negative."""
+    try:
+        seconds = float(given)
+    except (TypeError, ValueError):
+        return default
+    return max(seconds, 0.0) if math.isfinite(seconds) else default
+
+
+@contextmanager
+def within(seconds: float) -> Iterator[None]:
+    """Raise Silent after so many seconds, and MemoryError if it takes too much memory."""
+    # The module's deadline runs on the host, where root may ignore it. A signal, as Ansible's own
+    # timeout, since connection plugins wait in the kernel. It takes the place of that timeout.
+
+    def late(_signal: int, _frame: Any) -> None:
+        raise Silent
+
+    others, before = _children(), signal.signal(signal.SIGALRM, late)
+    try:
+        try:
+            signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN)
+            with _little_memory():
+                yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+    except (Silent, MemoryError):
+        # The programs of the connection would wait for the host for ever.
+        for child in _children() - others:
+            with suppress(OSError):
+                os.kill(child, signal.SIGTERM)
+        raise
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
+@contextmanager
+def _little_memory() -> Iterator[None]:
+    """Allow this process MOST_MEMORY more than it has."""
+    # Not RLIMIT_AS: children inherit the limit, and a program in Go (kubectl, as a connection)
+    # reserves more addresses than it uses. RLIMIT_DATA counts what can be written (getrlimit(2),
+    # since Linux 4.7), statm's sixth number what there is of it (proc(5)).
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[5])
+    except OSError:
+        # Not Linux.
+        yield
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    most = pages * resource.getpagesize() + MOST_MEMORY
+    lower = [most, *(limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY)]
+    resource.setrlimit(resource.RLIMIT_DATA, (min(lower), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+
+
+def _children() -> set[int]:
+    """The programs that this process has started; none are known if this is not Linux."""
+    found: set[int] = set()
+    for thread in Path("/proc/self/task").glob("*/children"):
+        with suppress(OSError):
+            found.update(map(int, thread.read_text(encoding="ascii").split()))
+    return found
+
+
+def answered(
+    task: Any, module: str, arguments: Mapping[str, Any], run: Callable[[], dict[str, Any]]
+) -> dict[str, Any]:
+    """What an action returns, also where the host cannot be reached, or does not answer."""
     # Before ansible-core 2.19 the text of a failed connection is templated if an action raises it
     # (TaskExecutor._execute marks only what is returned as unsafe). Whoever answers at the host's
     # address writes that text, even before ssh has checked the key: "Bad remote protocol version
     # identification: ...".
+    seconds = patience(task, module, arguments)
     try:
-        return {key: value for key, value in run().items() if key != "unreachable"}
+        with within(seconds):
+            return {key: value for key, value in run().items() if key != "unreachable"}
     except AnsibleConnectionFailure as error:
-        lost = {"unreachable": True, "msg": str(error)}
+        lost: dict[str, Any] = {"unreachable": True, "msg": str(error)}
+    except Silent:
+        lost = {"unreachable": True, "msg": f"the host did not answer within {seconds:g} seconds"}
+    except MemoryError:
+        return {"failed": True, "code": TOO_LONG, "msg": _too_long("more than the memory holds")}
     # Ansible runs no rescue and no always for a host that it cannot reach, and ends the run where
     # that is the only one of its batch: a host could end it for all by cutting the connection. So a
     # role's task has failed, unless it goes on itself. Nor is a host lost since it answers so.
-    within = task._role is not None and not task.ignore_unreachable
-    return {"failed": True, **lost} if within else lost
+    if task._role is None or task.ignore_unreachable:
+        return lost
+    # What was allowed to change something may be in the middle of it.
+    changes = not task.check_mode and not module.endswith("_info")
+    return {"failed": True, **lost, **({"half_made": True} if changes else {})}
 
 
 def escape(action: Any) -> None:
@@ -118,15 +261,19 @@ def _within_bounds(said: dict[str, Any]) -> dict[str, Any]:
     size = sum(len(said.get(stream) or "") for stream in ("stdout", "stderr"))
     if size <= MOST_TAKEN:
         return said
-    why = (
-        f"the host answered with {size} characters, and {MOST_TAKEN} are read from a module: "
-        "root on the host may send anything"
-    )
+    why = _too_long(f"{size} characters")
     # In the form of a module's failure. The command that removes the temporary folder comes this
     # way as well, and nothing reads its answer.
-    answer = json.dumps({"failed": True, "msg": why}) + "\n"
+    answer = json.dumps({"failed": True, "code": TOO_LONG, "msg": why}) + "\n"
     lines = {"stdout_lines": answer.splitlines(), "stderr_lines": []}
     return {**said, "rc": 1, "stdout": answer, "stderr": "", **lines}
+
+
+def _too_long(size: str) -> str:
+    return (
+        f"the host answered with {size}, and {MOST_TAKEN} characters are read from a module: root "
+        "on the host may send anything"
+    )
 
 
 def _as_json(text: str) -> str:

@@ -22,6 +22,11 @@ description:
     the host's address writes it. With this module it is data.
   - The modules of this collection that run on nodes and on Ceph hosts always run this way, and need
     no such task.
+  - A host that does not answer within 120 seconds counts as one that cannot be reached; the keyword
+    C(timeout) of the task, or the setting C(task_timeout) of Ansible, sets another time. For the
+    modules of this collection the time is their own deadline and 120 seconds more. What was started
+    on the host may continue there.
+  - If a host sends more than the controller takes, the task fails, with C(code=result_too_long).
   - On a host without Python, M(ansible.builtin.raw) runs this way, with its command as the argument
     C(_raw_params).
 options:

@@ -51,6 +51,15 @@ class Run(NamedTuple):
     printed: str
 
 
+class Ssh(str):
+    """A script in place of ssh, so what a host does of itself. Its last argument is the command."""
+
+
+# Its time is over at once: the signal is that of the controller's own timer, to its worker.
+MUTE = "kill -ALRM $PPID; exec sleep 100000"
+SILENT_TO = f'command="${{!#}}"\ncase $command in WHICH) {MUTE};; esac\nexec sh -c "$command"\n'
+
+
 def run(
     programs: Path, folder: Path, playbook: str, answers: Mapping[str, Any], *options: str
 ) -> Run:
@@ -62,6 +71,16 @@ def run(
     hosts: dict[str, Any] = {"localhost": {"ansible_connection": "local"}}
     for host, answer in answers.items():
         python = folder / host
+        if isinstance(answer, Ssh):
+            hosts[host] = {
+                "ansible_connection": "ssh",
+                "ansible_ssh_executable": str(python),
+                "ansible_ssh_transfer_method": "piped",
+                "ansible_python_interpreter": sys.executable,
+            }
+            python.write_text(f"#!/bin/bash\n{answer}", encoding="utf-8")
+            python.chmod(0o755)
+            continue
         said = answer if isinstance(answer, str) else f"cat <<'END'\n{json.dumps(answer)}\nEND\n"
         python.write_text(f"#!/bin/sh\necho {host} >>{folder}/asked\n{said}", encoding="utf-8")
         python.chmod(0o755)
@@ -124,6 +143,68 @@ def test_a_host_that_is_lost_on_the_way_leaves_the_next_one_its_turn(
     assert ended.asked == ["good"], ended.printed
     assert "1 not assessed: evil (it failed or was not reached, see above)" in ended.printed
     assert "a repair may be left half made" in ended.printed
+
+
+def test_a_host_that_never_answers_leaves_the_next_one_its_turn(
+    programs: Path, tmp_path: Path
+) -> None:
+    """Else who is root on a node would end the run for all, without a word, by being silent."""
+    # To the first command, to the module, and to the command that removes what Ansible left there.
+    module, folder = "*python*AnsiballZ*", "*'rm -f'*"
+    answers = {
+        "mute": Ssh(MUTE),
+        "stuck": Ssh(SILENT_TO.replace("WHICH", module)),
+        "sticky": Ssh(SILENT_TO.replace("WHICH", f"{module}|{folder}")),
+        "good": HEALTHY,
+    }
+    name = "storage_ops.runbooks.clean_residual_paths"
+    ended = run(programs, tmp_path, name, answers, "--check")
+    assert ended.asked == ["good"], ended.printed
+    assert "3 not assessed: mute (it failed or was not reached, see above)" in ended.printed
+    # Nothing changes in check mode, so nothing is half made.
+    assert "a repair may be left half made" not in ended.printed
+
+
+def test_a_host_whose_shell_fails_leaves_the_next_one_its_turn(
+    programs: Path, tmp_path: Path
+) -> None:
+    """Else it would be a failure of the whole batch, which ends the run."""
+    answers = {"evil": Ssh("exit 1"), "good": HEALTHY}
+    ended = run(programs, tmp_path, "storage_ops.runbooks.clean_residual_paths", answers)
+    assert ended.asked == ["good"], ended.printed
+    assert "1 not assessed: evil (it failed or was not reached, see above)" in ended.printed
+
+
+@pytest.mark.variation
+def test_a_host_that_never_stops_answering_leaves_the_next_one_its_turn(
+    programs: Path, tmp_path: Path
+) -> None:
+    """What Ansible collects of it is bounded for each host, so that the others have memory left."""
+    counting = "import resource, subprocess, sys; subprocess.run(sys.argv[1:]); "
+    counting += "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
+    wrapped = tmp_path / "ansible-playbook"
+    wrapped.write_text(
+        f"#!/bin/sh\n{sys.executable} -c '{counting}' {programs}/ansible-playbook \"$@\" "
+        f">{tmp_path}/printed\ncat {tmp_path}/printed\nexit 2\n",
+        encoding="utf-8",
+    )
+    wrapped.chmod(0o755)
+    answers = {"loud": Ssh("exec head -c 1500000000 /dev/zero"), "good": HEALTHY}
+    ended = run(tmp_path, tmp_path, "storage_ops.runbooks.clean_residual_paths", answers)
+    assert ended.asked == ["good"], ended.printed
+    assert "1 not assessed: loud (it failed or was not reached, see above)" in ended.printed
+    # In KiB, of the biggest process: what it had before, and the room that on_node allows.
+    assert int((tmp_path / "printed").read_text("utf-8").split()[-1]) < 1024**2
+
+
+@pytest.mark.variation
+def test_a_silent_host_does_not_keep_the_names_of_others(tmp_path: Path) -> None:
+    """They are read from all hosts at the same time."""
+    answers = {"mute": Ssh(MUTE), "good": HEALTHY}
+    name = "storage_ops.runbooks.load_iscsi_modules"
+    ended = run(Path(sys.executable).parent, tmp_path, name, answers)
+    assert ended.asked == ["good"], ended.printed
+    assert "1 not assessed: mute (it failed or was not reached, see above)" in ended.printed
 
 
 def test_a_runtime_that_does_not_come_back_is_half_made(tmp_path: Path) -> None:

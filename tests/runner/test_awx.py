@@ -224,6 +224,11 @@ def workflows(awx: StandIn) -> None:
     assert "workflow_approval_templates" in nodes["approve"]["related"]["unified_job_template"]
     (approval,) = awx.lists["workflow_approval_templates"].values()
     assert approval["timeout"] == 3600
+    # Each job ends at some time, so that those that wait for it have their turn.
+    limits = {name: job["timeout"] for name, job in jobs.items() if name.startswith("Storage: ")}
+    assert limits["Storage: compliance"] == limits["Storage: triage"] == 43200
+    assert limits["Storage: respond"] == limits["Storage: respond (check)"] == 86400
+    assert set(limits.values()) == {43200, 86400}
 
     # Secrets went where they belong, as they are, and nowhere else.
     assert sorted(awx.secrets) == sorted([SECRET, KEYRING])

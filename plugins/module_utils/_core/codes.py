@@ -120,7 +120,8 @@ CODES = {
         ),
         Code(
             "result_too_long",
-            "The data that another module needs is longer than a result may be.",
+            "The data that another module needs, or a host's answer, is longer than a result may "
+            "be.",
             "Narrow the run, for example to one node or namespace, and run again.",
         ),
         Code(
@@ -197,7 +198,7 @@ CODES = {
         # for, so a host cannot claim them in its result (_compliance/reading.py).
         Code(
             "host_unreachable",
-            "Ansible could not reach the host.",
+            "Ansible could not reach the host, or the host did not answer in time.",
             "Check the host, the network and the credentials of the connection.",
         ),
         Code(

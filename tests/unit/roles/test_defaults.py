@@ -8,7 +8,6 @@ it.
 
 from __future__ import annotations
 
-import importlib
 import re
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,10 @@ from typing import Any
 import pytest
 import yaml
 
-from ansible_collections.storage_ops.runbooks.tests.unit.support.roles import beginning
+from ansible_collections.storage_ops.runbooks.tests.unit.support.roles import (
+    beginning,
+    documented,
+)
 
 ROLES = Path(__file__).resolve().parents[3] / "roles"
 PAIRS = [
@@ -96,31 +98,9 @@ def load(path: Path) -> dict[str, Any]:
     return loaded
 
 
-def fragment(name: str) -> dict[str, Any]:
-    """storage_ops.runbooks._node.bounds is the variable BOUNDS of the class in
-    doc_fragments/_node.py.
-    """
-    file, _dot, variable = name.removeprefix("storage_ops.runbooks.").partition(".")
-    plugin = importlib.import_module(
-        f"ansible_collections.storage_ops.runbooks.plugins.doc_fragments.{file}"
-    )
-    loaded: dict[str, Any] = yaml.safe_load(
-        getattr(plugin.ModuleDocFragment, (variable or "documentation").upper())
-    )
-    return loaded
-
-
 @pytest.mark.parametrize(("role", "module"), PAIRS)
 def test_role_and_module_agree(role: str, module: str) -> None:
-    plugin = importlib.import_module(
-        f"ansible_collections.storage_ops.runbooks.plugins.modules.{module}"
-    )
-    documentation = yaml.safe_load(plugin.DOCUMENTATION)
-    options: dict[str, Any] = {}
-    for name in documentation["extends_documentation_fragment"]:
-        options.update({} if name in LEFT_OUT else fragment(name).get("options", {}))
-    # As for ansible-doc, the module has the last word.
-    options.update(documentation["options"])
+    options = documented(module, LEFT_OUT)
     # No default of its own means empty for the role, which leaves such an option out.
     empty = {"list": [], "dict": {}, "str": ""}
     defaults = {

@@ -2,10 +2,12 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a role makes of what it is given, as Ansible computes it."""
+"""What a role makes of what it is given, as Ansible computes it, and what modules document."""
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Collection
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -65,3 +67,31 @@ def variable(role: str, name: str, check: bool = False, **given: Any) -> Any:
     )
     variables[f"__{role}"] = {**read, "check": check}
     return rendered(variables[f"__{role}_{name}"], variables)
+
+
+def fragment(name: str) -> dict[str, Any]:
+    """storage_ops.runbooks._node.bounds is the variable BOUNDS of the class in
+    doc_fragments/_node.py.
+    """
+    file, _dot, variable = name.removeprefix("storage_ops.runbooks.").partition(".")
+    plugin = importlib.import_module(
+        f"ansible_collections.storage_ops.runbooks.plugins.doc_fragments.{file}"
+    )
+    loaded: dict[str, Any] = yaml.safe_load(
+        getattr(plugin.ModuleDocFragment, (variable or "documentation").upper())
+    )
+    return loaded
+
+
+def documented(module: str, left_out: Collection[str] = ()) -> dict[str, Any]:
+    """The options of a module as documented, without those of some fragments."""
+    plugin = importlib.import_module(
+        f"ansible_collections.storage_ops.runbooks.plugins.modules.{module}"
+    )
+    documentation = yaml.safe_load(plugin.DOCUMENTATION)
+    options: dict[str, Any] = {}
+    for name in documentation["extends_documentation_fragment"]:
+        options.update({} if name in left_out else fragment(name).get("options", {}))
+    # As for ansible-doc, the module has the last word.
+    options.update(documentation.get("options", {}))
+    return options

@@ -9,6 +9,10 @@ sent to it.
 from __future__ import annotations
 
 import json
+import os
+import resource
+import signal
+import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +24,7 @@ from ansible.parsing.dataloader import DataLoader
 
 from ansible_collections.storage_ops.runbooks.plugins.action import on_node
 from ansible_collections.storage_ops.runbooks.plugins.action.on_node import as_run, without_orders
+from ansible_collections.storage_ops.runbooks.tests.unit.support.roles import documented
 
 COLLECTION = Path(__file__).resolve().parents[4]
 RUNTIME = yaml.safe_load((COLLECTION / "meta/runtime.yml").read_text(encoding="utf-8"))
@@ -75,7 +80,7 @@ def test_a_host_does_not_make_the_controller_read_for_hours(
     refused = action._low_level_execute_command()
     said = json.loads(refused["stdout"])
     assert (refused["rc"], refused["stderr"], said["failed"]) == (1, "", True)
-    assert "answered with 1001 characters, and 1000 are read" in said["msg"]
+    assert "answered with 1001 characters, and 1000 characters are read" in said["msg"]
     assert refused["stdout_lines"] == [refused["stdout"].strip()]
 
 
@@ -85,16 +90,27 @@ def test_no_module_of_ours_was_skipped_that_has_run() -> None:
     assert as_run({"changed": False, **said, "ceph": {}}) == {"changed": False, "ceph": {}}
 
 
+LOST = {"unreachable": True, "msg": "lost"}
+
+
+def task(**given: Any) -> Any:
+    """A task of a role that may change something."""
+    asked = {"_role": "x", "ignore_unreachable": False, "check_mode": False, "timeout": 0}
+    return SimpleNamespace(**{**asked, **given})
+
+
 @pytest.mark.parametrize(
-    ("role", "goes_on", "kept"),
+    ("given", "module", "kept"),
     [
-        ("residual_paths", False, {"failed": True, "unreachable": True, "msg": "lost"}),
-        ("node_fence", True, {"unreachable": True, "msg": "lost"}),
-        (None, False, {"unreachable": True, "msg": "lost"}),
+        ({}, "multipath_residual", {"failed": True, "half_made": True, **LOST}),
+        ({"check_mode": True}, "multipath_residual", {"failed": True, **LOST}),
+        ({}, "storage_ops.runbooks.node_storage_info", {"failed": True, **LOST}),
+        ({"ignore_unreachable": True}, "ceph_blocklist", LOST),
+        ({"_role": None}, "multipath_residual", LOST),
     ],
 )
 def test_a_role_has_failed_on_a_host_that_is_lost(
-    role: str | None, goes_on: bool, kept: dict[str, Any]
+    given: dict[str, Any], module: str, kept: dict[str, Any]
 ) -> None:
     """For one that is only unreachable Ansible runs no rescue, and may end the run. Whether it is,
     the connection says, and not the host.
@@ -103,9 +119,96 @@ def test_a_role_has_failed_on_a_host_that_is_lost(
     def lost() -> dict[str, Any]:
         raise AnsibleConnectionFailure("lost")
 
-    task = SimpleNamespace(_role=role, ignore_unreachable=goes_on)
-    assert on_node.answered(task, lost) == kept
-    assert on_node.answered(task, lambda: {"unreachable": True, "msg": "x"}) == {"msg": "x"}
+    assert on_node.answered(task(**given), module, {}, lost) == kept
+    said = on_node.answered(task(**given), module, {}, lambda: {"unreachable": True, "msg": "x"})
+    assert said == {"msg": "x"}
+
+    def late() -> dict[str, Any]:
+        # As the timer does, and a connection plugin that tries again after each Exception.
+        try:
+            os.kill(os.getpid(), signal.SIGALRM)
+        except Exception:
+            return {"msg": "tried again"}
+        return {"msg": "waited"}
+
+    said = on_node.answered(task(**given, timeout=77), module, {}, late)
+    assert said == {**kept, "msg": "the host did not answer within 77 seconds"}
+    assert signal.getsignal(signal.SIGALRM) == signal.SIG_DFL
+    assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+
+
+def test_the_controller_waits_longer_than_a_module_by_its_own_deadline() -> None:
+    """That ends it on the host, where root may ignore it. Whatever the module, it is bounded."""
+    for name in REMOTE:
+        options = documented(name)
+        waits = {wait: float(options[wait].get("default", 0)) for wait in on_node.WAITS[name]}
+        assert waits == on_node.WAITS[name]
+        seconds = on_node.patience(task(), f"storage_ops.runbooks.{name}", {})
+        assert seconds == sum(waits.values()) + on_node.GRACE
+        seconds = on_node.patience(task(), name, {"deadline": "20"})
+        assert seconds == sum({**waits, "deadline": 20.0}.values()) + on_node.GRACE
+        for odd in (None, "x", "nan", "inf", [1]):
+            waited = on_node.patience(task(), name, {"deadline": odd})
+            assert waited == sum(waits.values()) + on_node.GRACE
+        assert on_node.patience(task(), name, {"deadline": 1e300}) == on_node.LONGEST
+    assert on_node.patience(task(), "ansible.builtin.raw", {"deadline": 9}) == on_node.GRACE
+    assert on_node.patience(task(timeout=5), "multipath_residual", {"deadline": 9}) == 5
+
+
+def test_a_timer_runs_while_a_host_is_asked() -> None:
+    """It repeats, since what it raises may be lost, as in a __del__."""
+
+    def asked() -> dict[str, Any]:
+        left, again = signal.getitimer(signal.ITIMER_REAL)
+        return {"left": left, "again": again}
+
+    said = on_node.answered(task(timeout=1000), "ansible.builtin.raw", {}, asked)
+    assert 0 < said["left"] <= 1000 and said["again"] == on_node.AGAIN
+    # Also while the folder is removed, which Ansible does after a task that was ended.
+    removed = []
+
+    class Action(on_node.ActionModule):  # type: ignore[misc]
+        """The part that is asked."""
+
+        def __init__(self) -> None:
+            shell = SimpleNamespace(tmpdir="/x")
+            self._connection = SimpleNamespace(_shell=shell)
+            self._task = SimpleNamespace(async_val=0)
+
+        def _remove_tmp_path(self, path: str, force: bool = False) -> None:
+            removed.append((path, signal.getitimer(signal.ITIMER_REAL)[0]))
+            raise AnsibleConnectionFailure("lost")
+
+    Action().cleanup()
+    assert removed[0][0] == "/x" and 0 < removed[0][1] <= on_node.TIDYING
+
+
+def test_a_host_does_not_use_up_the_memory_of_the_controller(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Which all hosts of a run share. A connection plugin collects all that a host sends."""
+    room = 64 * 1024**2
+    monkeypatch.setattr(on_node, "MOST_MEMORY", room)
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    most = 0
+
+    def collected() -> dict[str, Any]:
+        nonlocal most
+        answer = b""
+        with subprocess.Popen(["cat", "/dev/zero"], stdout=subprocess.PIPE) as host:
+            assert host.stdout is not None
+            try:
+                while len(answer) < 8 * room:
+                    answer += host.stdout.read(1024**2)
+                    most = len(answer)
+            finally:
+                host.kill()
+        return {"stdout": answer.decode()}
+
+    said = on_node.answered(task(), "multipath_residual", {}, collected)
+    assert (said["failed"], said["code"]) == (True, "result_too_long")
+    assert "more than the memory holds" in said["msg"] and 0 < most <= room
+    assert resource.getrlimit(resource.RLIMIT_DATA) == before
 
 
 def test_no_text_of_ours_is_obeyed_by_a_terminal() -> None:
@@ -133,6 +236,8 @@ def on_a_host(tasks: list[dict[str, Any]], host: bool) -> set[str]:
         there = task.get("delegate_to", "" if host else "localhost") != "localhost"
         for part in ("block", "rescue", "always", "tasks", "pre_tasks", "post_tasks", "handlers"):
             found |= on_a_host(task.get(part, []), there)
+        # The action's time limit would be over before the module is.
+        assert not there or "async" not in task, task
         actions = {key for key in task if "." in key or key in {"action", "local_action"}}
         assert actions or {"block", "hosts"} & set(task), task
         found |= actions if there else set()
