@@ -174,8 +174,8 @@ class Scene:
             return [found for found in self.pods(NODE_B, name) if found["metadata"]["uid"] in told]
 
         (pod,) = self.cluster.wait(refused, f"the new pod of {name} waits for its volume", 60)
-        for volume in pod["spec"]["volumes"]:
-            claim = volume["persistentVolumeClaim"]["claimName"]
+        volumes = [found.get("persistentVolumeClaim") for found in pod["spec"]["volumes"]]
+        for claim in [found["claimName"] for found in volumes if found]:
             assert self.attached(NODE_A, claim) and not self.attached(NODE_B, claim), claim
 
     def attachment(self, node: str = NODE_A, name: str = "db") -> dict[str, Any] | None:

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +21,7 @@ from support.storage import Storage
 # On each node's own disk: what an application knows to be written.
 ACKNOWLEDGED = "/var/lib/acknowledged"
 # A pod takes an emulated node up to a minute, and its mount is tried again after up to two.
-POD_DEADLINE = 300.0
+POD_DEADLINE = 120.0
 
 
 class Line(NamedTuple):
@@ -38,6 +39,12 @@ class KubeletScene(Scene):
     def __init__(self, kubelets: Kubelets, storage: Storage) -> None:
         self.kubelets = kubelets
         super().__init__(Running(kubelets, tuple(kubelets.nodes)), storage)
+        for image in json.loads(storage.ceph.rbd("ls", "rbd", "--format", "json")):
+            unused = partial(self._unused, f"rbd/{image}")
+            self.cluster.wait(unused, f"{image} is unmapped", POD_DEADLINE)
+            storage.ceph.rbd("rm", "--no-progress", f"rbd/{image}")
+        for vm in kubelets.nodes.values():
+            vm.run(["rm", "-rf", ACKNOWLEDGED])
 
     def count(self) -> None:
         """Begin."""
@@ -78,6 +85,9 @@ class KubeletScene(Scene):
         where = "/var/lib/kubelet/pods/*/volumes/kubernetes.io~csi/pv-db/mount/lines"
         said = self.vm(node).run(f"cat {where}").stdout
         return [Line(int(number), where) for number, where in map(str.split, said.splitlines())]
+
+    def _unused(self, image: str) -> bool:
+        return not self.storage.ceph.watchers(image)
 
 
 def counting(claim: str) -> dict[str, Any]:

@@ -86,6 +86,8 @@ RestartSec=2
 [Install]
 WantedBy=multi-user.target
 """
+# The default deadline is 2 s.
+CRICTL_CONF = b"runtime-endpoint: unix:///run/containerd/containerd.sock\ntimeout: 60\n"
 # Of Debian's nftables.service, so it is there after a reboot too. Ceph's daemons name addresses of
 # this machine's loopback.
 RULES = """table ip lab {{
@@ -115,10 +117,10 @@ def state() -> State:
             PODS: Path(pods.__file__).read_bytes(),
             f"{PAYLOAD}/containerd.toml": CONTAINERD.encode(),
             "/etc/cni/net.d/10-lab.conflist": json.dumps(CNI).encode(),
-            "/etc/crictl.yaml": b"runtime-endpoint: unix:///run/containerd/containerd.sock\n",
+            "/etc/crictl.yaml": CRICTL_CONF,
             "/etc/kubernetes/kubelet.json": json.dumps(KUBELET).encode(),
             "/etc/systemd/system/kubelet.service": UNIT.encode(),
-            "/etc/modules-load.d/lab.conf": b"overlay\nrbd\n",
+            "/etc/modules-load.d/lab.conf": b"overlay\nrbd\niscsi_tcp\n",
             # krbd's connections begin as ones to 127.0.0.1.
             "/etc/sysctl.d/lab.conf": b"net.ipv4.conf.all.route_localnet = 1\n",
         },
@@ -197,6 +199,7 @@ class KubeletVm(Vm):
         return {
             "/etc/kubernetes/kubelet.kubeconfig": json.dumps(config),
             "/etc/kubernetes/kubelet.env": f"ARGUMENTS=--hostname-override={self.node}\n",
+            "/etc/hostname": f"{self.node}\n",
             "/etc/nftables.conf": RULES.format(ports=ports, host=HOST),
             **ways.files,
         }
@@ -206,6 +209,7 @@ def _script(files: dict[str, str]) -> str:
     lines = [f"printf %s {shlex.quote(text)} > {path}" for path, text in files.items()]
     # Nodes that begin in one saved state have one machine id and, until they boot, one boot id.
     lines += [
+        "hostname -F /etc/hostname",
         f"echo {uuid.uuid4().hex} > /etc/machine-id",
         f"echo {uuid.uuid4()} > /run/lab-boot-id",
         "mount --bind /run/lab-boot-id /proc/sys/kernel/random/boot_id",

@@ -24,6 +24,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -42,6 +43,8 @@ type driver struct {
 	registration.UnimplementedRegistrationServer
 
 	name, node, endpoint, volumes, attached, ceph string
+	// Ids of the volumes that are worked at.
+	busy sync.Map
 }
 
 // Identity
@@ -109,9 +112,9 @@ func (d *driver) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRe
 	}, nil
 }
 
-func (d *driver) NodeStageVolume(ctx context.Context, request *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
+func (d *driver) NodeStageVolume(_ context.Context, request *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
 	if d.ceph != "" {
-		return &csi.NodeStageVolumeResponse{}, d.stageImage(ctx, request)
+		return &csi.NodeStageVolumeResponse{}, d.oneAtATime(request.GetVolumeId(), func() error { return d.stageImage(request) })
 	}
 	folder := request.GetPublishContext()["folder"]
 	if folder == "" {
@@ -124,9 +127,9 @@ func (d *driver) NodeStageVolume(ctx context.Context, request *csi.NodeStageVolu
 	return &csi.NodeStageVolumeResponse{}, bind(source, request.GetStagingTargetPath())
 }
 
-func (d *driver) NodeUnstageVolume(ctx context.Context, request *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse, error) {
+func (d *driver) NodeUnstageVolume(_ context.Context, request *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse, error) {
 	if d.ceph != "" {
-		return &csi.NodeUnstageVolumeResponse{}, d.unstageImage(ctx, request)
+		return &csi.NodeUnstageVolumeResponse{}, d.oneAtATime(request.GetVolumeId(), func() error { return d.unstageImage(request) })
 	}
 	return &csi.NodeUnstageVolumeResponse{}, unmount(request.GetStagingTargetPath())
 }
@@ -170,7 +173,16 @@ const (
 	firstDelay, delayFactor, looks = time.Second, 1.4, 10
 )
 
-func (d *driver) stageImage(ctx context.Context, request *csi.NodeStageVolumeRequest) error {
+// oneAtATime is VolumeLocks of ceph-csi's nodeserver.go.
+func (d *driver) oneAtATime(id string, work func() error) error {
+	if _, busy := d.busy.LoadOrStore(id, true); busy {
+		return status.Errorf(codes.Aborted, "an operation with the given Volume ID %s already exists", id)
+	}
+	defer d.busy.Delete(id)
+	return work()
+}
+
+func (d *driver) stageImage(request *csi.NodeStageVolumeRequest) error {
 	parent, id := request.GetStagingTargetPath(), request.GetVolumeId()
 	target := filepath.Join(parent, id)
 	if mounted, err := isMounted(target); err != nil || mounted {
@@ -185,49 +197,68 @@ func (d *driver) stageImage(ctx context.Context, request *csi.NodeStageVolumeReq
 	if err := os.WriteFile(filepath.Join(parent, stash), text, 0o600); err != nil {
 		return err
 	}
-	if err := d.waitUnused(ctx, found); err != nil {
-		return err
-	}
-	device, err := d.rbd(ctx, "map", found.spec(), "--device-type", "krbd", "--options", "noudev")
+	device, err := d.mapImage(found)
 	if err != nil {
 		return err
 	}
-	if err := d.mountImage(ctx, found, id, strings.TrimSpace(device), target); err != nil {
+	if err := d.mountImage(found, id, device, target); err != nil {
 		// undoStagingTransaction of nodeserver.go.
-		return errors.Join(err, unmount(target), d.unmap(ctx, found))
+		return errors.Join(err, unmount(target), d.unmap(found))
 	}
 	return nil
 }
 
-func (d *driver) mountImage(ctx context.Context, found image, id, device, target string) error {
+// mapImage is attachRBDImage of rbd_attach.go: an image that this node has mapped already is not asked for others that have it.
+func (d *driver) mapImage(found image) (string, error) {
+	text, err := d.rbd("device", "list", "--format", "json")
+	if err != nil {
+		return "", err
+	}
+	var mapped []struct{ Pool, Name, Device string }
+	if err := json.Unmarshal([]byte(text), &mapped); err != nil {
+		return "", err
+	}
+	for _, one := range mapped {
+		if one.Pool == found.Pool && one.Name == found.ImageName {
+			return one.Device, nil
+		}
+	}
+	if err := d.waitUnused(found); err != nil {
+		return "", err
+	}
+	device, err := d.rbd("map", found.spec(), "--device-type", "krbd", "--options", "noudev")
+	return strings.TrimSpace(device), err
+}
+
+func (d *driver) mountImage(found image, id, device, target string) error {
 	address, err := os.ReadFile(filepath.Join("/sys/bus/rbd/devices", strings.TrimPrefix(device, "/dev/rbd"), "client_addr"))
 	if err != nil {
 		return err
 	}
-	if _, err := d.rbd(ctx, "image-meta", "set", found.spec(), noted+id+"/"+d.node, strings.TrimSpace(string(address))); err != nil {
+	if _, err := d.rbd("image-meta", "set", found.spec(), noted+id+"/"+d.node, strings.TrimSpace(string(address))); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(target, 0o750); err != nil {
 		return err
 	}
 	// SafeFormatAndMount of k8s.io/mount-utils; the options are those of mountVolumeToStagePath. blkid ends with 2 where it finds nothing.
-	kind, _ := run(ctx, "blkid", "-p", "-s", "TYPE", "-s", "PTTYPE", "-o", "export", device)
+	kind, _ := run("blkid", "-p", "-s", "TYPE", "-s", "PTTYPE", "-o", "export", device)
 	if kind == "" {
-		_, err = run(ctx, "mkfs.ext4", "-m0", "-Enodiscard,lazy_itable_init=1,lazy_journal_init=1", device)
+		_, err = run("mkfs.ext4", "-m0", "-Enodiscard,lazy_itable_init=1,lazy_journal_init=1", device)
 	} else {
-		_, err = run(ctx, "sh", "-c", `fsck -a "$1" || [ $? = 1 ]`, "fsck", device)
+		_, err = run("sh", "-c", `fsck -a "$1" || [ $? = 1 ]`, "fsck", device)
 	}
 	if err != nil {
 		return err
 	}
-	_, err = run(ctx, "mount", "-t", "ext4", "-o", "_netdev,defaults", device, target)
+	_, err = run("mount", "-t", "ext4", "-o", "_netdev,defaults", device, target)
 	return err
 }
 
 // waitUnused is waitForrbdImage of rbd_attach.go.
-func (d *driver) waitUnused(ctx context.Context, found image) error {
+func (d *driver) waitUnused(found image) error {
 	for look, delay := 0, firstDelay; look < looks; look, delay = look+1, time.Duration(float64(delay)*delayFactor) {
-		text, err := d.rbd(ctx, "status", found.spec(), "--format", "json")
+		text, err := d.rbd("status", found.spec(), "--format", "json")
 		if err != nil {
 			return err
 		}
@@ -238,16 +269,12 @@ func (d *driver) waitUnused(ctx context.Context, found image) error {
 		if len(answer.Watchers) == 0 {
 			return nil
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(delay):
-		}
+		time.Sleep(delay)
 	}
 	return status.Errorf(codes.Internal, "rbd image %s is still being used", found.spec())
 }
 
-func (d *driver) unstageImage(ctx context.Context, request *csi.NodeUnstageVolumeRequest) error {
+func (d *driver) unstageImage(request *csi.NodeUnstageVolumeRequest) error {
 	parent := request.GetStagingTargetPath()
 	target := filepath.Join(parent, request.GetVolumeId())
 	if err := unmount(target); err != nil {
@@ -264,14 +291,14 @@ func (d *driver) unstageImage(ctx context.Context, request *csi.NodeUnstageVolum
 	if err := errors.Join(err, json.Unmarshal(text, &found)); err != nil {
 		return err
 	}
-	if err := d.unmap(ctx, found); err != nil {
+	if err := d.unmap(found); err != nil {
 		return err
 	}
 	return os.Remove(filepath.Join(parent, stash))
 }
 
-func (d *driver) unmap(ctx context.Context, found image) error {
-	_, err := d.rbd(ctx, "unmap", found.spec(), "--device-type", "krbd", "--options", "noudev")
+func (d *driver) unmap(found image) error {
+	_, err := d.rbd("unmap", found.spec(), "--device-type", "krbd", "--options", "noudev")
 	// detachRBDImageOrDeviceSpec of rbd_attach.go: not mapped is as good.
 	if err != nil && strings.Contains(err.Error(), "not a mapped image or snapshot") {
 		return nil
@@ -279,12 +306,13 @@ func (d *driver) unmap(ctx context.Context, found image) error {
 	return err
 }
 
-func (d *driver) rbd(ctx context.Context, arguments ...string) (string, error) {
-	return run(ctx, "rbd", append([]string{"-c", d.ceph}, arguments...)...)
+func (d *driver) rbd(arguments ...string) (string, error) {
+	return run("rbd", append([]string{"-c", d.ceph}, arguments...)...)
 }
 
-func run(ctx context.Context, program string, arguments ...string) (string, error) {
-	command := exec.CommandContext(ctx, program, arguments...)
+// run goes on when the kubelet has given up, as ExecCommand of ceph-csi's internal/util does.
+func run(program string, arguments ...string) (string, error) {
+	command := exec.Command(program, arguments...)
 	var said strings.Builder
 	command.Stderr = &said
 	begun := time.Now()
