@@ -14,7 +14,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from .common import RELEASES, LabError, cache_dir, locked, run, step
+from .common import DEFAULT_RELEASE, RELEASES, LabError, cache_dir, locked, run, step
 
 BUILD_DEADLINE = 1800.0
 DISK_MB = 2400
@@ -25,6 +25,8 @@ PACKAGES = (
     *("fuse3", "bindfs", "fuse-overlayfs", "python3-fusepy", "s3fs", "rclone", "ca-certificates"),
     *("nfs-kernel-server", "nfs-common", "rpcbind", "containerd", "runc", "busybox-static"),
 )
+# For a node with a kubelet (kubelet/node.py), which is of the default release.
+KUBELET_PACKAGES = ("containernetworking-plugins", "ceph-common")
 # Kernel drivers that no virtual machine of the lab needs: half of the kernel package.
 UNWANTED_DRIVERS = (
     "gpu",
@@ -51,10 +53,11 @@ DISABLED_UNITS = (
     *("nfs-server.service", "rpcbind.service", "rpcbind.socket", "nfs-client.target"),
     *("nfs-blkmap.service", "containerd.service"),
 )
+KUBELET_DISABLED = ("rbdmap.service",)
 MODULES = (
     *("iscsi_tcp", "iscsi_target_mod", "target_core_mod", "target_core_file", "scsi_debug", "sg"),
     *("dm_multipath", "scsi_dh_alua", "scsi_dh_rdac", "scsi_dh_emc", "nf_tables", "xfs"),
-    *("fuse", "nfsd", "nfs", "nfsv3", "nfsv4", "overlay"),
+    *("fuse", "nfsd", "nfs", "nfsv3", "nfsv4", "overlay", "rbd", "veth"),
 )
 CONFIG = {
     "etc/hostname": "node1\n",
@@ -134,7 +137,7 @@ def _build(target: Image) -> None:
         with step(f"image {target.release}: installing Debian into a folder (1 to 4 minutes)"):
             _bootstrap(target.release, root)
         with step(f"image {target.release}: configuring"):
-            _configure(root, work)
+            _configure(target.release, root, work)
         with step(f"image {target.release}: making the disk"):
             run(["mke2fs", "-q", "-t", "ext4", "-d", str(root), str(work / "base.raw"), f"{DISK_MB}M"], 300)
         shutil.rmtree(root)
@@ -144,8 +147,9 @@ def _build(target: Image) -> None:
 
 
 def _bootstrap(release: str, root: Path) -> None:
+    packages = [*PACKAGES, *(KUBELET_PACKAGES if release == DEFAULT_RELEASE else ())]
     options = [
-        *("--variant=minbase", "--mode=root", f"--include={','.join(PACKAGES)}", f"--essential-hook={INITRAMFS_HOOK}"),
+        *("--variant=minbase", "--mode=root", f"--include={','.join(packages)}", f"--essential-hook={INITRAMFS_HOOK}"),
         # Lab clocks are wrong now and then, and the newest bullseye files are old by now.
         *('--aptopt=Acquire::Check-Valid-Until "false"', '--aptopt=Acquire::Check-Date "false"', '--aptopt=Acquire::Retries "3"'),
         *("--dpkgopt=path-exclude=/usr/share/doc/*", "--dpkgopt=path-exclude=/usr/share/locale/*"),
@@ -183,7 +187,7 @@ def debian_mirrors(release: str) -> list[str]:
     return mirrors
 
 
-def _configure(root: Path, work: Path) -> None:
+def _configure(release: str, root: Path, work: Path) -> None:
     kernels = sorted((root / "lib/modules").iterdir())
     if len(kernels) != 1:
         raise LabError(f"expected one kernel in the image, found {[kernel.name for kernel in kernels]}")
@@ -200,6 +204,8 @@ def _configure(root: Path, work: Path) -> None:
     shutil.copy(work / "id_ed25519.pub", ssh / "authorized_keys")
     run(["chroot", str(root), "systemctl", "enable", "-q", "lab-net.service", "ssh.service"], 60)
     run(["chroot", str(root), "systemctl", "disable", "-q", *DISABLED_UNITS], 60)
+    if release == DEFAULT_RELEASE:
+        run(["chroot", str(root), "systemctl", "disable", "-q", *KUBELET_DISABLED], 60)
     run(["chroot", str(root), "systemctl", "mask", "-q", *MASKED_UNITS], 60)
     for old in (*root.glob("var/cache/apt/archives/*.deb"), *root.glob("var/lib/apt/lists/*_*")):
         old.unlink()

@@ -11,12 +11,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shlex
 import signal
 import socket
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +116,7 @@ def running(pidfile: Path) -> int | None:
     return pid if str(pidfile).encode() in arguments else None
 
 
-def start(arguments: Sequence[str], log: Path) -> None:
+def start(arguments: Sequence[str], log: Path, environment: Mapping[str, str]) -> None:
     """Start qemu detached; returns when it runs, or waits for what it is to load."""
     command = [QEMU, *HARDWARE, *arguments, "-daemonize"]
     with log.open("w") as output:
@@ -126,6 +127,7 @@ def start(arguments: Sequence[str], log: Path) -> None:
                 stdout=output,
                 stderr=output,
                 timeout=patient(120),
+                env={**os.environ, **environment},
                 check=False,
             )
         except subprocess.TimeoutExpired:
@@ -150,6 +152,23 @@ def stop(pidfile: Path) -> None:
         if running(pidfile):
             raise LabError(f"qemu of {pidfile} cannot be killed")
     pidfile.unlink(missing_ok=True)
+
+
+def clock() -> str:
+    """The kernel option that tells how fast the guest's processor counts, where it is known.
+
+    Emulated, it counts as this machine's does. A kernel that measures it on a busy machine may be
+    wrong by far, and then its time runs away.
+    """
+    # Where the kernel cannot change the processor's speed, "cpu MHz" is that of the counter
+    # (arch/x86/kernel/cpu/proc.c: cpu_khz).
+    text = Path("/proc/cpuinfo").read_text()
+    found = set(re.findall(r"^cpu MHz\s*: ([0-9]+)\.([0-9]{3})$", text, re.MULTILINE))
+    flags = {"constant_tsc", "hypervisor"}
+    if len(found) != 1 or not flags <= set(text.partition("\nflags")[2].split("\n")[0].split()):
+        return ""
+    ((mega, kilo),) = found
+    return f"tsc_early_khz={mega}{kilo}"
 
 
 def version() -> str:

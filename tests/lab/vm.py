@@ -259,7 +259,19 @@ class Vm:
     def inventory(self, path: Path | None = None) -> Path:
         """Write an inventory in which this node is called node1; by default beside the VM."""
         path = path or self.path / "inventory.yml"
-        variables = {
+        variables = self.login()
+        lines = [
+            "all:",
+            "  hosts:",
+            "    node1:",
+            *(f"      {name}: {json.dumps(value)}" for name, value in variables.items()),
+        ]
+        path.write_text("\n".join(lines) + "\n")
+        return path
+
+    def login(self) -> dict[str, Any]:
+        """How Ansible reaches it: variables of a host."""
+        return {
             "ansible_host": "127.0.0.1",
             "ansible_port": self.port,
             "ansible_user": "root",
@@ -269,14 +281,6 @@ class Vm:
             "ansible_control_path": str(self.control).replace("%", "%%"),
             "ansible_python_interpreter": "/usr/bin/python3",
         }
-        lines = [
-            "all:",
-            "  hosts:",
-            "    node1:",
-            *(f"      {name}: {json.dumps(value)}" for name, value in variables.items()),
-        ]
-        path.write_text("\n".join(lines) + "\n")
-        return path
 
     def _drop_outdated(self) -> None:
         """End and delete this node's predecessors, made by an older recipe."""
@@ -401,13 +405,25 @@ class Vm:
             str(self.pidfile),
         ]
         arguments += ["-kernel", str(self.image.kernel), "-initrd", str(self.image.initrd)]
-        arguments += ["-append", f"root=/dev/vda rw quiet {qemu.KERNEL_OPTIONS}"]
+        options = f"root=/dev/vda rw quiet {qemu.KERNEL_OPTIONS} {qemu.clock()}"
+        arguments += ["-append", options]
         arguments += [
             "-drive",
             f"file={self.disk},if=none,id=d0,format=qcow2,cache=unsafe,discard=unmap",
         ]
-        arguments += ["-netdev", f"user,id=n0,hostfwd=tcp:127.0.0.1:{port}-:22,restrict=on"]
-        qemu.start([*arguments, *DEVICES, *extra], self.path / "qemu.log")
+        arguments += ["-netdev", self._network(port)]
+        log = self.path / "qemu.log"
+        qemu.start([*arguments, *DEVICES, *extra], log, self._environment())
+
+    def _network(self, port: int) -> str:
+        """What the node's network card leads to: nothing but its sshd can be reached, and nothing
+        from there.
+        """
+        return f"user,id=n0,hostfwd=tcp:127.0.0.1:{port}-:22,restrict=on"
+
+    def _environment(self) -> dict[str, str]:
+        """Of qemu, besides what this process has."""
+        return {}
 
     def _free_port(self) -> int:
         """The port of the last time if nobody took it since, else any."""

@@ -24,7 +24,13 @@ from lab.kubernetes.controlplane import ControlPlane
 from lab.kubernetes.kubelets import HEARTBEAT, HollowKubelet, KubeletStandIn
 from lab.kubernetes.proxy import Proxy
 
-from support.node import ANSIBLE_DEADLINE, COLLECTION, Outcome, environment
+from support.node import (
+    ANSIBLE_DEADLINE,
+    COLLECTION,
+    Outcome,
+    environment,
+    remote_environment,
+)
 from support.rights import account, granted, refusals, unused
 
 T = TypeVar("T")
@@ -83,23 +89,26 @@ class Reached:
         *,
         user: User,
         proxy: Proxy | None = None,
+        inventory: Path | None = None,
         **extra_vars: Any,
     ) -> Played:
         """Run one of our playbooks, or any by its path, as AWX does.
 
         Authentication is by environment, answers are extra variables. The user is the account
-        that is shipped for it, unless a test says why not.
+        that is shipped for it, unless a test says why not. Without an inventory there is no host
+        but this one.
         """
         target = name if "/" in name else f"{COLLECTION}.{name}"
         command = [
             "ansible-playbook",
             target,
-            *LOCAL,
+            *(("-i", str(inventory)) if inventory else LOCAL),
             "-e",
             json.dumps(extra_vars),
             *(["--check"] if check else []),
         ]
-        settings = {**environment(), "K8S_AUTH_KUBECONFIG": str(self.kubeconfig(user, proxy))}
+        settings = remote_environment() if inventory else environment()
+        settings["K8S_AUTH_KUBECONFIG"] = str(self.kubeconfig(user, proxy))
         answer = subprocess.run(
             command,
             check=False,

@@ -18,7 +18,7 @@ from lab.kubernetes import api as k8s
 from lab.kubernetes.api import path
 from lab.kubernetes.controlplane import lost_after
 
-from support.cluster import Cluster
+from support.cluster import Cluster, Reached
 from support.storage import Storage
 
 C = TypeVar("C", bound=Client)
@@ -39,52 +39,15 @@ IMPATIENT = [
 ]
 
 
-class Failover:
-    """Nodes A and B, and the Deployment ``db`` on A, whose volume is a real image. What A's kernel
-    would have open, a Writer has.
-
-    Ready, eviction, VolumeAttachments and their absence are the real controllers' work; kubelets
-    and the attacher are stand-ins.
+class Scene:
+    """Nodes A and B, and workloads whose volumes are real images: what there is whoever plays the
+    kubelets.
     """
 
-    def __init__(self, cluster: Cluster, storage: Storage) -> None:
+    def __init__(self, cluster: Reached, storage: Storage) -> None:
         self.cluster, self.storage, self.api = cluster, storage, cluster.api
-        self._ends = contextlib.ExitStack()
-        self.api.create(k8s.csi_driver(RBD))
-        self.kubelets = cluster.kubelets(*ADDRESSES, drivers=(RBD,), heartbeat=HEARTBEAT)
-        for name, address in ADDRESSES.items():
-            self.set_addresses(name, address)
-            self.api.boot(name)
-        self.deploy("db")
-        self.writer = self.node_a_opens("db")
-
-    def close(self) -> None:
-        """End the clients."""
-        self._ends.close()
 
     # nodes
-
-    def lose(self, name: str = NODE_A) -> None:
-        """A node falls silent, until its Ready is Unknown; its client goes on writing."""
-        self.kubelets.stop_node(name)
-        self.cluster.wait(lambda: self.ready(name) == "Unknown", f"{name} is lost", 40)
-        self.cluster.wait(
-            lambda: "node.kubernetes.io/unreachable" in self.taints(name), f"{name} is tainted", 20
-        )
-
-    def recover(self, name: str = NODE_A, rebooted: bool = False) -> None:
-        """Its kubelet is back; the client is the caller's business.
-
-        A reboot is nothing but another bootID in the node's status.
-        """
-        if rebooted:
-            self.api.boot(name)
-        self.kubelets.start_node(name)
-        self.cluster.wait(lambda: self.ready(name) == "True", f"{name} is ready", 20)
-        # A Node that was made again is born with the taint not-ready, which outlives the condition
-        # for a moment. Those of a fence stay.
-        silent = {"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"}
-        self.cluster.wait(lambda: not silent & self.taints(name), f"{name} is not tainted", 20)
 
     def node(self, name: str = NODE_A) -> dict[str, Any]:
         """The Node."""
@@ -98,10 +61,20 @@ class Failover:
         """The keys of its taints."""
         return self.api.taints(name)
 
-    def set_addresses(self, name: str, *addresses: str) -> None:
-        """The InternalIPs that its kubelet reports."""
-        listed = [{"type": "InternalIP", "address": address} for address in addresses]
-        self._patch_status(name, {"addresses": [*listed, {"type": "Hostname", "address": name}]})
+    def wait_lost(self, name: str = NODE_A, seconds: float = 40) -> None:
+        """A silent node is called so."""
+        self.cluster.wait(lambda: self.ready(name) == "Unknown", f"{name} is lost", seconds)
+        self.cluster.wait(
+            lambda: "node.kubernetes.io/unreachable" in self.taints(name), f"{name} is tainted", 20
+        )
+
+    def wait_back(self, name: str = NODE_A, seconds: float = 20) -> None:
+        """A node whose kubelet is back is called so."""
+        self.cluster.wait(lambda: self.ready(name) == "True", f"{name} is ready", seconds)
+        # A Node that was made again is born with the taint not-ready, which outlives the condition
+        # for a moment. Those of a fence stay.
+        silent = {"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"}
+        self.cluster.wait(lambda: not silent & self.taints(name), f"{name} is not tainted", 20)
 
     # workloads
 
@@ -201,8 +174,8 @@ class Failover:
             return [found for found in self.pods(NODE_B, name) if found["metadata"]["uid"] in told]
 
         (pod,) = self.cluster.wait(refused, f"the new pod of {name} waits for its volume", 60)
-        for volume in pod["spec"]["volumes"]:
-            claim = volume["persistentVolumeClaim"]["claimName"]
+        volumes = [found.get("persistentVolumeClaim") for found in pod["spec"]["volumes"]]
+        for claim in [found["claimName"] for found in volumes if found]:
             assert self.attached(NODE_A, claim) and not self.attached(NODE_B, claim), claim
 
     def attachment(self, node: str = NODE_A, name: str = "db") -> dict[str, Any] | None:
@@ -218,6 +191,54 @@ class Failover:
     def attached(self, node: str = NODE_A, name: str = "db") -> bool:
         """This volume is attached to this node, says Kubernetes."""
         return bool(((self.attachment(node, name) or {}).get("status") or {}).get("attached"))
+
+
+class Failover(Scene):
+    """The Deployment ``db`` on A, whose volume is a real image. What A's kernel would have open, a
+    Writer has.
+
+    Ready, eviction, VolumeAttachments and their absence are the real controllers' work; kubelets
+    and the attacher are stand-ins.
+    """
+
+    cluster: Cluster
+
+    def __init__(self, cluster: Cluster, storage: Storage) -> None:
+        super().__init__(cluster, storage)
+        self._ends = contextlib.ExitStack()
+        self.api.create(k8s.csi_driver(RBD))
+        self.kubelets = cluster.kubelets(*ADDRESSES, drivers=(RBD,), heartbeat=HEARTBEAT)
+        for name, address in ADDRESSES.items():
+            self.set_addresses(name, address)
+            self.api.boot(name)
+        self.deploy("db")
+        self.writer = self.node_a_opens("db")
+
+    def close(self) -> None:
+        """End the clients."""
+        self._ends.close()
+
+    # nodes
+
+    def lose(self, name: str = NODE_A) -> None:
+        """A node falls silent, until its Ready is Unknown; its client goes on writing."""
+        self.kubelets.stop_node(name)
+        self.wait_lost(name)
+
+    def recover(self, name: str = NODE_A, rebooted: bool = False) -> None:
+        """Its kubelet is back; the client is the caller's business.
+
+        A reboot is nothing but another bootID in the node's status.
+        """
+        if rebooted:
+            self.api.boot(name)
+        self.kubelets.start_node(name)
+        self.wait_back(name)
+
+    def set_addresses(self, name: str, *addresses: str) -> None:
+        """The InternalIPs that its kubelet reports."""
+        listed = [{"type": "InternalIP", "address": address} for address in addresses]
+        self._patch_status(name, {"addresses": [*listed, {"type": "Hostname", "address": name}]})
 
     # clients of Ceph
 

@@ -24,7 +24,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
     OWN_NAMESPACE,
 )
 from support.cluster import Played
-from support.failover import NODE_A, Failover
+from support.failover import NODE_A, Scene
 from support.node import COLLECTION, environment
 
 RBAC = Path(__file__).resolve().parents[2] / "playbooks/files/rbac-fence.yml"
@@ -54,7 +54,7 @@ class Fencing:
     user of Ceph.
     """
 
-    def __init__(self, scene: Failover, ceph: bool = True) -> None:
+    def __init__(self, scene: Scene, ceph: bool = True) -> None:
         self.scene, self.api, self.ceph = scene, scene.api, ceph
         self.proxy: Proxy | None = None
         # The capabilities that the guide ceph_blocklist.md asks for, and no others.

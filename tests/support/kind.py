@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from lab.common import LabError, wait
@@ -13,6 +14,7 @@ from lab.kind.cluster import Kind
 from lab.kind.csi import NAME
 from lab.kind.node_image import BUSYBOX
 from lab.kubernetes import api as k8s
+from lab.kubernetes.access import Access
 from lab.kubernetes.api import KINDS, Object, path_of
 
 from support.cluster import Reached
@@ -26,17 +28,19 @@ MADE_BY_TESTS = (
 SYSTEM = ("kube-system", "kube-public", "kube-node-lease", "local-path-storage")
 
 
-class KindCluster(Reached):
-    """A kind cluster as fresh as after its start; its driver stays, if a test has started it."""
+class Running(Reached):
+    """A cluster with real kubelets as fresh as after its start; its driver stays, if a test has
+    started it.
+    """
 
-    def __init__(self, kind: Kind) -> None:
-        self.kind = kind
-        super().__init__(kind)
+    def __init__(self, access: Access, workers: Sequence[str]) -> None:
+        self.workers = tuple(workers)
+        super().__init__(access)
         self.reset()
 
     def reset(self) -> None:
         """Delete what tests have made, and see it gone."""
-        for worker in self.kind.workers:
+        for worker in self.workers:
             change = {"spec": {"unschedulable": None, "taints": None}}
             self.api.merge(k8s.path("Node", worker), change)
         for found in self.left():
@@ -56,6 +60,14 @@ class KindCluster(Reached):
                     # A list names the kind only once.
                     found.append({**each, "kind": kind, "apiVersion": KINDS[kind][0]})
         return found
+
+
+class KindCluster(Running):
+    """A kind cluster."""
+
+    def __init__(self, kind: Kind) -> None:
+        self.kind = kind
+        super().__init__(kind, kind.workers)
 
     def logs(self, pod: str) -> str:
         """What a pod's container has said."""

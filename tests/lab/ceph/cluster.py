@@ -172,6 +172,15 @@ class Ceph:
             if line.startswith("fsid")
         )
 
+    @property
+    def addresses(self) -> str:
+        """Where its monitor is, as Ceph writes it: both protocols."""
+        return next(
+            line.split(" = ", 1)[1]
+            for line in self.conf.read_text().splitlines()
+            if line.startswith("mon_host")
+        )
+
     def user(self, name: str, **caps: str) -> Path:
         """Make ``client.NAME`` with these capabilities (``mon="profile rbd"``), or give it other
         ones; its keyring.

@@ -2,18 +2,24 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A real CSI driver on a kind cluster: its plugin on each worker, its controller and the real
+"""A real CSI driver on a cluster: its plugin on each node, its controller and the real
 external-attacher beside the cluster.
 """
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import signal
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 from .. import runs
-from ..common import wait
+from ..common import cache_dir, locked, wait
 from ..kubernetes import api as k8s
+from ..kubernetes.access import Access
 from ..kubernetes.api import Object
 from ..kubernetes.process import Process
 from . import archive
@@ -23,59 +29,55 @@ from .cluster import VOLUMES, Kind
 NAME = "csi.lab.example"
 IMAGE = "storage-ops/csi-driver:1"
 KUBELET = "/var/lib/kubelet"
-START_DEADLINE = 60.0
+START_DEADLINE, PACK_DEADLINE = 60.0, 60.0
 
 
-class Driver:
-    """The driver: volumes are folders that all nodes share, and one node at a time may have one."""
+def image() -> Path:
+    """An archive with the image of the plugin. Raises Unavailable when it cannot be had."""
+    program = driver()
+    # Made once: archives of the same program differ in their times.
+    made_by = hashlib.sha256(Path(archive.__file__).read_bytes()).hexdigest()[:12]
+    target = cache_dir() / "images" / f"{program.path.name}-{made_by}.tar"
+    folder = target.parent
+    with (
+        locked(folder / "csi-driver.lock", PACK_DEADLINE),
+        tempfile.TemporaryDirectory(prefix=".csi-driver-", dir=folder) as work,
+    ):
+        if not target.exists():
+            root, packed = Path(work, "root"), Path(work, target.name)
+            root.mkdir()
+            shutil.copy(program["driver"], root / "driver")
+            archive.write_one(packed, [IMAGE], root, {"Entrypoint": ["/driver"]})
+            packed.rename(target)
+    return target
 
-    def __init__(self, kind: Kind) -> None:
-        self.kind = kind
-        self.folder = kind.folder / "csi"
-        self._processes = [Process(kind.folder, name) for name in ("csi-driver", "csi-attacher")]
 
-    def start(self) -> None:
-        """Until both workers have it. Raises Unavailable when it cannot be had here."""
+class Served:
+    """A driver by its name; the nodes have the image of its plugin."""
+
+    def __init__(self, name: str, access: Access, nodes: Sequence[str], tied: bool) -> None:
+        self.name, self.access, self.nodes, self.tied = name, access, nodes, tied
+        self._processes = [Process(access.folder, part) for part in ("csi-driver", "csi-attacher")]
+
+    def serve(self, controller: Sequence[str], plugin: Object) -> None:
+        """Start all of it, until all nodes have it; with these arguments, as this DaemonSet."""
         own, real = driver(), attacher()
-        for name in ("root", "attached"):
-            (self.folder / name).mkdir(parents=True, exist_ok=True)
-        shutil.copy(own["driver"], self.folder / "root/driver")
-        image = self.folder / "driver.tar"
-        archive.write_one(image, [IMAGE], self.folder / "root", {"Entrypoint": ["/driver"]})
-        self.kind.import_image(image)
-        socket = self.folder / "csi.sock"
+        socket = self.access.folder / "csi.sock"
         commands = (
-            [own["driver"], f"--name={NAME}", f"--endpoint={socket}"]
-            + [f"--attached={self.folder / 'attached'}"],
-            [real["csi-attacher"], f"--kubeconfig={self.kind.kubeconfig()}"]
+            [own["driver"], f"--name={self.name}", f"--endpoint={socket}", *controller],
+            [real["csi-attacher"], f"--kubeconfig={self.access.kubeconfig()}"]
             + [f"--csi-address=unix://{socket}", "--http-endpoint=", "--v=4"],
         )
         for process, command in zip(self._processes, commands, strict=True):
-            process.start(command, self.kind.tied)
+            process.start(command, self.tied)
             process.check()
-        self.kind.api().create(k8s.csi_driver(NAME), _plugin())
-        wait(self._registered, "both workers have the driver", START_DEADLINE)
+        self.access.api().create(k8s.csi_driver(self.name), plugin)
+        wait(self._registered, f"{', '.join(self.nodes)} have the driver", START_DEADLINE)
 
     def stop(self) -> None:
         """End what runs beside the cluster."""
         for process in self._processes:
             process.stop(signal.SIGKILL)
-
-    def forget(self) -> None:
-        """No volume has anything in it, nor is attached."""
-        for folder in (self.kind.volumes, self.folder / "attached"):
-            for found in folder.iterdir():
-                runs.remove(found)
-
-    def attached(self) -> dict[str, str]:
-        """Volume -> node, as the array has it."""
-        notes = (self.folder / "attached").iterdir()
-        return {found.name: found.read_text() for found in notes}
-
-    def written(self, volume: str, name: str) -> str:
-        """What an application has in a file of its volume; empty: there is none."""
-        found = self.kind.volumes / volume / name
-        return found.read_text() if found.exists() else ""
 
     def logs(self) -> str:
         """For an error message."""
@@ -84,39 +86,83 @@ class Driver:
     def _registered(self) -> bool:
         for process in self._processes:
             process.check()
-        api = self.kind.api()
-        nodes = [api.find("CSINode", worker) for worker in self.kind.workers]
-        return all(node and NAME in _drivers(node) for node in nodes)
+        api = self.access.api()
+        nodes = [api.find("CSINode", node) for node in self.nodes]
+        return all(node and self.name in _drivers(node) for node in nodes)
+
+
+class Driver(Served):
+    """On a kind cluster: volumes are folders that all nodes share, and one node at a time may have
+    one.
+    """
+
+    def __init__(self, kind: Kind) -> None:
+        super().__init__(NAME, kind, kind.workers, kind.tied)
+        self.kind = kind
+        self._attached = kind.folder / "attached"
+
+    def start(self) -> None:
+        """Until both workers have it. Raises Unavailable when it cannot be had here."""
+        self._attached.mkdir(exist_ok=True)
+        self.kind.import_image(image())
+        shared = {"kubelet": (KUBELET, KUBELET), "volumes": (VOLUMES, VOLUMES)}
+        plugin = daemon_set("csi-driver", NAME, [f"--volumes={VOLUMES}"], shared, {})
+        self.serve([f"--attached={self._attached}"], plugin)
+
+    def forget(self) -> None:
+        """No volume has anything in it, nor is attached."""
+        for folder in (self.kind.volumes, self._attached):
+            for found in folder.iterdir():
+                runs.remove(found)
+
+    def attached(self) -> dict[str, str]:
+        """Volume -> node, as the array has it."""
+        return {found.name: found.read_text() for found in self._attached.iterdir()}
+
+    def written(self, volume: str, name: str) -> str:
+        """What an application has in a file of its volume; empty: there is none."""
+        found = self.kind.volumes / volume / name
+        return found.read_text() if found.exists() else ""
 
 
 def _drivers(node: Object) -> set[str]:
     return {found["name"] for found in node["spec"].get("drivers") or []}
 
 
-def _plugin() -> Object:
-    """The DaemonSet of the node plugin."""
-    folders = {"kubelet": KUBELET, "volumes": VOLUMES}
+def daemon_set(
+    called: str,
+    name: str,
+    arguments: Sequence[str],
+    folders: Mapping[str, tuple[str, str]],
+    variables: Mapping[str, str],
+    **spec: Any,
+) -> Object:
+    """The node plugin of the driver of that name, with folders: volume -> (on the node, in the
+    container).
+    """
     mounts: list[Object] = [
-        {"name": name, "mountPath": where, "mountPropagation": "Bidirectional"}
-        for name, where in folders.items()
+        {"name": volume, "mountPath": inside, "mountPropagation": "Bidirectional"}
+        for volume, (_node, inside) in folders.items()
     ]
-    arguments = [
-        *(f"--name={NAME}", "--node=$(NODE)", f"--volumes={VOLUMES}"),
-        *(
-            f"--endpoint={KUBELET}/plugins/{NAME}/csi.sock",
-            f"--registry={KUBELET}/plugins_registry",
-        ),
+    own = [
+        *(f"--name={name}", "--node=$(NODE)"),
+        f"--endpoint={KUBELET}/plugins/{name}/csi.sock",
+        f"--registry={KUBELET}/plugins_registry",
     ]
-    made = k8s.workload("DaemonSet", "csi-driver", namespace="kube-system", hostNetwork=True)
+    env: list[Object] = [{"name": key, "value": value} for key, value in variables.items()]
+    env.append({"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}})
+    made = k8s.workload("DaemonSet", called, namespace="kube-system", hostNetwork=True, **spec)
     pod = made["spec"]["template"]["spec"]
-    pod["volumes"] = [{"name": name, "hostPath": {"path": path}} for name, path in folders.items()]
+    pod["volumes"] = [
+        {"name": volume, "hostPath": {"path": there}} for volume, (there, _in) in folders.items()
+    ]
     pod["containers"] = [
         {
             "name": "driver",
             "image": IMAGE,
             "imagePullPolicy": "Never",
-            "args": arguments,
-            "env": [{"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}],
+            "args": [*own, *arguments],
+            "env": env,
             "securityContext": {"privileged": True},
             "volumeMounts": mounts,
         }

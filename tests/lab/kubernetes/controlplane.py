@@ -78,6 +78,7 @@ class ControlPlane(Access):
         tied: bool = True,
         apiserver_args: Sequence[str] = (),
         controller_manager_args: Sequence[str] = (),
+        kubelets: Sequence[str] = (),
     ) -> None:
         self.name, self.version, self.tied = name, version, tied
         self.number = locate(version).version
@@ -91,6 +92,8 @@ class ControlPlane(Access):
             list(apiserver_args),
             list(controller_manager_args),
         )
+        # Nodes whose kubelets are users of their own, with a kubelet's rights.
+        self.kubelets = tuple(kubelets)
         self.processes = {service: Process(self.folder, service) for service in SERVICES}
         self._supervisor: threading.Thread | None = None
         self._supervised = threading.Event()
@@ -209,7 +212,7 @@ class ControlPlane(Access):
                 f"--token-auth-file={tokens}",
             ),
             *(
-                "--authorization-mode=RBAC",
+                f"--authorization-mode={'Node,RBAC' if self.kubelets else 'RBAC'}",
                 "--allow-privileged=true",
                 "--service-account-issuer=https://lab.invalid",
             ),
@@ -222,6 +225,8 @@ class ControlPlane(Access):
                 "--service-cluster-ip-range=10.0.0.0/16",
                 "--disable-admission-plugins=ServiceAccount",
             ),
+            # This machine does not know nodes by their names.
+            "--kubelet-preferred-address-types=InternalIP",
             *self._audit_arguments(),
             *self.apiserver_args,
         ]
@@ -531,7 +536,8 @@ class ControlPlane(Access):
         _openssl(pki, "ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", "account.key")
         _openssl(pki, "ec", "-in", "account.key", "-pubout", "-out", "account.pub")
         rows = []
-        for user, (name, groups) in USERS.items():
+        nodes = {name: (f"system:node:{name}", "system:nodes") for name in self.kubelets}
+        for user, (name, groups) in {**USERS, **nodes}.items():
             token = secrets.token_hex(16)
             write_secret(self.folder / "tokens" / user, token)
             rows.append(f'{token},{name},{user},"{groups}"\n')

@@ -5,11 +5,15 @@
 // Command driver is a small CSI driver whose volumes are folders of one folder that all nodes share. Like an array, it lets one node at a time
 // have a volume: -attached names the folder where the controller notes which one.
 //
+// With -ceph its volumes are RBD images, mapped by the node's kernel, with the habits of ceph-csi (internal/rbd). -root names the node's own root:
+// there are rbd, mkfs and mount.
+//
 // With -node it is the plugin of a node, and registers itself with the kubelet; without, the controller's.
 package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -17,9 +21,12 @@ import (
 	"log"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
+	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc"
@@ -35,7 +42,9 @@ type driver struct {
 	csi.UnimplementedNodeServer
 	registration.UnimplementedRegistrationServer
 
-	name, node, endpoint, volumes, attached string
+	name, node, endpoint, volumes, attached, ceph string
+	// Ids of the volumes that are worked at.
+	busy sync.Map
 }
 
 // Identity
@@ -63,6 +72,10 @@ func (d *driver) ControllerGetCapabilities(context.Context, *csi.ControllerGetCa
 }
 
 func (d *driver) ControllerPublishVolume(_ context.Context, request *csi.ControllerPublishVolumeRequest) (*csi.ControllerPublishVolumeResponse, error) {
+	if d.ceph != "" {
+		// As ceph-csi: who has an image open Ceph knows, and no controller.
+		return &csi.ControllerPublishVolumeResponse{}, nil
+	}
 	note := filepath.Join(d.attached, filepath.Base(request.GetVolumeId()))
 	has, err := os.ReadFile(note)
 	if err == nil && string(has) != request.GetNodeId() {
@@ -100,6 +113,9 @@ func (d *driver) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRe
 }
 
 func (d *driver) NodeStageVolume(_ context.Context, request *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
+	if d.ceph != "" {
+		return &csi.NodeStageVolumeResponse{}, d.oneAtATime(request.GetVolumeId(), func() error { return d.stageImage(request) })
+	}
 	folder := request.GetPublishContext()["folder"]
 	if folder == "" {
 		return nil, status.Error(codes.InvalidArgument, "the attachment does not say which folder")
@@ -112,11 +128,18 @@ func (d *driver) NodeStageVolume(_ context.Context, request *csi.NodeStageVolume
 }
 
 func (d *driver) NodeUnstageVolume(_ context.Context, request *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse, error) {
+	if d.ceph != "" {
+		return &csi.NodeUnstageVolumeResponse{}, d.oneAtATime(request.GetVolumeId(), func() error { return d.unstageImage(request) })
+	}
 	return &csi.NodeUnstageVolumeResponse{}, unmount(request.GetStagingTargetPath())
 }
 
 func (d *driver) NodePublishVolume(_ context.Context, request *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
-	return &csi.NodePublishVolumeResponse{}, bind(request.GetStagingTargetPath(), request.GetTargetPath())
+	source := request.GetStagingTargetPath()
+	if d.ceph != "" {
+		source = filepath.Join(source, request.GetVolumeId())
+	}
+	return &csi.NodePublishVolumeResponse{}, bind(source, request.GetTargetPath())
 }
 
 func (d *driver) NodeUnpublishVolume(_ context.Context, request *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
@@ -129,6 +152,179 @@ func (d *driver) NodeUnpublishVolume(_ context.Context, request *csi.NodeUnpubli
 	}
 	return &csi.NodeUnpublishVolumeResponse{}, nil
 }
+
+// Images of Ceph's
+
+// image is what a node keeps beside the mount of an image, since NodeUnstageVolume is told of no more than a volume's id: stashRBDImageMetadata of
+// ceph-csi's rbd_util.go.
+type image struct {
+	Version   int
+	Pool      string `json:"pool"`
+	ImageName string `json:"image"`
+}
+
+func (i image) spec() string { return i.Pool + "/" + i.ImageName }
+
+const (
+	stash = "image-meta.json"
+	// ceph-csi's docs/design/proposals/non-graceful-node-shutdown.md.
+	noted = ".rbd.csi.ceph.com/clientaddress/"
+	// rbdImageWatcherInitDelay, rbdImageWatcherFactor and rbdImageWatcherSteps of rbd_attach.go.
+	firstDelay, delayFactor, looks = time.Second, 1.4, 10
+)
+
+// oneAtATime is VolumeLocks of ceph-csi's nodeserver.go.
+func (d *driver) oneAtATime(id string, work func() error) error {
+	if _, busy := d.busy.LoadOrStore(id, true); busy {
+		return status.Errorf(codes.Aborted, "an operation with the given Volume ID %s already exists", id)
+	}
+	defer d.busy.Delete(id)
+	return work()
+}
+
+func (d *driver) stageImage(request *csi.NodeStageVolumeRequest) error {
+	parent, id := request.GetStagingTargetPath(), request.GetVolumeId()
+	target := filepath.Join(parent, id)
+	if mounted, err := isMounted(target); err != nil || mounted {
+		return err
+	}
+	about := request.GetVolumeContext()
+	found := image{Version: 3, Pool: about["pool"], ImageName: about["imageName"]}
+	text, err := json.Marshal(found)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(parent, stash), text, 0o600); err != nil {
+		return err
+	}
+	device, err := d.mapImage(found)
+	if err != nil {
+		return err
+	}
+	if err := d.mountImage(found, id, device, target); err != nil {
+		// undoStagingTransaction of nodeserver.go.
+		return errors.Join(err, unmount(target), d.unmap(found))
+	}
+	return nil
+}
+
+// mapImage is attachRBDImage of rbd_attach.go: an image that this node has mapped already is not asked for others that have it.
+func (d *driver) mapImage(found image) (string, error) {
+	text, err := d.rbd("device", "list", "--format", "json")
+	if err != nil {
+		return "", err
+	}
+	var mapped []struct{ Pool, Name, Device string }
+	if err := json.Unmarshal([]byte(text), &mapped); err != nil {
+		return "", err
+	}
+	for _, one := range mapped {
+		if one.Pool == found.Pool && one.Name == found.ImageName {
+			return one.Device, nil
+		}
+	}
+	if err := d.waitUnused(found); err != nil {
+		return "", err
+	}
+	device, err := d.rbd("map", found.spec(), "--device-type", "krbd", "--options", "noudev")
+	return strings.TrimSpace(device), err
+}
+
+func (d *driver) mountImage(found image, id, device, target string) error {
+	address, err := os.ReadFile(filepath.Join("/sys/bus/rbd/devices", strings.TrimPrefix(device, "/dev/rbd"), "client_addr"))
+	if err != nil {
+		return err
+	}
+	if _, err := d.rbd("image-meta", "set", found.spec(), noted+id+"/"+d.node, strings.TrimSpace(string(address))); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(target, 0o750); err != nil {
+		return err
+	}
+	// SafeFormatAndMount of k8s.io/mount-utils; the options are those of mountVolumeToStagePath. blkid ends with 2 where it finds nothing.
+	kind, _ := run("blkid", "-p", "-s", "TYPE", "-s", "PTTYPE", "-o", "export", device)
+	if kind == "" {
+		_, err = run("mkfs.ext4", "-m0", "-Enodiscard,lazy_itable_init=1,lazy_journal_init=1", device)
+	} else {
+		_, err = run("sh", "-c", `fsck -a "$1" || [ $? = 1 ]`, "fsck", device)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = run("mount", "-t", "ext4", "-o", "_netdev,defaults", device, target)
+	return err
+}
+
+// waitUnused is waitForrbdImage of rbd_attach.go.
+func (d *driver) waitUnused(found image) error {
+	for look, delay := 0, firstDelay; look < looks; look, delay = look+1, time.Duration(float64(delay)*delayFactor) {
+		text, err := d.rbd("status", found.spec(), "--format", "json")
+		if err != nil {
+			return err
+		}
+		var answer struct{ Watchers []struct{ Address string } }
+		if err := json.Unmarshal([]byte(text), &answer); err != nil {
+			return err
+		}
+		if len(answer.Watchers) == 0 {
+			return nil
+		}
+		time.Sleep(delay)
+	}
+	return status.Errorf(codes.Internal, "rbd image %s is still being used", found.spec())
+}
+
+func (d *driver) unstageImage(request *csi.NodeUnstageVolumeRequest) error {
+	parent := request.GetStagingTargetPath()
+	target := filepath.Join(parent, request.GetVolumeId())
+	if err := unmount(target); err != nil {
+		return err
+	}
+	if err := os.Remove(target); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	text, err := os.ReadFile(filepath.Join(parent, stash))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	var found image
+	if err := errors.Join(err, json.Unmarshal(text, &found)); err != nil {
+		return err
+	}
+	if err := d.unmap(found); err != nil {
+		return err
+	}
+	return os.Remove(filepath.Join(parent, stash))
+}
+
+func (d *driver) unmap(found image) error {
+	_, err := d.rbd("unmap", found.spec(), "--device-type", "krbd", "--options", "noudev")
+	// detachRBDImageOrDeviceSpec of rbd_attach.go: not mapped is as good.
+	if err != nil && strings.Contains(err.Error(), "not a mapped image or snapshot") {
+		return nil
+	}
+	return err
+}
+
+func (d *driver) rbd(arguments ...string) (string, error) {
+	return run("rbd", append([]string{"-c", d.ceph}, arguments...)...)
+}
+
+// run goes on when the kubelet has given up, as ExecCommand of ceph-csi's internal/util does.
+func run(program string, arguments ...string) (string, error) {
+	command := exec.Command(program, arguments...)
+	var said strings.Builder
+	command.Stderr = &said
+	begun := time.Now()
+	answer, err := command.Output()
+	log.Printf("%s: %v (%.1f s) %s", command, err, time.Since(begun).Seconds(), said.String())
+	if err != nil {
+		return string(answer), status.Errorf(codes.Internal, "%s: %v: %s", program, err, strings.TrimSpace(said.String()))
+	}
+	return string(answer), nil
+}
+
+// Mounts
 
 func bind(source, target string) error {
 	if err := os.MkdirAll(target, 0o750); err != nil {
@@ -197,14 +393,21 @@ func serve(server *grpc.Server, path string) {
 }
 
 func main() {
-	d, registry := &driver{}, ""
+	d, registry, root := &driver{}, "", ""
 	flag.StringVar(&d.name, "name", "csi.lab.example", "the driver's name")
 	flag.StringVar(&d.endpoint, "endpoint", "", "the socket to serve")
 	flag.StringVar(&d.volumes, "volumes", "/srv/volumes", "the folder that has the volumes")
 	flag.StringVar(&d.attached, "attached", "", "where the controller notes what is attached")
 	flag.StringVar(&d.node, "node", "", "the name of this node")
 	flag.StringVar(&registry, "registry", "", "the kubelet's folder plugins_registry")
+	flag.StringVar(&d.ceph, "ceph", "", "volumes are images of the Ceph with this configuration")
+	flag.StringVar(&root, "root", "", "work in this folder as in /")
 	flag.Parse()
+	if root != "" {
+		if err := errors.Join(syscall.Chroot(root), os.Chdir("/")); err != nil {
+			log.Fatal(err)
+		}
+	}
 	server := grpc.NewServer(grpc.UnaryInterceptor(func(ctx context.Context, request any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 		answer, err := next(ctx, request)
 		log.Printf("%s: %v", info.FullMethod, err)

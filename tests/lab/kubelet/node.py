@@ -1,0 +1,219 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A VM node with a real kubelet, which joins a control plane of this machine.
+
+By qemu's user network it reaches this machine's loopback, and no more. All that it opens comes
+from a loopback address of its own (`ceph/bind_source.c`, preloaded into qemu), so the API server
+and Ceph tell nodes apart, and a fence hits one of them.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import shlex
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..ceph.client import bind_source
+from ..common import DEFAULT_RELEASE
+from ..kind.build import node_programs
+from ..kind.csi import image
+from ..kubernetes.build import CRICTL, current
+from ..mounts import pods
+from ..state import READY, State
+from ..vm import Vm
+
+# This machine's loopback, as qemu's user network has it.
+HOST = "10.0.2.2"
+KUBELET_PORT = 10250
+# Ceph's daemons: ms_bind_port_min and ms_bind_port_max.
+DAEMON_PORTS = "6800-7568"
+PODS = "/usr/local/lib/lab/pods.py"
+PAYLOAD = "/usr/local/lib/lab"
+BUSYBOX = pods.IMAGE
+
+# As kind's nodes have it (kind/node_image.py).
+CONTAINERD = f"""version = 2
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "{BUSYBOX}"
+  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+    runtime_type = "io.containerd.runc.v2"
+    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+      SystemdCgroup = true
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    bin_dir = "/usr/lib/cni"
+"""
+CNI = {
+    "cniVersion": "0.3.1",
+    "name": "lab",
+    "plugins": [
+        {
+            "type": "ptp",
+            "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.244.0.0/24"}]]},
+        }
+    ],
+}
+KUBELET = {
+    "apiVersion": "kubelet.config.k8s.io/v1beta1",
+    "kind": "KubeletConfiguration",
+    "authentication": {"anonymous": {"enabled": True}, "webhook": {"enabled": False}},
+    "authorization": {"mode": "AlwaysAllow"},
+    "cgroupDriver": "systemd",
+    "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
+    # The disk is small, and its images are there for good.
+    "evictionHard": {
+        "memory.available": "30Mi",
+        "nodefs.available": "2%",
+        "imagefs.available": "2%",
+    },
+    "imageGCHighThresholdPercent": 99,
+    "imageGCLowThresholdPercent": 98,
+}
+UNIT = """[Unit]
+After=containerd.service network.target
+Requires=containerd.service
+[Service]
+EnvironmentFile=/etc/kubernetes/kubelet.env
+ExecStart=/usr/local/bin/kubelet --config=/etc/kubernetes/kubelet.json \
+    --kubeconfig=/etc/kubernetes/kubelet.kubeconfig --cloud-provider=external --v=2 $ARGUMENTS
+Restart=always
+RestartSec=2
+[Install]
+WantedBy=multi-user.target
+"""
+# The default deadline is 2 s.
+CRICTL_CONF = b"runtime-endpoint: unix:///run/containerd/containerd.sock\ntimeout: 60\n"
+# Of Debian's nftables.service, so it is there after a reboot too. Ceph's daemons name addresses of
+# this machine's loopback.
+RULES = """table ip lab {{
+  chain output {{
+    type nat hook output priority -100
+    ip daddr 127.0.0.1 tcp dport {{ {ports} }} dnat to {host}
+  }}
+  chain postrouting {{
+    type nat hook postrouting priority 100
+    ip daddr {host} masquerade
+  }}
+}}
+"""
+
+
+@functools.cache
+def state() -> State:
+    """All that a node needs to join, and nothing of a cluster yet."""
+    programs, tools = node_programs(), current(CRICTL)
+    return State(
+        name="kubelet",
+        before=READY,
+        files={
+            "/usr/local/bin/kubelet": Path(programs["kubelet"]).read_bytes(),
+            "/usr/local/bin/crictl": Path(tools["crictl"]).read_bytes(),
+            f"{PAYLOAD}/csi-driver.tar": image().read_bytes(),
+            PODS: Path(pods.__file__).read_bytes(),
+            f"{PAYLOAD}/containerd.toml": CONTAINERD.encode(),
+            "/etc/cni/net.d/10-lab.conflist": json.dumps(CNI).encode(),
+            "/etc/crictl.yaml": CRICTL_CONF,
+            "/etc/kubernetes/kubelet.json": json.dumps(KUBELET).encode(),
+            "/etc/systemd/system/kubelet.service": UNIT.encode(),
+            "/etc/modules-load.d/lab.conf": b"overlay\nrbd\niscsi_tcp\n",
+            # krbd's connections begin as ones to 127.0.0.1.
+            "/etc/sysctl.d/lab.conf": b"net.ipv4.conf.all.route_localnet = 1\n",
+        },
+        commands=(
+            "modprobe -a overlay rbd && sysctl -q --system",
+            f"python3 {PODS} runtime",
+            f"ctr -n k8s.io images import {PAYLOAD}/csi-driver.tar && rm {PAYLOAD}/csi-driver.tar",
+            f"cp {PAYLOAD}/containerd.toml /etc/containerd/config.toml",
+            "mkdir -p /etc/kubernetes/manifests /etc/ceph /var/lib/kubelet/plugins_registry",
+            "systemctl daemon-reload && systemctl restart containerd",
+            "systemctl enable -q containerd kubelet nftables",
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class Ways:
+    """What a node is told when it joins."""
+
+    api_port: int
+    # Of Ceph's monitor.
+    ceph_ports: Sequence[str]
+    token: str
+    # Path -> content: credentials and the like.
+    files: dict[str, str]
+
+
+class KubeletVm(Vm):
+    """The machine: `address` is its own in this machine's loopback."""
+
+    def __init__(self, name: str, node: str, address: str) -> None:
+        super().__init__(name, DEFAULT_RELEASE)
+        self.node, self.address = node, address
+
+    def _network(self, port: int) -> str:
+        forward = f"hostfwd=tcp:127.0.0.1:{port}-:22"
+        kubelet = f"hostfwd=tcp:{self.address}:{KUBELET_PORT}-:{KUBELET_PORT}"
+        return f"user,id=n0,{forward},{kubelet}"
+
+    def _environment(self) -> dict[str, str]:
+        return {"LD_PRELOAD": str(bind_source()), "LAB_ADDRESS": self.address}
+
+    def join(self, ways: Ways) -> None:
+        """Start the kubelet, which makes its Node."""
+        self.run(["sh", "-esc", _script(self._files(ways))], timeout=120)
+
+    def cut_off(self, port: int) -> None:
+        """Drop what goes to this port of the host, or comes from it, until the node is healed."""
+        rules = [
+            f"add chain inet cut {name} {{ type filter hook {hook} priority 0; }}\n"
+            f"add rule inet cut {name} tcp {side} {port} drop\n"
+            for name, hook, side in (("to", "output", "dport"), ("from", "input", "sport"))
+        ]
+        self.run("nft -f -", stdin="add table inet cut\n" + "".join(rules))
+
+    def heal(self) -> None:
+        """Undo it."""
+        self.run("nft delete table inet cut")
+
+    def _files(self, ways: Ways) -> dict[str, str]:
+        cluster = {
+            "server": f"https://{HOST}:{ways.api_port}",
+            "certificate-authority": "/etc/kubernetes/ca.crt",
+            # The address of the other end, as the certificate has it.
+            "tls-server-name": "127.0.0.1",
+        }
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "lab", "cluster": cluster}],
+            "users": [{"name": "node", "user": {"token": ways.token}}],
+            "contexts": [{"name": "lab", "context": {"cluster": "lab", "user": "node"}}],
+            "current-context": "lab",
+        }
+        ports = ", ".join([*ways.ceph_ports, DAEMON_PORTS])
+        return {
+            "/etc/kubernetes/kubelet.kubeconfig": json.dumps(config),
+            "/etc/kubernetes/kubelet.env": f"ARGUMENTS=--hostname-override={self.node}\n",
+            "/etc/hostname": f"{self.node}\n",
+            "/etc/nftables.conf": RULES.format(ports=ports, host=HOST),
+            **ways.files,
+        }
+
+
+def _script(files: dict[str, str]) -> str:
+    lines = [f"printf %s {shlex.quote(text)} > {path}" for path, text in files.items()]
+    # Nodes that begin in one saved state have one machine id and, until they boot, one boot id.
+    lines += [
+        "hostname -F /etc/hostname",
+        f"echo {uuid.uuid4().hex} > /etc/machine-id",
+        f"echo {uuid.uuid4()} > /run/lab-boot-id",
+        "mount --bind /run/lab-boot-id /proc/sys/kernel/random/boot_id",
+        "systemctl start nftables",
+        "systemctl start kubelet",
+    ]
+    return "\n".join(lines)

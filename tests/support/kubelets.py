@@ -1,0 +1,121 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Two VM nodes with real kubelets and krbd, as a fail-over finds them."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from lab.kubelet.cluster import Kubelets
+from lab.kubelet.node import BUSYBOX, KubeletVm
+
+from support.failover import NODE_A, Scene
+from support.kind import Running
+from support.storage import Storage
+
+# On each node's own disk: what an application knows to be written.
+ACKNOWLEDGED = "/var/lib/acknowledged"
+# A pod takes an emulated node up to a minute, and its mount is tried again after up to two.
+POD_DEADLINE = 120.0
+
+
+class Line(NamedTuple):
+    """What the application has written: a number, and the node where it was."""
+
+    number: int
+    node: str
+
+
+class KubeletScene(Scene):
+    """The Deployment ``db`` on A, which counts in a file of its volume. It notes a number on the
+    node's own disk once fsync(2) has said that it is written.
+    """
+
+    def __init__(self, kubelets: Kubelets, storage: Storage) -> None:
+        self.kubelets = kubelets
+        super().__init__(Running(kubelets, tuple(kubelets.nodes)), storage)
+        for image in json.loads(storage.ceph.rbd("ls", "rbd", "--format", "json")):
+            unused = partial(self._unused, f"rbd/{image}")
+            self.cluster.wait(unused, f"{image} is unmapped", POD_DEADLINE)
+            storage.ceph.rbd("rm", "--no-progress", f"rbd/{image}")
+        for vm in kubelets.nodes.values():
+            vm.run(["rm", "-rf", ACKNOWLEDGED])
+
+    def count(self) -> None:
+        """Begin."""
+        self.deploy("db", **counting("db"))
+        self.cluster.wait(lambda: self.acknowledged() > 2, "db has written", POD_DEADLINE)
+
+    def vm(self, node: str = NODE_A) -> KubeletVm:
+        """The machine."""
+        return self.kubelets.nodes[node]
+
+    def inventory(self, target: Path) -> Path:
+        """Write an inventory of the nodes, and of this machine, which has Ceph's commands."""
+        python = "{{ ansible_playbook_python }}"
+        local = {"ansible_connection": "local", "ansible_python_interpreter": python}
+        hosts = {
+            "localhost": local,
+            "ceph-admin": {**local, "ansible_python_interpreter": "/usr/bin/python3"},
+        }
+        hosts |= {node: vm.login() for node, vm in self.kubelets.nodes.items()}
+        target.write_text(json.dumps({"all": {"hosts": hosts}}))
+        return target
+
+    def cut(self, node: str = NODE_A) -> None:
+        """The node reaches the API server no more, and Ceph as before."""
+        self.vm(node).cut_off(self.kubelets.port())
+
+    def heal(self, node: str = NODE_A) -> None:
+        """It reaches it again."""
+        self.vm(node).heal()
+
+    def acknowledged(self, node: str = NODE_A) -> int:
+        """The last number that the application on this node knows to be written; 0: none."""
+        said = self.vm(node).run(f"cat {ACKNOWLEDGED}/db", check=False).stdout.strip()
+        return int(said or 0)
+
+    def lines(self, node: str) -> list[Line]:
+        """All lines in the volume, as a node that has it mounted reads them."""
+        where = "/var/lib/kubelet/pods/*/volumes/kubernetes.io~csi/pv-db/mount/lines"
+        said = self.vm(node).run(f"cat {where}").stdout
+        return [Line(int(number), where) for number, where in map(str.split, said.splitlines())]
+
+    def _unused(self, image: str) -> bool:
+        return not self.storage.ceph.watchers(image)
+
+
+def counting(claim: str) -> dict[str, Any]:
+    """Of a pod's spec: an application that goes on counting from where the volume is."""
+    script = (
+        f"cd /{claim}; n=$(busybox tail -n 1 lines | busybox cut -d ' ' -f 1); n=${{n:-0}}",
+        "while :; do",
+        "    n=$((n + 1))",
+        f'    echo "$n $NODE" >> lines && busybox sync lines && echo $n > /acknowledged/{claim}',
+        "    sleep 0.2",
+        "done",
+    )
+    container: dict[str, Any] = {
+        "name": "main",
+        "image": BUSYBOX,
+        "imagePullPolicy": "Never",
+        "command": ["/bin/sh", "-c", "\n".join(script)],
+        "env": [{"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}],
+        "volumeMounts": [
+            {"name": claim, "mountPath": f"/{claim}"},
+            {"name": "acknowledged", "mountPath": "/acknowledged"},
+        ],
+    }
+    volumes = [
+        {"name": claim, "persistentVolumeClaim": {"claimName": claim}},
+        {
+            "name": "acknowledged",
+            "hostPath": {"path": ACKNOWLEDGED, "type": "DirectoryOrCreate"},
+        },
+    ]
+    return {"containers": [container], "volumes": volumes}
