@@ -513,9 +513,12 @@ def test_an_attachment_that_names_another_volume_of_the_same_handle() -> None:
 
 def test_attacher_is_silent_or_refuses() -> None:
     silent = one(pod(), *FINE[:3], attachment(attached=False))
-    assert (
-        silent.control == "" and "has not answered" in silent.summary and "280 s" in silent.summary
-    )
+    assert silent.control == "STOR-15"
+    assert "has not answered" in silent.summary and "280 s" in silent.summary
+    nowhere = one(pod(), *FINE[:3], attachment(attached=False), csi_node("worker-1", "other"))
+    assert (nowhere.control, nowhere.severity) == ("", "major")
+    assert f"CSINode worker-1 lacks the driver {DRIVER}" in nowhere.summary
+    assert "has not answered" in nowhere.summary
     said = one(
         pod(), *FINE[:3], attachment(attached=False, attachError={"message": "array is full {0}"})
     )
