@@ -22,7 +22,10 @@ from .cluster import VOLUMES, Kind
 
 NAME = "csi.lab.example"
 IMAGE = "storage-ops/csi-driver:1"
+PLUGIN = "csi-driver"
 KUBELET = "/var/lib/kubelet"
+# A node with this label has no plugin.
+WITHOUT = "lab/without-driver"
 START_DEADLINE = 60.0
 
 
@@ -32,27 +35,23 @@ class Driver:
     def __init__(self, kind: Kind) -> None:
         self.kind = kind
         self.folder = kind.folder / "csi"
+        self._socket = self.folder / "csi.sock"
         self._processes = [Process(kind.folder, name) for name in ("csi-driver", "csi-attacher")]
 
     def start(self) -> None:
         """Until both workers have it. Raises Unavailable when it cannot be had here."""
-        own, real = driver(), attacher()
+        own = driver()
         for name in ("root", "attached"):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
         shutil.copy(own["driver"], self.folder / "root/driver")
         image = self.folder / "driver.tar"
         archive.write_one(image, [IMAGE], self.folder / "root", {"Entrypoint": ["/driver"]})
         self.kind.import_image(image)
-        socket = self.folder / "csi.sock"
-        commands = (
-            [own["driver"], f"--name={NAME}", f"--endpoint={socket}"]
-            + [f"--attached={self.folder / 'attached'}"],
-            [real["csi-attacher"], f"--kubeconfig={self.kind.kubeconfig()}"]
-            + [f"--csi-address=unix://{socket}", "--http-endpoint=", "--v=4"],
-        )
-        for process, command in zip(self._processes, commands, strict=True):
-            process.start(command, self.kind.tied)
-            process.check()
+        command = [own["driver"], f"--name={NAME}", f"--endpoint={self._socket}"]
+        command += [f"--attached={self.folder / 'attached'}"]
+        self._processes[0].start(command, self.kind.tied)
+        self._processes[0].check()
+        self.start_attacher()
         self.kind.api().create(k8s.csi_driver(NAME), _plugin())
         wait(self._registered, "both workers have the driver", START_DEADLINE)
 
@@ -61,8 +60,37 @@ class Driver:
         for process in self._processes:
             process.stop(signal.SIGKILL)
 
+    def start_attacher(self) -> None:
+        """The external-attacher."""
+        command = [attacher()["csi-attacher"], f"--kubeconfig={self.kind.kubeconfig()}"]
+        command += [f"--csi-address=unix://{self._socket}", "--http-endpoint=", "--v=4"]
+        self._processes[1].start(command, self.kind.tied)
+        self._processes[1].check()
+
+    def stop_attacher(self) -> None:
+        """As if its Deployment had been scaled to zero."""
+        self._processes[1].stop()
+
+    def leave(self, node: str) -> None:
+        """The plugin of a node goes, and its registration with it."""
+        self._label(node, "")
+        # node-driver-registrar removes its socket when it ends, and the kubelet then forgets the
+        # driver.
+        wait(lambda: not self._plugins(node), f"the plugin of {node} has ended", START_DEADLINE)
+        self.kind.on(node, "rm", "-f", f"{KUBELET}/plugins_registry/{NAME}-reg.sock")
+        wait(lambda: not self._is_on(node), f"{node} has no driver", START_DEADLINE)
+
+    def come_back(self, node: str) -> None:
+        """The plugin of a node is there again."""
+        self._label(node, None)
+        wait(lambda: self._is_on(node), f"{node} has the driver again", START_DEADLINE)
+
     def forget(self) -> None:
-        """No volume has anything in it, nor is attached."""
+        """No volume has anything in it, nor is attached. Those of pods that are gone may still be
+        unmounted.
+        """
+        for worker in self.kind.workers:
+            wait(lambda node=worker: not self._staged(node), f"{worker} has no volume", 60)  # type: ignore[misc]
         for folder in (self.kind.volumes, self.folder / "attached"):
             for found in folder.iterdir():
                 runs.remove(found)
@@ -84,13 +112,29 @@ class Driver:
     def _registered(self) -> bool:
         for process in self._processes:
             process.check()
-        api = self.kind.api()
-        nodes = [api.find("CSINode", worker) for worker in self.kind.workers]
-        return all(node and NAME in _drivers(node) for node in nodes)
+        return all(self._is_on(worker) for worker in self.kind.workers)
 
+    def _is_on(self, node: str) -> bool:
+        found = self.kind.api().find("CSINode", node) or {"spec": {}}
+        return any(entry["name"] == NAME for entry in found["spec"].get("drivers") or [])
 
-def _drivers(node: Object) -> set[str]:
-    return {found["name"] for found in node["spec"].get("drivers") or []}
+    def _staged(self, node: str) -> bool:
+        # csi_attacher.go, makeDeviceMountPath.
+        return f"{KUBELET}/plugins/kubernetes.io/csi/{NAME}/" in self.kind.on(
+            node, "cat", "/proc/mounts"
+        )
+
+    def _label(self, node: str, value: str | None) -> None:
+        change = {"metadata": {"labels": {WITHOUT: value}}}
+        self.kind.api().merge(k8s.path("Node", node), change)
+
+    def _plugins(self, node: str) -> list[Object]:
+        return [
+            pod
+            for pod in self.kind.api().all("Pod", "kube-system")
+            if pod["metadata"].get("labels", {}).get("app") == PLUGIN
+            and pod["spec"].get("nodeName") == node
+        ]
 
 
 def _plugin() -> Object:
@@ -107,8 +151,9 @@ def _plugin() -> Object:
             f"--registry={KUBELET}/plugins_registry",
         ),
     ]
-    made = k8s.workload("DaemonSet", "csi-driver", namespace="kube-system", hostNetwork=True)
+    made = k8s.workload("DaemonSet", PLUGIN, namespace="kube-system", hostNetwork=True)
     pod = made["spec"]["template"]["spec"]
+    pod["affinity"] = _only_nodes_without(WITHOUT)
     pod["volumes"] = [{"name": name, "hostPath": {"path": path}} for name, path in folders.items()]
     pod["containers"] = [
         {
@@ -122,3 +167,9 @@ def _plugin() -> Object:
         }
     ]
     return made
+
+
+def _only_nodes_without(label: str) -> Object:
+    missing = {"key": label, "operator": "DoesNotExist"}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [missing]}]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
