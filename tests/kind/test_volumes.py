@@ -8,13 +8,10 @@ keeps its data.
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from lab.kind.csi import Driver
-from lab.kubernetes import api as k8s
-from lab.kubernetes.api import attachment_name, path
-from support.kind import NAME, KindCluster, counting
+from lab.kubernetes.api import path
+from support.kind import NAME, KindCluster, counting, left_over
 from support.reattach import REPAIR, Workload, no_trace
 
 FINALIZER = f"external-attacher/{NAME.replace('.', '-')}"
@@ -54,13 +51,8 @@ def test_a_stateful_set_is_moved_with_its_data(cluster: KindCluster, driver: Dri
 def test_a_left_over_attachment_goes_by_the_attacher(cluster: KindCluster, driver: Driver) -> None:
     """Its volume is released, its finalizer is the real one; then the volume can be deleted."""
     api, (worker, _other) = cluster.api, cluster.kind.workers
-    api.add_volume("gone", NAME, "vol-gone")
-    api.delete(path("PersistentVolumeClaim", "gone"))
-    cluster.wait(lambda: _phase(cluster, "pv-gone") == "Released", "the volume is released")
-    name = attachment_name("vol-gone", NAME, worker)
-    api.create(_attachment(name, worker, "pv-gone"))
-    cluster.wait(lambda: driver.attached() == {"vol-gone": worker}, "attached", 60)
-    cluster.wait(lambda: _is_attached(cluster, name), f"status: {driver.logs()}", 60)
+    name = left_over(cluster, "gone", worker)
+    assert driver.attached() == {"vol-gone": worker}
     found = api.find("VolumeAttachment", name)
     assert found and found["metadata"]["finalizers"] == [FINALIZER]
 
@@ -89,19 +81,3 @@ def _count(cluster: KindCluster, driver: Driver, least: int) -> int:
         lambda: int(driver.written("vol-db", "count") or 0) >= least, f"counted to {least}", 60
     )
     return int(driver.written("vol-db", "count"))
-
-
-def _phase(cluster: KindCluster, volume: str) -> str:
-    found = cluster.api.find("PersistentVolume", volume) or {}
-    return str(found.get("status", {}).get("phase"))
-
-
-def _is_attached(cluster: KindCluster, name: str) -> bool:
-    found = cluster.api.find("VolumeAttachment", name) or {}
-    return bool(found.get("status", {}).get("attached"))
-
-
-def _attachment(name: str, node: str, volume: str) -> dict[str, Any]:
-    spec = {"attacher": NAME, "nodeName": node, "source": {"persistentVolumeName": volume}}
-    meta = {"name": name}
-    return {"apiVersion": k8s.STORAGE, "kind": "VolumeAttachment", "metadata": meta, "spec": spec}

@@ -6,7 +6,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from lab.common import LabError, wait
@@ -69,6 +70,23 @@ class KindCluster(Running):
         self.kind = kind
         super().__init__(kind, kind.workers)
 
+    @contextlib.contextmanager
+    def without_controller_manager(self) -> Iterator[None]:
+        """The kubelet of the control plane ends it, and starts it again afterwards."""
+        node, name = self.kind.control_plane, "kube-controller-manager"
+        manifest, aside = f"/etc/kubernetes/manifests/{name}.yaml", f"/root/{name}.yaml"
+
+        def runs() -> bool:
+            return bool(self.kind.on(node, "crictl", "ps", "--quiet", "--name", name).strip())
+
+        self.kind.on(node, "mv", manifest, aside)
+        try:
+            wait(lambda: not runs(), f"{name} has ended", RESET_DEADLINE)
+            yield
+        finally:
+            self.kind.on(node, "mv", aside, manifest)
+            wait(runs, f"{name} runs again", RESET_DEADLINE)
+
     def logs(self, pod: str) -> str:
         """What a pod's container has said."""
         return self.kind.kubectl("logs", pod)
@@ -98,9 +116,41 @@ def counting(claim: str) -> dict[str, Any]:
     )
 
 
+def left_over(cluster: KindCluster, name: str, node: str) -> str:
+    """An attachment that the real attacher has made, of a volume that is released; its name."""
+    api = cluster.api
+    volume = api.add_volume(name, NAME, f"vol-{name}")
+    api.delete(k8s.path("PersistentVolumeClaim", name))
+    where = k8s.path("PersistentVolume", volume)
+    cluster.wait(lambda: (api.get(where) or {})["status"]["phase"] == "Released", "released")
+    made = k8s.attachment_name(f"vol-{name}", NAME, node)
+    spec = {"attacher": NAME, "nodeName": node, "source": {"persistentVolumeName": volume}}
+    body = {"apiVersion": k8s.STORAGE, "kind": "VolumeAttachment", "spec": spec}
+    api.create({**body, "metadata": {"name": made}})
+
+    def attached() -> bool:
+        found = api.find("VolumeAttachment", made) or {}
+        return bool(found.get("status", {}).get("attached"))
+
+    cluster.wait(attached, f"{name} is attached", 60)
+    return made
+
+
+def lose_status(cluster: KindCluster, name: str, node: str) -> None:
+    """A volume that is attached goes from its node's status, as by the bugs of old controller
+    managers. Today's writes the list again at the next change.
+    """
+    lost = k8s.unique_name(NAME, f"vol-{name}")
+    cluster.wait(lambda: lost in cluster.api.volumes_attached(node), "attached", 60)
+    found = cluster.api.find("Node", node) or {}
+    left = [entry for entry in found["status"]["volumesAttached"] if entry["name"] != lost]
+    change = {"status": {"volumesAttached": left}}
+    cluster.api.merge(k8s.path("Node", node) + "/status", change)
+
+
 def on(node: str) -> dict[str, Any]:
     """Of a pod's spec: only on this node, by way of the scheduler."""
     return {"nodeSelector": {"kubernetes.io/hostname": node}}
 
 
-__all__ = ["NAME", "KindCluster", "counting", "on", "running"]
+__all__ = ["NAME", "KindCluster", "counting", "left_over", "lose_status", "on", "running"]

@@ -35,10 +35,11 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.observa
 
 @dataclass(frozen=True)
 class Wait:
-    """A pod whose volume has no attachment."""
+    """A pod whose volume has no attachment, or one that no attacher answers."""
 
     pod: Pod
     volume: Volume
+    unanswered: Attachment | None = None
 
     @property
     def attachment(self) -> str:
@@ -114,13 +115,32 @@ def waits(seen: Observation, seconds: float, now: datetime) -> list[Wait]:
         for volume in seen.volumes.values()
         if volume.phase == "Bound" and volume.disk[0]
     }
-    return [
-        Wait(pod, volume)
+    found = [
+        Wait(pod, volume, _unanswered(seen, volume, pod.node, seconds, now))
         for pod in seen.pending
         if _has_waited(seen, pod, seconds, now)
         for volume in (by_claim.get((pod.namespace, claim)) for claim in pod.claims)
-        if volume and not _is_attaching(seen, volume, pod.node)
+        if volume
     ]
+    return [
+        wait
+        for wait in found
+        if wait.unanswered or not _is_attaching(seen, wait.volume, wait.pod.node)
+    ]
+
+
+def _unanswered(
+    seen: Observation, volume: Volume, node: str, seconds: float, now: datetime
+) -> Attachment | None:
+    """The attachment for the node, if the driver's attacher has said nothing about it for so long.
+
+    It writes an error as soon as its driver gives one, and when an attempt takes longer than its
+    --timeout (saveAttachError of external-attacher's pkg/controller/csi_handler.go).
+    """
+    own = seen.attachments.get(attachment_name(*volume.disk, node))
+    if own is None or own.attached or own.attach_error or own.deleted:
+        return None
+    return own if age(now, own.created) >= seconds else None
 
 
 def _has_waited(seen: Observation, pod: Pod, seconds: float, now: datetime) -> bool:

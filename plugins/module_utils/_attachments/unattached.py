@@ -4,7 +4,7 @@
 
 # This module util is private to the collection, and may change at any time.
 
-"""STOR-15: pods that wait for a volume, and no VolumeAttachment is created.
+"""STOR-15: pods that wait for a volume, and no VolumeAttachment is created, or none answered.
 
 Pure: no I/O here.
 """
@@ -29,13 +29,14 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine 
     Finding,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
+    Attachment,
     age,
 )
 
 
 def never_attached(state: AttachmentState, options: AttachmentOptions) -> list[Finding]:
-    """Pods that wait for a volume although nothing is in the way: the controller manager does not
-    attach it.
+    """Pods that wait for a volume although nothing is in the way: the controller manager or the
+    driver's attacher does not attach it.
     """
     # What can be in the way was excluded by suspects.waits and could_attach.
     steady = _steady_waits(state, options)
@@ -77,6 +78,7 @@ def _never_attached_pod(
         if attached is None
         else f"the last attach event was {duration(attached)} ago"
     )
+    unanswered = [wait.unanswered for wait in waiting if wait.unanswered]
     # If it has attached no volume since the oldest of these pods began to wait, it attaches none at
     # all; otherwise something is wrong with this volume.
     idle = attached is None or attached > oldest
@@ -89,7 +91,9 @@ def _never_attached_pod(
         summary=f"pod {pod.title} has waited on {pod.node} for {duration(seconds)}, "
         "and nothing attaches its volume",
         verdict="report",
-        reason=f"the controller manager does not attach ({last}): look "
+        reason=_of_the_attacher(unanswered[0])
+        if unanswered
+        else f"the controller manager does not attach ({last}): look "
         "at its leader, which is the platform's"
         if idle
         else "the controller manager attaches other volumes "
@@ -100,11 +104,20 @@ def _never_attached_pod(
             "volumes": [wait.volume.name for wait in waiting],
             "claims": ["/".join(wait.volume.claim) for wait in waiting],
             # To be compared with the attachments of the cluster.
-            "missing_attachments": [wait.attachment for wait in waiting],
+            "missing_attachments": [wait.attachment for wait in waiting if not wait.unanswered],
+            "unanswered_attachments": [attachment.name for attachment in unanswered],
             "waiting_seconds": round(seconds),
             "pods_waiting": count,
             "last_attach_event_seconds_ago": None if attached is None else round(attached),
             **state.leader,
         },
         namespace=pod.namespace,
+    )
+
+
+def _of_the_attacher(attachment: Attachment) -> str:
+    return (
+        f"the external-attacher of {attachment.driver} has not answered VolumeAttachment "
+        f"{attachment.name}: look at the pods and logs of the driver's controller (container "
+        "csi-attacher)"
     )

@@ -36,6 +36,7 @@ class Entry:
     of the text, since tenants write messages. ``storage``: False for what keeps a pod waiting but
     is not storage. ``vague``: it says that something is wrong with the volumes, but not what, so
     even an unknown message says more. ``of_claims``: it has passed once all claims are bound.
+    ``attaching``: it has passed for a volume that the node's driver was asked to mount since.
     ``metadata``: the key that the VolumeAttachment lacks.
     """
 
@@ -47,6 +48,7 @@ class Entry:
     storage: bool = True
     vague: bool = False
     of_claims: bool = False
+    attaching: bool = False
     metadata: str = ""
 
     @property
@@ -91,6 +93,7 @@ ENTRIES: tuple[Entry, ...] = (
         "the volume can be attached to one node only, and a pod on another node uses it",
         "stop or move the pod that the message names, or use a volume with access mode "
         "ReadWriteMany",
+        attaching=True,
     ),
     Entry(
         "multi-attach",
@@ -101,6 +104,7 @@ ENTRIES: tuple[Entry, ...] = (
         "attached to another when the pod came",
         "look at the volume's VolumeAttachments and the node they name: a lost node, a slow "
         "detach, or one that no pod needs any more",
+        attaching=True,
     ),
     Entry(
         "rbd-in-use",
@@ -122,6 +126,7 @@ ENTRIES: tuple[Entry, ...] = (
         "status.volumesAttached of the node lacks the volume, although the controller may believe "
         "that it is attached",
         "compare the VolumeAttachment with status.volumesAttached of node {node}",
+        attaching=True,
     ),
     Entry(
         "attachment-forbidden",
@@ -131,6 +136,7 @@ ENTRIES: tuple[Entry, ...] = (
         "STOR-13",
         "the kubelet asks for a VolumeAttachment that is not there (any more) for its node",
         "compare the VolumeAttachments of node {node} with its status.volumesAttached",
+        attaching=True,
     ),
     Entry(
         "publish-info",
@@ -152,6 +158,7 @@ ENTRIES: tuple[Entry, ...] = (
         "",
         "the driver's external-attacher did not answer the VolumeAttachment in time",
         "look at the pods and logs of the driver's controller (container csi-attacher)",
+        attaching=True,
     ),
     Entry(
         "driver-not-registered",
@@ -328,6 +335,7 @@ ENTRIES: tuple[Entry, ...] = (
         "",
         "the kubelet has not reported the volume in its node's status.volumesInUse yet",
         "look whether the kubelet of {node} can update its node status",
+        attaching=True,
     ),
     # Claims and scheduling
     Entry(
@@ -510,6 +518,7 @@ ENTRIES: tuple[Entry, ...] = (
         "the storage refused to attach the volume",
         "the driver's own message follows the volume's name in the message; look at the log of the "
         "driver's controller",
+        attaching=True,
     ),
     Entry(
         "map-failed",
@@ -553,6 +562,26 @@ def match(reason: str, message: str) -> Entry | None:
     """The entry for this event or waiting state; None when there is none."""
     text = f"{reason}: {message.replace(_SIMILAR, '', 1)}"
     return next((entry for entry in ENTRIES if entry.matches(text)), None)
+
+
+# GenerateMountVolumeFunc and GenerateMapVolumeFunc of
+# pkg/volume/util/operationexecutor/operation_generator.go: what follows WaitForAttach.
+_MOUNTING = re.compile(
+    r'(?:MountVolume|MapVolume)\.(?!WaitForAttach)\w+ failed for volume "([^"]+)"'
+)
+_OF_VOLUME = re.compile(r'for volume "([^"]+)"')
+
+
+def mounted(message: str) -> str:
+    """The volume that a CSI driver did not mount when the kubelet asked it to; else empty."""
+    found = _MOUNTING.search(message)
+    return found.group(1) if found and answered(message) else ""
+
+
+def volume_of(message: str) -> str:
+    """The volume that a message is about, as the kubelet and the controller manager quote it."""
+    found = _OF_VOLUME.search(message)
+    return found.group(1) if found else ""
 
 
 def answered(message: str) -> bool:

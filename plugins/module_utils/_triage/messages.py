@@ -10,7 +10,7 @@ Pure: no I/O here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import observation
@@ -84,15 +84,25 @@ def current(seen: Seen, state: TriageState) -> list[Message]:
         newest[message.reason] = max(newest.get(message.reason, last), last)
     claims = [claim for _name, claim in state.claims_of(seen.pod)]
     all_bound = all(claim and state.is_bound(claim) for claim in claims)
-    answered = max(
-        (other.last or _NEVER for other in said if catalogue.answered(other.text)), default=_NEVER
-    )
+    answers = _answers(said)
     return [
         message
         for message in said
         if age(newest[message.reason], message.last or state.now) <= OUTDATED_SECONDS
-        and not _has_passed(message, answered, seen, all_bound)
+        and not _has_passed(message, answers, seen, all_bound)
     ]
+
+
+def _answers(said: Iterable[Message]) -> dict[str, datetime]:
+    """When a driver last answered; and by volume, when it last did so to the kubelet's request to
+    mount that one.
+    """
+    answers = {"": _NEVER}
+    for message in said:
+        if catalogue.answered(message.text):
+            for volume in {"", catalogue.mounted(message.text)}:
+                answers[volume] = max(answers.get(volume, _NEVER), message.last or _NEVER)
+    return answers
 
 
 def _said_of(seen: Seen, state: TriageState) -> list[Message]:
@@ -110,10 +120,12 @@ def _said_of(seen: Seen, state: TriageState) -> list[Message]:
     return sorted(said, key=lambda message: message.last or state.now, reverse=True)[:MAX_MESSAGES]
 
 
-def _has_passed(message: Message, answered: datetime, seen: Seen, all_bound: bool) -> bool:
+def _has_passed(
+    message: Message, answers: Mapping[str, datetime], seen: Seen, all_bound: bool
+) -> bool:
     """Something else shows that the message does not hold any more.
 
-    ``answered``: when a driver last did; ``all_bound``: all claims of the pod are.
+    ``answers``: of drivers; ``all_bound``: all claims of the pod are.
     """
     # Normal until the pod has a node; after that _bypassed_scheduler reports it.
     if message.reason == WAITS_FOR_SCHEDULER:
@@ -128,7 +140,13 @@ def _has_passed(message: Message, answered: datetime, seen: Seen, all_bound: boo
         return True
     # A driver that has answered since is registered: after a reboot the kubelet mounts before the
     # drivers' registrars have run.
-    return bool(entry and entry.id == "driver-not-registered" and answered > message.last)
+    if entry and entry.id == "driver-not-registered":
+        return answers[""] > message.last
+    # The kubelet asks a driver to mount a volume only when it is attached. Right after an attach it
+    # may be told for a moment that it may not read the VolumeAttachment.
+    volume = catalogue.volume_of(message.text)
+    attached = answers.get(volume, _NEVER) if volume else _NEVER
+    return bool(entry and entry.attaching and attached > message.last)
 
 
 def of_a_running_pod(messages: Iterable[Message], seen: Seen) -> list[Message]:

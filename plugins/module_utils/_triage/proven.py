@@ -127,12 +127,7 @@ def _attachment_cause(
     if own.attach_error:
         return _attach_error(own.attach_error.message, volume, node)
     if not own.attached:
-        return Cause(
-            "",
-            f"the external-attacher of {own.driver} has not answered VolumeAttachment {own.name} "
-            f"for {elapsed(state.now, own.created)}",
-            "look at the pods and logs of the driver's controller (container csi-attacher)",
-        )
+        return _unanswered(own, node, state)
     missing = observation.missing_metadata(own, options.required_metadata)
     if missing:
         return Cause(
@@ -157,6 +152,19 @@ def _attachment_cause(
             facts={"attachment": own.name},
         )
     return _unregistered([state.driver_of(volume, node.name)], node, state)
+
+
+def _unanswered(own: Attachment, node: Node, state: TriageState) -> Cause:
+    """The controller manager has made a VolumeAttachment, and no attacher has taken it up."""
+    silent = (
+        f"the external-attacher of {own.driver} has not answered VolumeAttachment {own.name} "
+        f"for {elapsed(state.now, own.created)}"
+    )
+    absent = _unregistered([own.driver], node, state)
+    if absent:
+        return Cause("", f"{absent.why}; and {silent}", absent.look)
+    look = "look at the pods and logs of the driver's controller (container csi-attacher)"
+    return Cause("STOR-15", silent, look)
 
 
 def _attach_error(message: str, volume: Volume, node: Node) -> Cause:

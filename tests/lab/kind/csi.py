@@ -28,7 +28,10 @@ from .cluster import VOLUMES, Kind
 
 NAME = "csi.lab.example"
 IMAGE = "storage-ops/csi-driver:1"
+PLUGIN = "csi-driver"
 KUBELET = "/var/lib/kubelet"
+# A node with this label has no plugin.
+WITHOUT = "lab/without-driver"
 START_DEADLINE, PACK_DEADLINE = 60.0, 60.0
 
 
@@ -57,20 +60,15 @@ class Served:
 
     def __init__(self, name: str, access: Access, nodes: Sequence[str], tied: bool) -> None:
         self.name, self.access, self.nodes, self.tied = name, access, nodes, tied
+        self._socket = access.folder / "csi.sock"
         self._processes = [Process(access.folder, part) for part in ("csi-driver", "csi-attacher")]
 
     def serve(self, controller: Sequence[str], plugin: Object) -> None:
         """Start all of it, until all nodes have it; with these arguments, as this DaemonSet."""
-        own, real = driver(), attacher()
-        socket = self.access.folder / "csi.sock"
-        commands = (
-            [own["driver"], f"--name={self.name}", f"--endpoint={socket}", *controller],
-            [real["csi-attacher"], f"--kubeconfig={self.access.kubeconfig()}"]
-            + [f"--csi-address=unix://{socket}", "--http-endpoint=", "--v=4"],
-        )
-        for process, command in zip(self._processes, commands, strict=True):
-            process.start(command, self.tied)
-            process.check()
+        command = [driver()["driver"], f"--name={self.name}", f"--endpoint={self._socket}"]
+        self._processes[0].start([*command, *controller], self.tied)
+        self._processes[0].check()
+        self.start_attacher()
         self.access.api().create(k8s.csi_driver(self.name), plugin)
         wait(self._registered, f"{', '.join(self.nodes)} have the driver", START_DEADLINE)
 
@@ -79,6 +77,17 @@ class Served:
         for process in self._processes:
             process.stop(signal.SIGKILL)
 
+    def start_attacher(self) -> None:
+        """The external-attacher."""
+        command = [attacher()["csi-attacher"], f"--kubeconfig={self.access.kubeconfig()}"]
+        command += [f"--csi-address=unix://{self._socket}", "--http-endpoint=", "--v=4"]
+        self._processes[1].start(command, self.tied)
+        self._processes[1].check()
+
+    def stop_attacher(self) -> None:
+        """As if its Deployment had been scaled to zero."""
+        self._processes[1].stop()
+
     def logs(self) -> str:
         """For an error message."""
         return "\n".join(process.log.read_text()[-3000:] for process in self._processes)
@@ -86,9 +95,12 @@ class Served:
     def _registered(self) -> bool:
         for process in self._processes:
             process.check()
-        api = self.access.api()
-        nodes = [api.find("CSINode", node) for node in self.nodes]
-        return all(node and self.name in _drivers(node) for node in nodes)
+        return all(self.is_on(node) for node in self.nodes)
+
+    def is_on(self, node: str) -> bool:
+        """The kubelet of a node knows the driver."""
+        found = self.access.api().find("CSINode", node) or {"spec": {}}
+        return any(entry["name"] == self.name for entry in found["spec"].get("drivers") or [])
 
 
 class Driver(Served):
@@ -106,11 +118,30 @@ class Driver(Served):
         self._attached.mkdir(exist_ok=True)
         self.kind.import_image(image())
         shared = {"kubelet": (KUBELET, KUBELET), "volumes": (VOLUMES, VOLUMES)}
-        plugin = daemon_set("csi-driver", NAME, [f"--volumes={VOLUMES}"], shared, {})
+        place = {"affinity": _only_nodes_without(WITHOUT)}
+        plugin = daemon_set(PLUGIN, NAME, [f"--volumes={VOLUMES}"], shared, {}, **place)
         self.serve([f"--attached={self._attached}"], plugin)
 
+    def leave(self, node: str) -> None:
+        """The plugin of a node goes, and its registration with it."""
+        self._label(node, "")
+        # node-driver-registrar removes its socket when it ends, and the kubelet then forgets the
+        # driver.
+        wait(lambda: not self._plugins(node), f"the plugin of {node} has ended", START_DEADLINE)
+        self.kind.on(node, "rm", "-f", f"{KUBELET}/plugins_registry/{NAME}-reg.sock")
+        wait(lambda: not self.is_on(node), f"{node} has no driver", START_DEADLINE)
+
+    def come_back(self, node: str) -> None:
+        """The plugin of a node is there again."""
+        self._label(node, None)
+        wait(lambda: self.is_on(node), f"{node} has the driver again", START_DEADLINE)
+
     def forget(self) -> None:
-        """No volume has anything in it, nor is attached."""
+        """No volume has anything in it, nor is attached. Those of pods that are gone may still be
+        unmounted.
+        """
+        for worker in self.kind.workers:
+            wait(lambda node=worker: not self._staged(node), f"{worker} has no volume", 60)  # type: ignore[misc]
         for folder in (self.kind.volumes, self._attached):
             for found in folder.iterdir():
                 runs.remove(found)
@@ -124,9 +155,23 @@ class Driver(Served):
         found = self.kind.volumes / volume / name
         return found.read_text() if found.exists() else ""
 
+    def _staged(self, node: str) -> bool:
+        # csi_attacher.go, makeDeviceMountPath.
+        return f"{KUBELET}/plugins/kubernetes.io/csi/{NAME}/" in self.kind.on(
+            node, "cat", "/proc/mounts"
+        )
 
-def _drivers(node: Object) -> set[str]:
-    return {found["name"] for found in node["spec"].get("drivers") or []}
+    def _label(self, node: str, value: str | None) -> None:
+        change = {"metadata": {"labels": {WITHOUT: value}}}
+        self.kind.api().merge(k8s.path("Node", node), change)
+
+    def _plugins(self, node: str) -> list[Object]:
+        return [
+            pod
+            for pod in self.kind.api().all("Pod", "kube-system")
+            if pod["metadata"].get("labels", {}).get("app") == PLUGIN
+            and pod["spec"].get("nodeName") == node
+        ]
 
 
 def daemon_set(
@@ -168,3 +213,9 @@ def daemon_set(
         }
     ]
     return made
+
+
+def _only_nodes_without(label: str) -> Object:
+    missing = {"key": label, "operator": "DoesNotExist"}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [missing]}]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}

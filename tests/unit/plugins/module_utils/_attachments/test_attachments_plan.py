@@ -1150,6 +1150,16 @@ def test_a_volume_that_nobody_attaches() -> None:
     assert "does not attach (no attach event is left)" in finding.reason
 
 
+def test_an_attachment_that_no_attacher_answers() -> None:
+    """The Deployment of the driver's controller is scaled to zero, for instance."""
+    silent = make_attachment(attached=False)
+    finding = only(waiting(silent), controls=frozenset({"STOR-15"}))
+    assert (finding.control, finding.name) == ("STOR-15", "web-0")
+    assert f"has not answered VolumeAttachment {silent.name}" in finding.reason
+    assert finding.evidence["unanswered_attachments"] == [silent.name]
+    assert finding.evidence["missing_attachments"] == []
+
+
 def test_a_controller_manager_that_attaches_others() -> None:
     finding = only(waiting(last_attach=NOW - timedelta(seconds=60)))
     assert "attaches other volumes (the last attach event was 60 s ago)" in finding.reason
@@ -1161,6 +1171,8 @@ def test_a_controller_manager_that_attaches_others() -> None:
     [
         [make_attachment()],
         [make_attachment(attached=False, attach_error=VolumeError("no", OLD))],
+        [make_attachment(attached=False, created=NOW - timedelta(seconds=119))],
+        [make_attachment(attached=False, deleted=NOW)],
         [make_attachment(node="n2")],
         [make_attachment(volume=None)._replace(volume="pv-twin")],
         [make_attachment(node="n2")._replace(volume="pv-twin"), make_volume(), TWIN],
@@ -1177,6 +1189,8 @@ def test_a_controller_manager_that_attaches_others() -> None:
     ids=[
         "attached",
         "attach fails",
+        "just made",
+        "being deleted",
         "Multi-Attach",
         "attached by another PersistentVolume",
         "Multi-Attach by another PersistentVolume",

@@ -513,9 +513,12 @@ def test_an_attachment_that_names_another_volume_of_the_same_handle() -> None:
 
 def test_attacher_is_silent_or_refuses() -> None:
     silent = one(pod(), *FINE[:3], attachment(attached=False))
-    assert (
-        silent.control == "" and "has not answered" in silent.summary and "280 s" in silent.summary
-    )
+    assert silent.control == "STOR-15"
+    assert "has not answered" in silent.summary and "280 s" in silent.summary
+    nowhere = one(pod(), *FINE[:3], attachment(attached=False), csi_node("worker-1", "other"))
+    assert (nowhere.control, nowhere.severity) == ("", "major")
+    assert f"CSINode worker-1 lacks the driver {DRIVER}" in nowhere.summary
+    assert "has not answered" in nowhere.summary
     said = one(
         pod(), *FINE[:3], attachment(attached=False, attachError={"message": "array is full {0}"})
     )
@@ -918,6 +921,35 @@ def test_driver_that_answers_is_registered() -> None:
             "not registered"
             in one(pod(), *FINE, missing, event("FailedMount", text, seconds=seconds)).summary
         )
+
+
+# Of kubelet 1.36.3, in the seconds after an attach that went well.
+FORBIDDEN = (
+    'MountVolume.WaitForAttach failed for volume "{}" : volume handle-pv-1 has GET error for '
+    'volume attachment csi-1: volumeattachments.storage.k8s.io "csi-1" is forbidden: User '
+    '"system:node:worker-1" cannot get resource "volumeattachments" in API group "storage.k8s.io" '
+    "at the cluster scope: no relationship found between node 'worker-1' and this object"
+)
+NOT_LISTED = 'Volume not attached according to node status for volume "{}" (UniqueName: "x")'
+
+
+@pytest.mark.parametrize("text", [FORBIDDEN, NOT_LISTED])
+def test_a_volume_that_the_driver_was_asked_to_mount_is_attached(text: str) -> None:
+    old = event("FailedMount", text.format("pv-1"), seconds=500)
+    error = (
+        'MountVolume.SetUp failed for volume "pv-1" : rpc error: code = Unknown desc = no such file'
+    )
+    found = one(pod(), *FINE, old, event("FailedMount", error, seconds=3))
+    assert found.control == "" and "no such file" in found.summary
+    # Another volume, an older answer, and one of nobody say nothing.
+    for said, seconds in (
+        (error.replace("pv-1", "pv-2"), 3),
+        (error, 501),
+        (error.replace("Unknown", "Unavailable"), 3),
+        (error.replace("SetUp", "WaitForAttach"), 3),
+    ):
+        found = one(pod(), *FINE, old, event("FailedMount", said, seconds=seconds))
+        assert found.control == "STOR-13", said
 
 
 def test_ending_pod_of_a_driver_that_is_gone() -> None:
