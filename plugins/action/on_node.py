@@ -93,6 +93,7 @@ class ActionModule(Normal):  # type: ignore[misc]
                 self._task.action,
                 self._task.args,
                 lambda: as_run(super(ActionModule, self).run(tmp, task_vars)),
+                self._room(),
             )
             return without_orders(result, _interpreter(self))
         _ok, params = self.validate_argument_spec(argument_spec=SPEC)
@@ -111,15 +112,25 @@ class ActionModule(Normal):  # type: ignore[misc]
         )
         escape(action)
         result = answered(
-            self._task, task.action, task.args, lambda: action.run(task_vars=task_vars)
+            self._task,
+            task.action,
+            task.args,
+            lambda: action.run(task_vars=task_vars),
+            self._room(),
         )
         return without_orders(result, _interpreter(action))
+
+    def _room(self) -> int | None:
+        """Bytes for what the host sends; None if it is the controller, whose programs, such as ceph
+        with its threads, would have to live with them.
+        """
+        return None if self._connection.transport == "local" else MOST_MEMORY
 
     def cleanup(self, force: bool = False) -> None:
         """Remove the folder that is left on the host. The host keeps nothing else from its end."""
         # Ansible calls this after a task that was ended, without a timeout (TaskExecutor._execute),
         # and where the connection fails here, the host is one that it cannot reach.
-        with suppress(AnsibleConnectionFailure, Silent, MemoryError), within(TIDYING):
+        with suppress(AnsibleConnectionFailure, Silent, MemoryError), within(TIDYING, self._room()):
             super().cleanup(force)
 
 
@@ -150,8 +161,8 @@ def _number(given: Any, default: float) -> float:
 
 
 @contextmanager
-def within(seconds: float) -> Iterator[None]:
-    """Raise Silent after so many seconds, and MemoryError if it takes too much memory."""
+def within(seconds: float, room: int | None) -> Iterator[None]:
+    """Raise Silent after so many seconds, and MemoryError if it takes more than so many bytes."""
     # The module's deadline runs on the host, where root may ignore it. A signal, as Ansible's own
     # timeout, since connection plugins wait in the kernel. It takes the place of that timeout.
 
@@ -162,7 +173,7 @@ def within(seconds: float) -> Iterator[None]:
     try:
         try:
             signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN)
-            with _little_memory():
+            with _little_memory(room):
                 yield
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
@@ -177,19 +188,19 @@ def within(seconds: float) -> Iterator[None]:
 
 
 @contextmanager
-def _little_memory() -> Iterator[None]:
-    """Allow this process MOST_MEMORY more than it has."""
+def _little_memory(room: int | None) -> Iterator[None]:
+    """Allow this process only so many bytes more than it has."""
     # Not RLIMIT_AS: children inherit the limit, and a program in Go (kubectl, as a connection)
     # reserves more addresses than it uses. RLIMIT_DATA counts what can be written (getrlimit(2),
     # since Linux 4.7), statm's sixth number what there is of it (proc(5)).
-    try:
-        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[5])
-    except OSError:
-        # Not Linux.
+    statm = Path("/proc/self/statm")
+    # Only Linux has it.
+    if room is None or not statm.exists():
         yield
         return
+    pages = int(statm.read_text(encoding="ascii").split()[5])
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    most = pages * resource.getpagesize() + MOST_MEMORY
+    most = pages * resource.getpagesize() + room
     lower = [most, *(limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY)]
     resource.setrlimit(resource.RLIMIT_DATA, (min(lower), hard))
     try:
@@ -208,16 +219,23 @@ def _children() -> set[int]:
 
 
 def answered(
-    task: Any, module: str, arguments: Mapping[str, Any], run: Callable[[], dict[str, Any]]
+    task: Any,
+    module: str,
+    arguments: Mapping[str, Any],
+    run: Callable[[], dict[str, Any]],
+    room: int | None = None,
 ) -> dict[str, Any]:
-    """What an action returns, also where the host cannot be reached, or does not answer."""
+    """What an action returns, also where the host cannot be reached, or does not answer.
+
+    ``room``: how many bytes it may take for that; None for any number.
+    """
     # Before ansible-core 2.19 the text of a failed connection is templated if an action raises it
     # (TaskExecutor._execute marks only what is returned as unsafe). Whoever answers at the host's
     # address writes that text, even before ssh has checked the key: "Bad remote protocol version
     # identification: ...".
     seconds = patience(task, module, arguments)
     try:
-        with within(seconds):
+        with within(seconds, room):
             return {key: value for key, value in run().items() if key != "unreachable"}
     except AnsibleConnectionFailure as error:
         lost: dict[str, Any] = {"unreachable": True, "msg": str(error)}
