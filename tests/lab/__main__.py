@@ -204,6 +204,7 @@ def _all_parts() -> dict[str, Callable[[], object]]:
     """
     return {
         f"node {DEFAULT_RELEASE}": Vm("prepare").prepare,
+        # Before the control planes' programs: what is compiled for those is then compiled once.
         **_where_docker_runs(KIND_PROGRAMS),
         f"kubernetes {OLD}": lambda: binaries(OLD),
         **{f"{part.name} {CURRENT}": functools.partial(current, part) for part in PARTS},

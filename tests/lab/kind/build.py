@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from .. import runs
 from ..common import LabError, cache_dir, say, step
 from ..kubernetes import build as recipe
 from ..kubernetes.build import KUBERNETES, MODULES, Binaries, Unavailable
@@ -109,10 +110,27 @@ def _current(part: Part) -> Binaries:
         missing = [other for other in _parts() if not _located(other).path.exists()]
         if part in missing:
             with step(f"{', '.join(other.name for other in missing)}: building all of it"):
+                _build_planes(work)
                 refused = _build(work, missing)
     if part in refused:
         raise refused[part]
     return found
+
+
+def _build_planes(work: Path) -> None:
+    """Build what the control planes need first if the cache lacks Kubernetes, too: most of what is
+    compiled for it is compiled for kind's programs.
+
+    Who needs a part that is out of reach says so.
+    """
+    missing = [part for part in recipe.PARTS if not recipe._located(part).path.exists()]
+    if KUBERNETES not in missing:
+        return
+    recipe._build_current(work, missing)
+    for left in work.iterdir():
+        if left.name not in recipe.KEPT:
+            runs.remove(left)
+    (work / "bin").mkdir()
 
 
 def _build(work: Path, wanted: Sequence[Part]) -> dict[Part, Unavailable]:
