@@ -36,7 +36,7 @@ def kubelets(ceph: Ceph) -> Iterator[Kubelets]:
         controller_manager_args=LOST_AFTER,
     )
     start_if_it_can_be_had("VM nodes with kubelets", found.start)
-    RbdDriver(found).start()
+    start_if_it_can_be_had("the CSI driver", RbdDriver(found).start)
     yield found
     found.remove()
 
