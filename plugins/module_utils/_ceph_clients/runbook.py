@@ -261,7 +261,7 @@ def _processes(host: Host, problems: list[str]) -> list[Process]:
     for pid in filter(str.isdigit, host.names("/proc")):
         program = host.read(f"/proc/{pid}/comm")
         if program in _PROGRAMS:
-            words = tuple(filter(None, (host.read(f"/proc/{pid}/cmdline") or "").split("\0")))
+            words = tuple(filter(None, host.command_line(pid)))
             if words:
                 found.append(Process(int(pid), program, words))
             elif host.link(f"/proc/{pid}/exe"):

@@ -54,6 +54,10 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
     StorageOpsError,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.control_groups import (
+    container_id_of,
+    pod_uid_of,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kubelet import (
     PUBLISH,
@@ -78,8 +82,6 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes 
     probe_folders,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.processes import (
-    container_id_of,
-    pod_uid_of,
     require_host_namespace,
 )
 

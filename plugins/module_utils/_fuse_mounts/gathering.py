@@ -38,13 +38,15 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.
     Superblock,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import kubelet
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.control_groups import (
+    pod_uid_of,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.copies import other_mounts
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import (
     Host,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.processes import (
     Process,
-    pod_uid_of,
     read_processes,
 )
 

@@ -14,15 +14,15 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.control_groups import (
+    container_id_of,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
     Mount,
     each_mount,
     each_namespace,
     read_table,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.processes import (
-    container_id_of,
 )
 
 _CGROUPS = "/sys/fs/cgroup"
@@ -123,7 +123,7 @@ def _least(host: Host, cgroup: str, controller: str) -> int | None:
 
 def _paths(cgroup: str, controller: str) -> Iterator[str]:
     new, old = _FILES[controller]
-    for line in cgroup.splitlines():
+    for line in filter(None, cgroup.split("\n")):
         _number, names, path = line.split(":", 2)
         if names and controller not in names.split(","):
             continue

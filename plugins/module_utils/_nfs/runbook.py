@@ -61,6 +61,9 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._nfs.runtime_
     excessive,
     read_limits,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.control_groups import (
+    pod_uid_of,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kubelet import find_root
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
@@ -596,7 +599,7 @@ def _mounting(host: Host) -> dict[tuple[str, str], str]:
             for pid in host.names("/proc")
             if pid.isdigit() and (host.read(f"/proc/{pid}/comm") or "").startswith("mount.nfs")
         ]
-        words = [(pid, (host.read(f"/proc/{pid}/cmdline") or "").split("\0")) for pid in pids]
+        words = [(pid, host.command_line(pid)) for pid in pids]
         return [
             (pid, _started(host, pid), f"pid {pid} ({' '.join(said[:3])})")
             for pid, said in words
@@ -612,8 +615,9 @@ def _started(host: Host, pid: str) -> str:
     """When a process started, in ticks since boot; another one may get its ID later."""
     # Field 22 of /proc/PID/stat (proc_pid_stat(5)). The name in field 2 may contain blanks and
     # brackets, so the fields are counted from the last bracket.
-    fields = (host.read(f"/proc/{pid}/stat") or "").rpartition(")")[2].split()
-    return fields[19] if len(fields) > 19 else ""
+    fields = (host.read(f"/proc/{pid}/stat") or "").rpartition(")")[2].split(" ")
+    # The first one is empty, since a blank follows the bracket.
+    return fields[20] if len(fields) > 20 else ""
 
 
 def _left(host: Host, folder: str) -> tuple[str, ...]:
@@ -621,23 +625,34 @@ def _left(host: Host, folder: str) -> tuple[str, ...]:
     folder.
     """
 
-    def reading() -> list[str]:
-        pids = [pid for pid in host.names("/proc") if pid.isdigit() and int(pid) != os.getpid()]
-        words = {pid: (host.read(f"/proc/{pid}/cmdline") or "").split("\0") for pid in pids}
-        return [
-            f"pid {pid} ({os.path.basename(said[0])})"
-            for pid, said in words.items()
-            if folder in said
-        ]
-
     # Killed processes may need a moment to end, unless the kernel holds them.
     until = time.monotonic() + host.deadline.cap(_GRACE)
     while True:
-        reply = host.bounded(reading)
-        if reply.problem:
-            raise StorageOpsError(
-                f"whether a mount of this check is left cannot be told: {reply.problem}"
-            )
-        if not reply.value or time.monotonic() >= until:
-            return tuple(reply.value)
+        found = _ours(host, folder)
+        if not found or time.monotonic() >= until:
+            return found
         time.sleep(0.1)
+
+
+def _ours(host: Host, folder: str) -> tuple[str, ...]:
+    # Each by itself, since reading one may block. A pod's process is none of ours, and may be made
+    # to block by a tenant.
+    pids = [
+        pid
+        for pid in host.names("/proc")
+        if pid.isdigit()
+        and int(pid) != os.getpid()
+        and not pod_uid_of(host.read(f"/proc/{pid}/cgroup") or "")
+    ]
+    seconds = host.deadline.cap(host.command_timeout)
+    replies = call_each(host.command_line, pids, seconds, seconds)
+    unread = [f"pid {pid}: {reply.problem}" for pid, reply in zip(pids, replies) if reply.problem]
+    if unread:
+        raise StorageOpsError(
+            f"whether a mount of this check is left cannot be told: {', '.join(unread[:5])}"
+        )
+    return tuple(
+        f"pid {pid} ({os.path.basename(reply.value[0])})"
+        for pid, reply in zip(pids, replies)
+        if folder in reply.value
+    )

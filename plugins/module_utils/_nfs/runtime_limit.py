@@ -27,9 +27,11 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import call_each
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Finding, Plan
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.control_groups import (
+    pod_uid_of,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.options import NOFILE
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.processes import pod_uid_of
 
 RUNBOOK = "storage_ops.runbooks.check_nfs"
 # Drop-ins are applied in the order of their names (systemd.unit(5)), so 50- overrides most others.
@@ -288,7 +290,7 @@ def _csi_processes(host: Host) -> tuple[tuple[CsiProcess, ...], tuple[str, ...]]
 
 def _csi_process(host: Host, pid: int, uid: str) -> CsiProcess | None:
     # CSI drivers and sidecars have csi in their name, or in --csi-address and the like.
-    words = (host.read(f"/proc/{pid}/cmdline") or "").split("\0")
+    words = host.command_line(str(pid))
     if not any("csi" in word for word in words):
         return None
     return CsiProcess(

@@ -13,14 +13,14 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.turns import in_turns
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.control_groups import (
+    pod_uid_of,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
     Mount,
     each_mount,
     each_namespace,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.processes import (
-    pod_uid_of,
 )
 
 # How many mounts of one filesystem are kept that one pod has in all its mount namespaces, and how

@@ -32,6 +32,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import 
 
 # Seconds that are kept back from the deadline for taking an action back.
 UNDO_SECONDS = 10.0
+# Bytes. Options that are looked for come first; a Java program has a few thousand.
+_MOST_COMMAND_LINE = 65_536
 
 
 class Host:
@@ -77,6 +79,19 @@ class Host:
                 return file.read().rstrip("\n")
         except OSError:
             return None
+
+    def command_line(self, pid: str) -> list[str]:
+        """The first words of a process's command line; none if it cannot be read.
+
+        May block (fs/proc/base.c get_mm_cmdline): call it in a child.
+        """
+        # A process may set its command line to all of its memory (prctl(2), PR_SET_MM_MAP).
+        try:
+            with open(self.path(f"/proc/{pid}/cmdline"), "rb") as file:
+                text = file.read(_MOST_COMMAND_LINE)
+        except OSError:
+            return []
+        return text.decode("utf-8", "replace").split("\0")
 
     def read_bytes(self, path: str) -> bytes | None:
         """The bytes of a small file; None if it cannot be read."""

@@ -253,11 +253,9 @@ def each_namespace(host: Host) -> Iterator[tuple[str, str]]:
 
 def swap_devices(host: Host) -> list[str]:
     """The paths of devices that are in use as swap (proc_swaps(5))."""
-    return [
-        line.split()[0]
-        for line in (host.read("/proc/swaps") or "").splitlines()[1:]
-        if line.strip()
-    ]
+    # After its path a blank follows; the kernel escapes those in it (mm/swapfile.c swap_show).
+    lines = (host.read("/proc/swaps") or "").split("\n")[1:]
+    return [line.partition(" ")[0] for line in lines if line]
 
 
 def is_fuse(mount: Mount) -> bool:

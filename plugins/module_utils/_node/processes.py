@@ -10,31 +10,31 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import (
+    Reply,
+    call_each,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
     StorageOpsError,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import fdinfo
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.control_groups import (
+    container_id_of,
+    pod_uid_of,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.unmount import mount_id_of
 
-# Control groups of pods, by the cgroupfs driver (kubepods/burstable/podUID/ID) and by systemd's
-# (kubepods-burstable-podUID.slice, with each - of the UID as _ ; cri-containerd-ID.scope, or
-# :cri-containerd:ID if runc does not use systemd). See kubernetes
-# pkg/kubelet/cm/cgroup_manager_linux.go and pod_container_manager_linux.go. The UID of a static pod
-# is a hash without dashes. With a --cgroup-root, as in kind, its name is in front of all of these.
-# conmon, which watches a container of CRI-O, belongs to the node.
-_UID = r"[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32}"
-_POD = re.compile(
-    rf"/(?:[^/:]*-)?pod(?P<uid>{_UID})(?:\.slice)?(?:[/:]|$)", re.ASCII | re.MULTILINE
-)
-_CONTAINER = re.compile(
-    r"[/:](?!crio-conmon-)(?:[a-z-]+-)?(?P<id>[0-9a-f]{64})(?:\.scope)?(?:/|$)",
-    re.ASCII | re.MULTILINE,
-)
+# How many open files, and how many mappings, are read of one process. A process with more is not
+# known to use, or not to use, a mount. A tenant's may have a million open files (fs.nr_open).
+MOST_FILES = 100_000
+# Seconds for one process. A process of the usual kind takes milliseconds.
+_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Process:
 
     ``namespace``: text of the link /proc/PID/ns/mnt. ``pod``: UID of its pod, or empty.
     ``container``: ID of its container, or empty. ``uses``: (ID of a mount of its namespace, how it
-    uses that), each once.
+    uses that), each once. ``unknown``: why its uses could not be read; empty if they were.
     """
 
     pid: int
@@ -52,6 +52,7 @@ class Process:
     pod: str
     container: str
     uses: tuple[tuple[int, str], ...]
+    unknown: str = ""
 
     def describe(self) -> str:
         """``postgres (pid 4711)``."""
@@ -69,50 +70,67 @@ def require_host_namespace(host: Host) -> None:
         )
 
 
-def pod_uid_of(cgroup: str) -> str:
-    """The UID of the pod in a /proc/PID/cgroup; empty if there is none."""
-    match = _POD.search(cgroup)
-    return match["uid"].replace("_", "-") if match else ""
-
-
-def container_id_of(cgroup: str) -> str:
-    """The ID of the pod's container in a /proc/PID/cgroup; empty if there is none."""
-    match = _CONTAINER.search(cgroup) if pod_uid_of(cgroup) else None
-    return match["id"] if match else ""
-
-
 def read_processes(host: Host, uses: bool = True) -> list[Process]:
     """All processes, by ID, without those that end meanwhile. Raises StorageOpsError.
 
-    ``uses``: whether to find the mounts that each uses. Only that can fail because of a process
-    that hangs on a mount.
+    ``uses``: whether to find the mounts that each uses. A process whose uses cannot be read, since
+    it hangs or has too many, is there with ``unknown``.
     """
-    reply = host.bounded(lambda: [list(fields) for fields in _scan(host.path("/proc"), uses)])
+    proc = host.path("/proc")
+    # None of this can be made to hang or to be long by the process itself.
+    reply = host.bounded(lambda: list(filter(None, map(partial(_identity, proc), _pids(proc)))))
     if reply.problem:
         raise StorageOpsError(f"the processes of this node could not be read: {reply.problem}")
-    return [
-        Process(
-            pid, command, namespace, pod, container, tuple((number, how) for number, how in uses)
+    if not uses:
+        return [Process(*identity, ()) for identity in reply.value]
+    # Each by itself, and the node's own first: a tenant may have any number of processes, each with
+    # as much to read as its limits allow.
+    known = sorted(reply.value, key=lambda identity: (bool(identity[3]), identity[0]))
+    seconds = host.deadline.cap(host.command_timeout)
+    replies = call_each(
+        lambda identity: _process(proc, identity[0]), known, min(seconds, _SECONDS), seconds
+    )
+    read = [_read(identity, reply) for identity, reply in zip(known, replies)]
+    return sorted((process for process in read if process), key=lambda process: process.pid)
+
+
+def _read(identity: list[Any], reply: Reply) -> Process | None:
+    """The process of a reply of ``_process``; None if it has ended."""
+    if reply.problem:
+        return Process(*identity, (), reply.problem)
+    if reply.value is None:
+        return None
+    # Its identity, too, since another process may have its ID by now.
+    now, uses = reply.value
+    return Process(*now, tuple((number, how) for number, how in uses))
+
+
+def _pids(proc: str) -> list[int]:
+    return sorted(int(name) for name in os.listdir(proc) if name.isascii() and name.isdigit())
+
+
+def _identity(proc: str, pid: int) -> tuple[Any, ...] | None:
+    """The first fields of a ``Process``; None if it has ended."""
+    base = f"{proc}/{pid}"
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        cgroup = _text(f"{base}/cgroup")
+        return (
+            pid,
+            _text(f"{base}/comm").rstrip("\n"),
+            os.readlink(f"{base}/ns/mnt"),
+            pod_uid_of(cgroup),
+            container_id_of(cgroup),
         )
-        for pid, command, namespace, pod, container, uses in reply.value
-    ]
+    return None
 
 
-def _scan(proc: str, with_uses: bool) -> Iterator[tuple[Any, ...]]:
-    for pid in sorted(filter(str.isdigit, os.listdir(proc)), key=int):
-        base = f"{proc}/{pid}"
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            cgroup = _text(f"{base}/cgroup")
-            pod, container = pod_uid_of(cgroup), container_id_of(cgroup)
-            uses = sorted(set(_uses(base))) if with_uses else []
-            yield (
-                int(pid),
-                _text(f"{base}/comm").rstrip("\n"),
-                os.readlink(f"{base}/ns/mnt"),
-                pod,
-                container,
-                uses,
-            )
+def _process(proc: str, pid: int) -> tuple[Any, list[tuple[int, str]]] | None:
+    """The same with its uses."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        uses = sorted(set(_uses(f"{proc}/{pid}")))
+        identity = _identity(proc, pid)
+        return (identity, uses) if identity else None
+    return None
 
 
 def _uses(base: str) -> Iterator[tuple[int, str]]:
@@ -122,22 +140,22 @@ def _uses(base: str) -> Iterator[tuple[int, str]]:
         # A kernel thread has no program, and its links cannot be followed.
         with contextlib.suppress(FileNotFoundError):
             yield _mount_of(f"{base}/{name}"), how
-    for descriptor in os.listdir(f"{base}/fd"):
+    for name in _names(f"{base}/fd"):
         with contextlib.suppress(FileNotFoundError):
-            for line in _text(f"{base}/fdinfo/{descriptor}").splitlines():
-                if line.startswith("mnt_id:"):
-                    yield int(line.split()[1]), "open file"
-    # Most files are mapped several times; one area of each is enough.
-    files: dict[str, str] = {}
-    for line in _text(f"{base}/maps").splitlines():
-        fields = line.split(None, 5)
-        if len(fields) == 6 and fields[5].startswith("/"):
-            files.setdefault(" ".join(fields[3:]), fields[0])
-    for area in files.values():
-        # maps pads addresses with zeroes, map_files does not (fs/proc/task_mmu.c, fs/proc/base.c).
-        area = "-".join(f"{int(end, 16):x}" for end in area.split("-"))
+            yield fdinfo.read(f"{base}/fdinfo/{name}").mount, "open file"
+    # Not from maps, where each line has a path as long as the process likes.
+    for name in _names(f"{base}/map_files"):
         with contextlib.suppress(FileNotFoundError):
-            yield _mount_of(f"{base}/map_files/{area}"), "mapped file"
+            yield _mount_of(f"{base}/map_files/{name}"), "mapped file"
+
+
+def _names(folder: str) -> Iterator[str]:
+    """The names in a folder. Raises StorageOpsError if there are too many."""
+    with os.scandir(folder) as entries:
+        for number, entry in enumerate(entries):
+            if number == MOST_FILES:
+                raise StorageOpsError(f"more than {MOST_FILES} in {folder}")
+            yield entry.name
 
 
 def _mount_of(path: str) -> int:

@@ -27,6 +27,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
     StorageOpsError,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import fdinfo
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kubelet import (
     opened_parent,
@@ -189,8 +190,7 @@ def mount_id(name: str, folder: int | None = None) -> int:
 def mount_id_of(descriptor: int) -> int:
     """The ID of the mount that an open file or folder is in (proc_pid_fdinfo(5), mnt_id)."""
     # name_to_handle_at(2) gives it, too, but not on every filesystem.
-    with open(f"/proc/self/fdinfo/{descriptor}", encoding="ascii") as info:
-        return next(int(line.split()[1]) for line in info if line.startswith("mnt_id:"))
+    return fdinfo.read(f"/proc/self/fdinfo/{descriptor}").mount
 
 
 @contextlib.contextmanager

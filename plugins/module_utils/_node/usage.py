@@ -25,6 +25,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes i
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
     StorageOpsError,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import fdinfo
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
     Mount,
@@ -289,9 +290,7 @@ def _device(base: str, fd: str, remote_by_root: dict[tuple[str, str], set[str]])
 def _writes(base: str, fd: str) -> bool:
     """Whether a file descriptor was opened for writing (proc_pid_fdinfo(5): flags are octal)."""
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # closed meanwhile
-        lines = [line.split() for line in _text(f"{base}/fdinfo/{fd}").splitlines()]
-        flags = [line[1] for line in lines if line[:1] == ["flags:"]]
-        return any(int(flag, 8) & os.O_ACCMODE != os.O_RDONLY for flag in flags)
+        return fdinfo.read(f"{base}/fdinfo/{fd}").flags & os.O_ACCMODE != os.O_RDONLY
     return False
 
 
@@ -306,19 +305,14 @@ def _is_remote(base: str, fd: str, remote_by_root: dict[tuple[str, str], set[str
         remote_by_root[view] = {
             mount for mount, fstype in types.items() if fstype.startswith(_REMOTE)
         }
-    mount_ids = [
-        line.split()[1]
-        for line in _text(f"{base}/fdinfo/{fd}").splitlines()
-        if line.startswith("mnt_id:")
-    ]
-    return bool(mount_ids) and mount_ids[0] in remote_by_root[view]
+    return str(fdinfo.read(f"{base}/fdinfo/{fd}").mount) in remote_by_root[view]
 
 
 def _udev(base: str) -> bool:
     """Whether a process is udev, or was started by it, as its control group shows."""
     if os.readlink(f"{base}/exe").rpartition("/")[2] in _UDEV:
         return True
-    return any(_UDEV_UNIT in line.split("/") for line in _text(f"{base}/cgroup").splitlines())
+    return any(_UDEV_UNIT in line.split("/") for line in _text(f"{base}/cgroup").split("\n"))
 
 
 def _hung(base: str) -> bool:

@@ -11,6 +11,7 @@ Pure: no I/O here.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import drivers
@@ -20,11 +21,11 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine 
     Finding,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import kubelet
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.control_groups import (
+    pod_uid_of,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
     Mount,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.processes import (
-    pod_uid_of,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.model import (
     RUNBOOK,
@@ -346,6 +347,7 @@ def _users(state: PodMountState, stack: Stack, doomed: tuple[Mount, ...]) -> lis
         for device in dict.fromkeys(layer.device for layer in doomed)
         if device in state.crowded
     ]
+    seen_in = _namespaces(state, inside)
     for process in state.processes:
         # Working directory, root, program, open or mapped file (_node/processes.py).
         how = ", ".join(how for number, how in process.uses if number in inside)
@@ -356,7 +358,21 @@ def _users(state: PodMountState, stack: Stack, doomed: tuple[Mount, ...]) -> lis
             )
         elif how:
             users.append(Reason("in_use_open", f"{process.describe()} is inside ({how})"))
+        elif process.unknown and (not seen_in or process.namespace in seen_in):
+            said = f"whether {process.describe()} is inside is not known: {process.unknown}"
+            users.append(Reason("evidence_unreadable", said))
     return users
+
+
+def _namespaces(state: PodMountState, inside: Collection[int]) -> set[str]:
+    """The mount namespaces in which these mounts are; empty if one of them is not known."""
+    # A process can open only what its own namespace has. It may be handed a file of another one
+    # (unix(7), SCM_RIGHTS), but then the kernel refuses to unmount the mount of that file
+    # (umount2(2), EBUSY).
+    by_pid = {str(process.pid): process.namespace for process in state.processes}
+    pids = {"1", *(mount.pid for mount in state.elsewhere if mount.id in inside)}
+    found = {by_pid.get(pid, "") for pid in pids}
+    return set() if "" in found else found
 
 
 def _copies(state: PodMountState, stack: Stack, doomed: tuple[Mount, ...]) -> set[int]:

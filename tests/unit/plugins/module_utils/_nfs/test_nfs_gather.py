@@ -308,3 +308,34 @@ def test_a_mount_that_hangs_is_told_from_another_one_of_its_pid(tmp_path: Path) 
     }
     process(8, 201)
     assert set(before) & set(nfs._mounting(host)) == {("7", "100")}
+
+
+def test_no_pods_process_is_a_mount_of_this_check(tmp_path: Path) -> None:
+    """A tenant may make the reading of a command line hang: it was an error of all of STOR-09."""
+
+    class Hanging(Host):
+        def command_line(self, pid: str) -> list[str]:
+            if pid == "78":
+                raise StorageOpsError("no answer")
+            return super().command_line(pid)
+
+    for pid, group in (("77", "system.slice/ssh.service"), ("78", f"kubepods/pod{'0' * 32}/x")):
+        (tmp_path / f"proc/{pid}").mkdir(parents=True)
+        (tmp_path / f"proc/{pid}/cgroup").write_text(f"0::/{group}\n")
+        (tmp_path / f"proc/{pid}/cmdline").write_text("/sbin/mount.nfs\0nas:/a\0/run/x\0")
+    node = Hanging(Deadline(60), 10, str(tmp_path))
+    assert nfs._ours(node, "/run/x") == ("pid 77 (mount.nfs)",)
+    (tmp_path / "proc/78/cgroup").write_text("0::/system.slice/x.service\n")
+    with pytest.raises(StorageOpsError, match="pid 78: StorageOpsError: no answer"):
+        nfs._ours(node, "/run/x")
+
+
+def test_of_a_long_command_line_the_first_words_are_read(tmp_path: Path) -> None:
+    """It may be as long as the memory of its process (prctl(2), PR_SET_MM_MAP)."""
+    (tmp_path / "proc/7").mkdir(parents=True)
+    with (tmp_path / "proc/7/cmdline").open("wb") as file:
+        file.write(b"/bin/web\0--all\0")
+        file.truncate(2**40)
+    words = Host(Deadline(60), 10, str(tmp_path)).command_line("7")
+    assert words[:2] == ["/bin/web", "--all"]
+    assert len(words) < 70_000

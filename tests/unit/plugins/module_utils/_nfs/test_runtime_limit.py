@@ -188,11 +188,11 @@ def test_processes_of_csi_pods(tmp_path: Path, cgroup: str, pod: str) -> None:
 
 def test_one_command_line_that_cannot_be_read_hides_no_other(tmp_path: Path) -> None:
     class Hanging(Node):
-        def read(self, path: str, errors: str = "replace") -> str | None:
+        def command_line(self, pid: str) -> list[str]:
             # In a child, a read that hangs ends as a problem, too.
-            if path == "/proc/78/cmdline":
+            if pid == "78":
                 raise StorageOpsError("no answer")
-            return super().read(path, errors)
+            return super().command_line(pid)
 
     node = Hanging(tmp_path, {"systemctl": SHOWN})
     for pid in (77, 78):

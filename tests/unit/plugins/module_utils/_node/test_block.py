@@ -243,8 +243,8 @@ def test_states_and_remote_files_of_a_process(tmp_path: Path) -> None:
             f"{pid}/mountinfo",
             "30 1 0:40 / /nfs rw - nfs4 server:/x rw\n31 1 8:1 / / rw - ext4 /dev/sda1 rw\n",
         )
-        put(tmp_path, f"{pid}/fdinfo/3", "pos:\t0\nmnt_id:\t30\n")
-        put(tmp_path, f"{pid}/fdinfo/4", "pos:\t0\nmnt_id:\t31\n")
+        put(tmp_path, f"{pid}/fdinfo/3", "pos:\t0\nflags:\t0100000\nmnt_id:\t30\n")
+        put(tmp_path, f"{pid}/fdinfo/4", "pos:\t0\nflags:\t0100000\nmnt_id:\t31\n")
         (tmp_path / pid / "ns").mkdir()
         (tmp_path / pid / "ns" / "mnt").symlink_to("mnt:[1]")
         (tmp_path / pid / "root").symlink_to("/")

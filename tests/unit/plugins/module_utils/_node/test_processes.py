@@ -5,6 +5,8 @@
 from __future__ import annotations
 
 import contextlib
+import mmap
+import os
 import subprocess
 import time
 from pathlib import Path
@@ -15,7 +17,12 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
     StorageOpsError,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import processes
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import (
+    control_groups,
+    fdinfo,
+    processes,
+    unmount,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.unmount import mount_id
 
@@ -39,18 +46,20 @@ ID = "0123456789abcdef" * 4
     ],
 )
 def test_pod_and_container_of_a_control_group(line: str) -> None:
-    assert processes.pod_uid_of(line) == POD
-    assert processes.container_id_of(line) == ID
+    assert control_groups.pod_uid_of(line) == POD
+    assert control_groups.container_id_of(line) == ID
 
 
 def test_watcher_of_a_container_is_of_its_pod_and_no_container() -> None:
     line = f"0::/kubepods.slice/kubepods-pod{UNDER}.slice/crio-conmon-{ID}.scope"
-    assert (processes.pod_uid_of(line), processes.container_id_of(line)) == (POD, "")
+    assert (control_groups.pod_uid_of(line), control_groups.container_id_of(line)) == (POD, "")
 
 
 def test_static_pods_have_a_hash_for_a_uid() -> None:
     uid = "0123456789abcdef" * 2
-    assert processes.pod_uid_of(f"0::{BURSTABLE}-pod{uid}.slice/cri-containerd-{ID}.scope") == uid
+    assert (
+        control_groups.pod_uid_of(f"0::{BURSTABLE}-pod{uid}.slice/cri-containerd-{ID}.scope") == uid
+    )
 
 
 @pytest.mark.parametrize(
@@ -64,8 +73,8 @@ def test_static_pods_have_a_hash_for_a_uid() -> None:
     ],
 )
 def test_what_is_no_pod(line: str) -> None:
-    assert processes.pod_uid_of(line) == ""
-    assert processes.container_id_of(line) == ""
+    assert control_groups.pod_uid_of(line) == ""
+    assert control_groups.container_id_of(line) == ""
 
 
 def test_uses_of_a_process(tmp_path: Path) -> None:
@@ -104,3 +113,63 @@ def test_a_process_that_may_not_be_read_is_no_empty_one(tmp_path: Path) -> None:
 def test_processes_that_have_ended_are_left_out(tmp_path: Path) -> None:
     (tmp_path / "proc/4711").mkdir(parents=True)
     assert processes.read_processes(Host(Deadline(10), 5, str(tmp_path))) == []
+
+
+def test_a_mapped_file_may_have_any_name() -> None:
+    """/proc/PID/maps escapes only line feeds: with a form feed in the name of a memfd, the line was
+    split there, and no process of the node could be read.
+    """
+    descriptor = os.memfd_create("x\x0cZZ-ZZ r--p 0 0:0 0 /y\x85\u2028")
+    os.truncate(descriptor, 4096)
+    with mmap.mmap(descriptor, 4096):
+        mount = unmount.mount_id_of(descriptor)
+        uses = set(processes._uses("/proc/self"))
+    os.close(descriptor)
+    assert {(mount, "open file"), (mount, "mapped file")} <= uses
+
+
+@pytest.mark.parametrize("name", ["a\x0cmnt_id:", "a\x0cmnt_id:\u00a04711", "a\nmnt_id:\t4711"])
+def test_the_names_of_registered_files_are_no_mounts(tmp_path: Path, name: str) -> None:
+    """io_uring's fdinfo has the names of its registered files (io_uring/fdinfo.c), with all but a
+    few blanks as they are: such a name forged the use of another pod's mount.
+    """
+    text = f"pos:\t0\nflags:\t02000002\nmnt_id:\t15\nino:\t1057\nUserFiles:\t1\n    0: {name}\n"
+    (tmp_path / "3").write_bytes(text.encode())
+    assert fdinfo.read(str(tmp_path / "3")) == (0o2000002, 15)
+
+
+def test_open_files_in_another_form_are_not_guessed() -> None:
+    for text in (b"", b"pos:\t0\nflags:\t0\nino:\t1\nmnt_id:\t7\n", b"mnt_id:\t7\n"):
+        with pytest.raises(StorageOpsError, match="another form"):
+            fdinfo.parse(text)
+
+
+def tree(root: Path, pid: int, pod: str = "") -> Path:
+    """A process whose open files can be read; its folder."""
+    folder = root / f"proc/{pid}"
+    for name in ("ns", "fd", "fdinfo", "map_files"):
+        (folder / name).mkdir(parents=True)
+    (folder / "comm").write_text("web\n")
+    (folder / "cgroup").write_text(f"0::/kubepods/pod{pod}/{ID}\n" if pod else "0::/\n")
+    (folder / "ns/mnt").symlink_to(f"mnt:[{pid}]")
+    for name, number in (("3", 30), ("4", 40)):
+        (folder / "fd" / name).write_text("")
+        (folder / "fdinfo" / name).write_text(f"pos:\t0\nflags:\t00\nmnt_id:\t{number}\n")
+    return folder
+
+
+def test_a_process_that_cannot_be_read_hides_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its uses alone are not known; they were an error of the whole node."""
+    tree(tmp_path, 7)
+    (tree(tmp_path, 8, POD) / "fdinfo/3").write_text("nonsense")
+    (tree(tmp_path, 9, POD) / "fd/5").write_text("")
+    monkeypatch.setattr(processes, "MOST_FILES", 2)
+    node = Host(Deadline(60), 30, str(tmp_path))
+    seven, eight, nine = processes.read_processes(node)
+    assert (seven.uses, seven.unknown) == (((30, "open file"), (40, "open file")), "")
+    assert (eight.pod, eight.namespace, eight.uses) == (POD, "mnt:[8]", ())
+    assert "another form" in eight.unknown
+    assert (nine.uses, "more than 2 in" in nine.unknown) == ((), True)
+    assert [one.unknown for one in processes.read_processes(node, uses=False)] == [""] * 3

@@ -445,6 +445,32 @@ def test_process_inside_of_a_copy(point: str, device: str, root: str, verdict: s
     assert only(state).verdict == verdict
 
 
+@pytest.mark.parametrize(
+    ("namespace", "others", "verdict"),
+    [
+        # Its own namespace has the layer, or a copy of it.
+        ("mnt:[1]", {1: "mnt:[1]", 77: "mnt:[77]"}, "refuse"),
+        ("mnt:[77]", {1: "mnt:[1]", 77: "mnt:[77]"}, "refuse"),
+        ("mnt:[88]", {1: "mnt:[1]", 77: "mnt:[77]"}, "repair"),
+        # In which namespace the copy is, or the layer itself, is not known.
+        ("mnt:[88]", {1: "mnt:[1]"}, "refuse"),
+        ("mnt:[88]", {77: "mnt:[77]"}, "refuse"),
+    ],
+)
+def test_a_process_whose_uses_are_not_known(
+    namespace: str, others: dict[int, str], verdict: str
+) -> None:
+    """It may be inside of what its namespace has, and holds back nothing else."""
+    (copy,) = parse_mountinfo(f"900 800 {B} / /host{publish()} rw - ext4 /dev/x rw", "77")
+    readable = [Process(pid, "a", space, "", "", ()) for pid, space in others.items()]
+    unread = Process(4711, "web", namespace, "", "", (), "it has too many files")
+    state = stacked((A, "/"), (B, "/")).state(processes=(*readable, unread), elsewhere=(copy,))
+    finding = only(state)
+    assert finding.verdict == verdict
+    said = "whether web (pid 4711) is inside is not known: it has too many files"
+    assert (said in finding.reason) is (verdict == "refuse")
+
+
 def test_who_uses_a_layer_with_too_many_copies_is_not_known() -> None:
     """A pod may have any number of them, and a process may be inside of one that was left out."""
     for device, verdict in ((B, "refuse"), ("8:99", "repair")):

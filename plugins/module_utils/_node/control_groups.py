@@ -1,0 +1,38 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# This module util is private to the collection, and may change at any time.
+
+"""The pod and the container of a process, by its control group."""
+
+from __future__ import annotations
+
+import re
+
+# Control groups of pods, by the cgroupfs driver (kubepods/burstable/podUID/ID) and by systemd's
+# (kubepods-burstable-podUID.slice, with each - of the UID as _ ; cri-containerd-ID.scope, or
+# :cri-containerd:ID if runc does not use systemd). See kubernetes
+# pkg/kubelet/cm/cgroup_manager_linux.go and pod_container_manager_linux.go. The UID of a static pod
+# is a hash without dashes. With a --cgroup-root, as in kind, its name is in front of all of these.
+# conmon, which watches a container of CRI-O, belongs to the node.
+_UID = r"[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32}"
+_POD = re.compile(
+    rf"/(?:[^/:]*-)?pod(?P<uid>{_UID})(?:\.slice)?(?:[/:]|$)", re.ASCII | re.MULTILINE
+)
+_CONTAINER = re.compile(
+    r"[/:](?!crio-conmon-)(?:[a-z-]+-)?(?P<id>[0-9a-f]{64})(?:\.scope)?(?:/|$)",
+    re.ASCII | re.MULTILINE,
+)
+
+
+def pod_uid_of(cgroup: str) -> str:
+    """The UID of the pod in a /proc/PID/cgroup; empty if there is none."""
+    match = _POD.search(cgroup)
+    return match["uid"].replace("_", "-") if match else ""
+
+
+def container_id_of(cgroup: str) -> str:
+    """The ID of the pod's container in a /proc/PID/cgroup; empty if there is none."""
+    match = _CONTAINER.search(cgroup) if pod_uid_of(cgroup) else None
+    return match["id"] if match else ""

@@ -1,0 +1,47 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# This module util is private to the collection, and may change at any time.
+
+"""What /proc says of an open file (proc_pid_fdinfo(5))."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import NamedTuple
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
+
+# The kernel writes these lines first, whatever the file is (fs/proc/fd.c seq_show). What follows is
+# the file's own: io_uring's has the names of its registered files, which a tenant chooses, with any
+# character but a few blanks.
+_HEAD = re.compile(rb"pos:\t-?[0-9]+\nflags:\t(?P<flags>[0-7]+)\nmnt_id:\t(?P<mount>[0-9]+)\n")
+_MOST_BYTES = 256
+
+
+class FdInfo(NamedTuple):
+    """``flags``: those of open(2). ``mount``: ID of the mount that the file is in."""
+
+    flags: int
+    mount: int
+
+
+def read(path: str) -> FdInfo:
+    """Of an open file, by the path of its fdinfo. Raises OSError, StorageOpsError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return parse(os.read(descriptor, _MOST_BYTES))
+    finally:
+        os.close(descriptor)
+
+
+def parse(text: bytes) -> FdInfo:
+    """The first lines of a fdinfo. Raises StorageOpsError for those of another form."""
+    found = _HEAD.match(text)
+    if found is None:
+        raise StorageOpsError(f"this kernel tells of open files in another form: {text!r}")
+    return FdInfo(int(found["flags"], 8), int(found["mount"]))
