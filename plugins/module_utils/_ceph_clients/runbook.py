@@ -165,7 +165,9 @@ def read(host: Host) -> tuple[list[dict[str, Any]], list[str]]:
     if not host.exists("/sys/bus"):
         problems.append("/sys is not mounted")
     # A tenant may have any number of other mounts.
-    mounts = [mount for mount in all_mounts(host) if _may_be_ceph(mount)]
+    long: dict[str, None] = {}
+    mounts = [mount for mount in all_mounts(host, long.setdefault) if _may_be_ceph(mount)]
+    problems += [f"a mount of {device} has a path that is too long to read" for device in long]
     rbd = _krbd(host, mounts, problems)
     processes = _processes(host, problems)
     found = [*rbd, *_nbd(host, mounts, processes), *_filesystems(host, mounts, rbd, processes)]

@@ -128,6 +128,13 @@ _SOCKETS = (
     "/run/k3s/containerd/containerd.sock",
     "/run/k0s/containerd.sock",
 )
+# Bytes of a container's mountinfo, and how many mount points of FUSE mounts in it are looked at,
+# with how many characters in all. A container of the usual kind has some 50 mounts, with 10 KiB.
+_MOST_BYTES = 2**22
+MOST_POINTS = 2_000
+_MOST_CHARACTERS = 2**18
+# include/uapi/linux/limits.h
+_PATH_MAX = 4096
 # A container takes seconds to start, and each look reads all of /proc.
 _POLL_SECONDS = 1.0
 # kubernetes pkg/kubelet/kuberuntime/labels.go podTerminationGracePeriodLabel.
@@ -185,37 +192,39 @@ class StaleContainers:
             containers = self._described(containers)
         return ContainerState(host.name, tuple(containers), self._runtime)
 
-    def _containers(self, processes: Iterable[tuple[str, str, int]]) -> list[Container]:
+    def _containers(self, processes: Sequence[tuple[str, str, int]]) -> list[Container]:
         """The containers that were asked for and have FUSE mounts, which are not probed yet.
 
         ``processes``: as by _container_processes.
         """
-        found = []
-        for container, pod, pid in processes:
-            known = tuple(entry for entry in self._options.containers if entry.pod == pod)
-            # The cluster may have asked for certain containers only.
-            if known or not self._options.containers:
-                found.append(self._container(container, pod, pid, known))
-        return [container for container in found if container]
-
-    def _container(
-        self, container: str, pod: str, pid: int, known: tuple[Known, ...]
-    ) -> Container | None:
-        """A container with its FUSE mounts; None if it has none, or has ended."""
-        # comm, not cmdline: reading the latter may hang with the process (fs/proc/base.c
-        # get_mm_cmdline).
-        command = self._host.read(f"/proc/{pid}/comm") or ""
-        try:
-            table = read_table(self._host, str(pid))
-        except StorageOpsError as error:
-            # Either it has ended, or a process in it changes the mounts while they are read.
-            if not self._host.exists(f"/proc/{pid}"):
-                return None
-            return Container(container, pod, pid, command, (), known=known, problem=str(error))
-        copies = tuple(
-            Copy(point, table_device(table, point), Answer(ERROR)) for point in fuse_points(table)
+        known = {
+            container: tuple(entry for entry in self._options.containers if entry.pod == pod)
+            for container, pod, _pid in processes
+        }
+        # The cluster may have asked for certain containers only.
+        wanted = [one for one in processes if known[one[0]] or not self._options.containers]
+        host = self._host
+        # Each by itself: a tenant may have as many mounts in its container as it likes, and what
+        # they cost must not end the look at the others.
+        replies = call_each(
+            lambda process: _fuse_mounts(host, str(process[2])),
+            wanted,
+            host.deadline.cap(host.command_timeout),
+            host.deadline.remaining(),
         )
-        return Container(container, pod, pid, command, copies, known=known) if copies else None
+        found = []
+        for (container, pod, pid), reply in zip(wanted, replies):
+            # comm, not cmdline: reading the latter may hang with the process (fs/proc/base.c
+            # get_mm_cmdline).
+            command = host.read(f"/proc/{pid}/comm") or ""
+            seen, problem = ((), reply.problem) if reply.problem else reply.value
+            copies = tuple(Copy(point, device, Answer(ERROR)) for point, device in seen)
+            if copies or problem:
+                entries = known[container]
+                found.append(
+                    Container(container, pod, pid, command, copies, known=entries, problem=problem)
+                )
+        return found
 
     def _ask(self, containers: Sequence[Container]) -> list[Container]:
         """The containers with what their mounts answer.
@@ -597,10 +606,35 @@ def _may_be(entry: Known, container: Container, said: Inspected | None) -> bool:
     return entry.container in ("", said.name) if said else entry.id in ("", container.id)
 
 
-def fuse_points(table: MountTable) -> list[str]:
-    """The mount points at which a process with this table reaches a FUSE file system."""
+def _fuse_mounts(host: Host, pid: str) -> tuple[list[tuple[str, str]], str]:
+    """((point, device) of the FUSE mounts that a process reaches, why there may be others)."""
+    try:
+        return fuse_points(read_table(host, pid, _MOST_BYTES))
+    except StorageOpsError as error:
+        # Either it has ended, or a process in it changes the mounts while they are read.
+        return [], str(error) if host.exists(f"/proc/{pid}") else ""
+
+
+def fuse_points(table: MountTable) -> tuple[list[tuple[str, str]], str]:
+    """((point, device) of the FUSE mounts that a process with this table reaches, why there may be
+    others).
+    """
     points = dict.fromkeys(mount.point for mount in table.mounts if is_fuse(mount))
-    return [point for point in points if table_device(table, point)]
+    looked_at: list[str] = []
+    room = _MOST_CHARACTERS
+    for point in points:
+        room -= len(point)
+        # A process reaches what is at a longer path only from a folder on the way.
+        if room >= 0 and len(looked_at) < MOST_POINTS and len(os.fsencode(point)) < _PATH_MAX:
+            looked_at.append(point)
+    devices = ((point, table_device(table, point)) for point in looked_at)
+    left = len(points) - len(looked_at)
+    return [(point, device) for point, device in devices if device], (
+        f"{left} of its {len(points)} FUSE mounts were not looked at, since they are too many, or "
+        "their paths too long"
+        if left
+        else ""
+    )
 
 
 def table_device(table: MountTable, point: str) -> str:

@@ -20,7 +20,6 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.control
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
     Mount,
-    each_mount,
     each_namespace,
     read_table,
 )
@@ -80,16 +79,20 @@ def _plugins(
 
     ``drivers``: as ``_folders``.
     """
-    for pid, text in each_namespace(host):
-        # The kubelet looks for a driver's socket in plugins/DRIVER (kubernetes-csi
-        # node-driver-registrar, --kubelet-registration-path), so a container mounts that folder.
-        here = [driver for driver in drivers if f"/plugins/{driver} " in text]
-        cgroup = host.read(f"/proc/{pid}/cgroup") or "" if here else ""
+    # The kubelet looks for a driver's socket in plugins/DRIVER (kubernetes-csi
+    # node-driver-registrar, --kubelet-registration-path), so a container mounts that folder.
+    for namespace in each_namespace(host) if drivers else ():
+        cgroup = host.read(f"/proc/{namespace.pid}/cgroup") or ""
         if not container_id_of(cgroup):
             continue
-        mounts = list(each_mount(text, pid, None)) if here else []
-        for driver in here:
-            if _is_node_plugin(mounts, root, drivers[driver]):
+        # Of all that a tenant may have, only these are kept; a driver's are short.
+        mounts = [
+            mount
+            for mount in namespace.mounts(too_long=bool)
+            if _is_of_kubelet(mount, root) or (mount.device, mount.root) in drivers.values()
+        ]
+        for driver, folder in drivers.items():
+            if _is_node_plugin(mounts, root, folder):
                 yield driver, cgroup
 
 
@@ -103,10 +106,11 @@ def _is_node_plugin(mounts: Collection[Mount], root: str, folder: tuple[str, str
     # pkg/kubelet/kubelet_pods.go translateMountPropagation; proc_pid_mountinfo(5)).
     # The very folder of the node, since a volume of a tenant may have a folder of the same name.
     socket = any((mount.device, mount.root) == folder for mount in mounts)
-    return socket and any(
-        mount.shared and (mount.point == root or mount.point.startswith(f"{root}/"))
-        for mount in mounts
-    )
+    return socket and any(_is_of_kubelet(mount, root) for mount in mounts)
+
+
+def _is_of_kubelet(mount: Mount, root: str) -> bool:
+    return bool(mount.shared) and (mount.point == root or mount.point.startswith(f"{root}/"))
 
 
 def _limits(host: Host, cgroup: str) -> Limits:

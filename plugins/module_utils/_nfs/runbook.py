@@ -258,7 +258,8 @@ def _gather(host: Host, targets: Sequence[Target], options: NfsOptions, limit: i
         left = _left(host, folder)
         left_mounts = tuple(
             f"{mount.source} of pid {mount.pid}"
-            for mount in all_mounts(host)
+            # One of this check has a short path.
+            for mount in all_mounts(host, too_long=bool)
             if mount.point == folder
         )
     # The start time tells a process from one that got its ID meanwhile.

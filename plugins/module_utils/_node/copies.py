@@ -19,7 +19,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.control
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
     Mount,
-    each_mount,
+    Namespace,
     each_namespace,
 )
 
@@ -41,15 +41,12 @@ def other_mounts(host: Host, devices: Collection[str]) -> tuple[tuple[Mount, ...
     found: list[_Copy] = []
     crowded: dict[str, str] = {}
     counts: Counter[tuple[str, str]] = Counter()
-    for pid, text in each_namespace(host):
-        # A search in the text is cheap, and most namespaces have none of these devices.
-        if (
-            not any(f" {device} " in text for device in devices)
-            or host.link(f"/proc/{pid}/ns/mnt") == own
-        ):
+    for namespace in each_namespace(host):
+        pid = namespace.pid
+        if host.link(f"/proc/{pid}/ns/mnt") == own:
             continue
         owner = pod_uid_of(host.read(f"/proc/{pid}/cgroup") or "") or f"pid {pid}"
-        found += _copies(text, pid, owner, devices, counts)
+        found += _copies(namespace, owner, devices, counts, crowded)
         # In turns, so that the many of one pod leave room for the few of another.
         if len(found) > MOST_OF_ALL:
             found = in_turns(found, lambda copy: copy.owner)
@@ -66,12 +63,15 @@ def _too_many(counts: Mapping[tuple[str, str], int]) -> dict[str, str]:
     crowded = {}
     for (owner, device), count in counts.items():
         if count > MOST_COPIES:
-            whose = owner if owner.startswith("pid ") else f"the processes of pod {owner}"
             crowded[device] = (
-                f"{count} mounts in the mount namespace of {whose}, of which {MOST_COPIES} "
+                f"{count} mounts in the mount namespace of {_whose(owner)}, of which {MOST_COPIES} "
                 "were looked at"
             )
     return crowded
+
+
+def _whose(owner: str) -> str:
+    return owner if owner.startswith("pid ") else f"the processes of pod {owner}"
 
 
 class _Copy(NamedTuple):
@@ -86,17 +86,37 @@ class _Copy(NamedTuple):
 
 
 def _copies(
-    text: str, pid: str, owner: str, devices: Collection[str], counts: Counter[tuple[str, str]]
+    namespace: Namespace,
+    owner: str,
+    devices: Collection[str],
+    counts: Counter[tuple[str, str]],
+    crowded: dict[str, str],
 ) -> list[_Copy]:
-    """The first of them, as long as their owner has not too many; adds to ``counts``."""
+    """The first of them, as long as their owner has not too many; adds to ``counts``, and to
+    ``crowded`` those whose line is too long.
+    """
+
+    def too_long(device: str) -> None:
+        crowded[device] = (
+            f"a mount in the mount namespace of {_whose(owner)}, whose path is too long to read"
+        )
+
     # Twice: a mount may be listed before the one that it is mounted on.
     copies: list[Mount] = []
-    for mount in each_mount(text, pid, lambda _number, device: device in devices):
+    for mount in namespace.mounts(lambda _number, device: device in devices, too_long):
         counts[owner, mount.device] += 1
         if counts[owner, mount.device] <= MOST_COPIES:
             copies.append(mount)
+    if not copies:
+        return []
     needed = {str(mount.parent) for mount in copies}
+    long: list[str] = []
     parents = {
-        mount.id: mount for mount in each_mount(text, pid, lambda number, _: number in needed)
+        mount.id: mount
+        for mount in namespace.mounts(lambda number, _: number in needed, long.append)
     }
+    # On which mounts they are is then not known of all.
+    if long:
+        for mount in copies:
+            too_long(mount.device)
     return [_Copy(owner, mount, parents.get(mount.parent)) for mount in copies]

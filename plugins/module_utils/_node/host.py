@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Callable
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import (
@@ -32,6 +32,12 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import 
 
 # Seconds that are kept back from the deadline for taking an action back.
 UNDO_SECONDS = 10.0
+# Bytes of a file that is read as a whole. Others may lengthen some files of /proc.
+MOST_BYTES = 2**24
+# Bytes of a line that are kept. The path of a mount may have any length, since folders can be made
+# and mounted on by relative paths (mount(2)).
+MOST_LINE = 2**20
+_CHUNK = 2**16
 # Bytes. Options that are looked for come first; a Java program has a few thousand.
 _MOST_COMMAND_LINE = 65_536
 
@@ -67,18 +73,29 @@ class Host:
         """The real path, below ``root``."""
         return os.path.join(self._root, path.lstrip("/"))
 
-    def read(self, path: str, errors: str = "replace") -> str | None:
+    def read(self, path: str, errors: str = "replace", most: int = MOST_BYTES) -> str | None:
         """The text of a small file without its final newlines; None if it cannot be read.
 
         ``errors``: what becomes of bytes that are no UTF-8. With ``surrogateescape`` a path stays
-        usable, but must not be shown.
+        usable, but must not be shown. Raises StorageOpsError if it has more than ``most`` bytes.
         """
+        # As bytes, which keeps carriage returns. They may be part of a path.
+        chunks, left = [], most
         try:
-            # newline="" keeps carriage returns, which may be part of a path.
-            with open(self.path(path), encoding="utf-8", errors=errors, newline="") as file:
-                return file.read().rstrip("\n")
+            for chunk in _chunks(self.path(path), self.deadline):
+                chunks.append(chunk)
+                left -= len(chunk)
+                if left < 0:
+                    raise StorageOpsError(
+                        f"{path} has more than {most} bytes", code="evidence_unreadable"
+                    )
         except OSError:
             return None
+        return b"".join(chunks).decode("utf-8", errors).rstrip("\n")
+
+    def lines(self, path: str) -> Iterator[bytes]:
+        """The lines of a file of any length, as ``lines_of``."""
+        return lines_of(self.path(path), self.deadline)
 
     def command_line(self, pid: str) -> list[str]:
         """The first words of a process's command line; none if it cannot be read.
@@ -185,3 +202,40 @@ class Host:
             # Most conditions come true at once, a few take seconds.
             pause = min(pause * 2, 0.5)
         return True
+
+
+def lines_of(path: str, deadline: Deadline) -> Iterator[bytes]:
+    """The lines of a file, without their line feeds; only one of them is kept at a time.
+
+    Of a line with more than MOST_LINE bytes, only so many are there. Raises OSError, and
+    StorageOpsError when the deadline passes.
+    """
+    begun = b""
+    for chunk in _chunks(path, deadline):
+        first, *others = chunk.split(b"\n")
+        begun += first[: MOST_LINE - len(begun)]
+        if others:
+            yield begun
+            *whole, last = others
+            yield from whole
+            begun = last
+    if begun:
+        yield begun
+
+
+def _chunks(path: str, deadline: Deadline) -> Iterator[bytes]:
+    """The bytes of a file, in pieces of at most _CHUNK."""
+    with open(path, "rb", buffering=0) as file:
+        number = 0
+        chunk = file.read(_CHUNK)
+        while chunk:
+            yield chunk
+            number += len(chunk)
+            # Only what is long takes long.
+            if number >= _CHUNK and not deadline.remaining():
+                raise StorageOpsError(
+                    f"the deadline passed while {path} was read: raise deadline, or find out whose "
+                    "it is",
+                    code="deadline_passed",
+                )
+            chunk = file.read(_CHUNK)

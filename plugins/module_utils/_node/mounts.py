@@ -8,22 +8,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Callable
+from typing import Callable, NamedTuple
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
     StorageOpsError,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import (
+    MOST_BYTES,
+    MOST_LINE,
+    Host,
+)
 
 # Before Linux 5.8 a mount may be missing from mountinfo while others come and go (fixed by cursors
 # in fs/namespace.c m_start), so it is read until two readings are the same.
 _READINGS = 10
 
 _HEAD = re.compile(r"(?P<id>\d{1,10}) (?P<parent>\d{1,10}) (?P<device>\d+:\d+)", re.ASCII)
-_LINE = re.compile(r"[^\n]+")
+# ID, parent and device of a mount are within so many bytes; characters of a line in an error.
+_HEAD_BYTES = 64
+_SHOWN = 200
 _GROUP = re.compile(r"(shared|master):(\d{1,10})", re.ASCII)
 
 
@@ -55,46 +62,66 @@ class Mount:
 
 def parse_mountinfo(text: str, pid: str) -> list[Mount]:
     """The mounts in a mountinfo file. Raises StorageOpsError for a line of another form."""
-    return list(each_mount(text, pid))
+    # Mount points may contain the other characters at which str.splitlines would split.
+    return [_mount(line, pid) for line in text.split("\n") if line]
 
 
 def each_mount(
-    text: str, pid: str, wanted: Callable[[str, str], bool] | None = None
+    lines: Iterable[bytes],
+    pid: str,
+    wanted: Callable[[str, str], bool] | None = None,
+    too_long: Callable[[str], object] | None = None,
 ) -> Iterator[Mount]:
-    """The mounts in a mountinfo file, one by one.
+    """The mounts in the lines of a mountinfo file, one by one.
 
-    ``wanted``: takes ID and device of a mount, and returns whether to yield it.
+    ``wanted``: takes ID and device of a mount, and returns whether to yield it. ``too_long``: is
+    told the device of a mount whose line is longer than what is read of one; without it, such a
+    line raises StorageOpsError.
     """
-    # A tenant's namespace may have 100,000 mounts (fs.mount-max), so no list is made of them. Mount
-    # points may contain the other characters at which str.splitlines would split.
-    for found in _LINE.finditer(text):
-        line = found[0]
-        fields = line.split(" ")
+    # A tenant's namespace may have 100,000 mounts (fs.mount-max), each with a path of any length.
+    # So neither the text nor a list of them is kept.
+    for line in lines:
+        fields = line[:_HEAD_BYTES].decode("utf-8", "replace").split(" ")
         if wanted and len(fields) > 3 and not wanted(fields[0], fields[2]):
             continue
-        head = _HEAD.fullmatch(" ".join(fields[:3]))
-        # A single dash ends the optional fields. A mount point before them may be one, too.
-        dash = fields.index("-", 6) if "-" in fields[6:] else len(fields)
-        if head is None or len(fields) < dash + 4:
-            raise StorageOpsError(f"/proc/{pid}/mountinfo has a line that cannot be read: {line!r}")
-        # Unknown optional fields are to be ignored (proc_pid_mountinfo(5)).
-        groups = {name: int(number) for name, number in _GROUP.findall(" ".join(fields[6:dash]))}
-        yield Mount(
-            id=int(head["id"]),
-            parent=int(head["parent"]),
-            device=head["device"],
-            root=_unescape(fields[3]),
-            point=_unescape(fields[4]),
-            options=_words(fields[5]),
-            shared=groups.get("shared", 0),
-            master=groups.get("master", 0),
-            unbindable="unbindable" in fields[6:dash],
-            fstype=_unescape(fields[dash + 1]),
-            source=_unescape(fields[dash + 2]),
-            # Some filesystems do not escape blanks in their options.
-            super_options=_words(" ".join(fields[dash + 3 :])),
-            pid=pid,
+        if len(line) < MOST_LINE:
+            yield _mount(line.decode("utf-8", "replace"), pid)
+        elif too_long and len(fields) > 3:
+            too_long(fields[2])
+        else:
+            raise StorageOpsError(
+                f"/proc/{pid}/mountinfo has a line of more than {MOST_LINE} bytes",
+                code="evidence_unreadable",
+            )
+
+
+def _mount(line: str, pid: str) -> Mount:
+    fields = line.split(" ")
+    head = _HEAD.fullmatch(" ".join(fields[:3]))
+    # A single dash ends the optional fields. A mount point before them may be one, too.
+    dash = fields.index("-", 6) if "-" in fields[6:] else len(fields)
+    if head is None or len(fields) < dash + 4:
+        raise StorageOpsError(
+            f"/proc/{pid}/mountinfo has a line that cannot be read: {line[:_SHOWN]!r}"
         )
+    # Unknown optional fields are to be ignored (proc_pid_mountinfo(5)).
+    groups = {name: int(number) for name, number in _GROUP.findall(" ".join(fields[6:dash]))}
+    return Mount(
+        id=int(head["id"]),
+        parent=int(head["parent"]),
+        device=head["device"],
+        root=_unescape(fields[3]),
+        point=_unescape(fields[4]),
+        options=_words(fields[5]),
+        shared=groups.get("shared", 0),
+        master=groups.get("master", 0),
+        unbindable="unbindable" in fields[6:dash],
+        fstype=_unescape(fields[dash + 1]),
+        source=_unescape(fields[dash + 2]),
+        # Some filesystems do not escape blanks in their options.
+        super_options=_words(" ".join(fields[dash + 3 :])),
+        pid=pid,
+    )
 
 
 def _unescape(text: str) -> str:
@@ -122,6 +149,7 @@ class MountTable:
                 self._on.setdefault(mount.parent, []).append(mount)
         self._at: dict[tuple[int, str], Mount] = {}
         self._unclear: set[tuple[int, str]] = set()
+        self._tops: dict[tuple[int, str], int] = {}
         for mount in self.mounts:
             place = (mount.parent, mount.point)
             if mount.parent != mount.id and self._at.setdefault(place, mount) is not mount:
@@ -152,49 +180,62 @@ class MountTable:
         prefix = ""
         for name in filter(None, path.split("/")):
             prefix += f"/{name}"
-            while (number, prefix) in self._at:
-                # Since Linux 4.11 such mounts are stacked ("mnt: Tuck mounts under others instead
-                # of creating shadow/side mounts").
-                if (number, prefix) in self._unclear:
-                    raise StorageOpsError(
-                        f"two mounts are side by side at {prefix!r}: which one a process gets "
-                        "cannot be told"
-                    )
-                number = self._at[(number, prefix)].id
+            number = self._top(number, prefix)
         return self._by_id.get(number)
+
+    def _top(self, number: int, point: str) -> int:
+        """ID of the topmost mount at a point of a mount; ``number`` if nothing is mounted there."""
+        # Each stack is walked once: it may have 100,000 mounts, and others may be below its point.
+        walked = []
+        while (number, point) in self._at and (number, point) not in self._tops:
+            # Since Linux 4.11 such mounts are stacked ("mnt: Tuck mounts under others instead of
+            # creating shadow/side mounts").
+            if (number, point) in self._unclear:
+                raise StorageOpsError(
+                    f"two mounts are side by side at {point!r}: which one a process gets "
+                    "cannot be told"
+                )
+            walked.append((number, point))
+            number = self._at[number, point].id
+        top = self._tops.get((number, point), number)
+        self._tops.update(dict.fromkeys(walked, top))
+        return top
 
     def layers(self, point: str) -> list[Mount]:
         """The mounts stacked at a mount point; the last is the one that a process gets.
 
         Mounts that another one on a parent folder hides are not included.
         """
-        found: list[Mount] = []
+        found: dict[int, Mount] = {}
         top = self.holding(point)
-        while top is not None and top.point == point and top not in found:
-            found.insert(0, top)
+        while top is not None and top.point == point and top.id not in found:
+            found[top.id] = top
             top = self._by_id.get(top.parent)
-        return found
+        return list(reversed(found.values()))
 
     def on(self, mount: Mount) -> list[Mount]:
         """Every mount on this one, at any depth; a lazy unmount takes them along (umount(2))."""
-        found: list[Mount] = []
+        found: dict[int, Mount] = {}
         waiting = [mount]
         while waiting:
             new = [
                 child
                 for child in self._on.get(waiting.pop().id, [])
-                if child is not mount and child not in found
+                if child is not mount and child.id not in found
             ]
-            found += new
+            found.update((child.id, child) for child in new)
             waiting += new
-        return found
+        return list(found.values())
 
 
-def read_table(host: Host, pid: str) -> MountTable:
-    """The mount table that a process sees, read until two readings are the same."""
+def read_table(host: Host, pid: str, most: int = MOST_BYTES) -> MountTable:
+    """The mount table that a process sees, read until two readings are the same.
+
+    Raises StorageOpsError, also if its text has more than ``most`` bytes.
+    """
     path, before = f"/proc/{pid}/mountinfo", ""
     for _reading in range(_READINGS):
-        text = host.read(path, "surrogateescape")
+        text = host.read(path, "surrogateescape", most)
         if not text:
             raise StorageOpsError(
                 f"{path} cannot be read: the process is gone, or this does not run as root "
@@ -211,16 +252,39 @@ def read_table(host: Host, pid: str) -> MountTable:
     )
 
 
-def all_mounts(host: Host) -> Iterator[Mount]:
-    """The mounts of every mount namespace with a process, one by one; keep only what is needed."""
-    return (mount for pid, text in each_namespace(host) for mount in each_mount(text, pid))
+class Namespace(NamedTuple):
+    """A mount namespace, by a process in it."""
+
+    host: Host
+    pid: str
+
+    def lines(self) -> Iterator[bytes]:
+        """Of its mountinfo, as ``Host.lines``; none if the process ends meanwhile."""
+        with contextlib.suppress(OSError):
+            for line in self.host.lines(f"/proc/{self.pid}/mountinfo"):
+                if line:
+                    yield line
+
+    def mounts(
+        self,
+        wanted: Callable[[str, str], bool] | None = None,
+        too_long: Callable[[str], object] | None = None,
+    ) -> Iterator[Mount]:
+        """As ``each_mount``."""
+        return each_mount(self.lines(), self.pid, wanted, too_long)
 
 
-def each_namespace(host: Host) -> Iterator[tuple[str, str]]:
-    """(ID of a process, its mountinfo) of every mount namespace that has a process.
+def all_mounts(host: Host, too_long: Callable[[str], object] | None = None) -> Iterator[Mount]:
+    """The mounts of every mount namespace with a process, one by one; keep only what is needed.
 
-    Raises StorageOpsError when the deadline passes.
+    ``too_long``: as for ``each_mount``.
     """
+    for namespace in each_namespace(host):
+        yield from namespace.mounts(too_long=too_long)
+
+
+def each_namespace(host: Host) -> Iterator[Namespace]:
+    """Every mount namespace that has a process. Raises StorageOpsError when the deadline passes."""
     # A process in a chroot sees only the mounts below its root, so a namespace is read once for
     # each root in it. A namespace that only an open file keeps alive cannot be read; a device that
     # is mounted there shows by its open count. Containers may make any number of namespaces, so
@@ -239,11 +303,14 @@ def each_namespace(host: Host) -> Iterator[tuple[str, str]]:
         )
         if not view[0] or view in seen:
             continue
-        text = host.read(f"/proc/{pid}/mountinfo")
+        namespace = Namespace(host, pid)
         # If this process has ended meanwhile, another one of its namespace may be left.
-        if text:
+        if next(namespace.lines(), None) is None:
+            continue
+        yield namespace
+        # So, too, if it has ended while it was read.
+        if host.link(f"/proc/{pid}/ns/mnt") == view[0]:
             seen.add(view)
-            yield pid, text
     if not seen:
         raise StorageOpsError(
             "no mount namespace can be read in /proc: run as root (become: true)",

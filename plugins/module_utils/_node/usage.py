@@ -13,22 +13,31 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import math
 import os
 import stat
 import struct
 from collections import Counter
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import call_each
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import (
+    Deadline,
+    call_each,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
     StorageOpsError,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import fdinfo
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import (
+    Host,
+    lines_of,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
     Mount,
+    Namespace,
     each_mount,
     each_namespace,
     swap_devices,
@@ -111,8 +120,9 @@ class UsesByDevice:
         self._host = host
         self._kernel_names: dict[str, str] = {}
         with_nodes = _filesystems_with_nodes(host)
-        for pid, text in each_namespace(host):
-            for mount in each_mount(text, pid, self._is_needed):
+        for namespace in each_namespace(host):
+            too_long = partial(self._add_long, namespace.pid)
+            for mount in namespace.mounts(self._is_needed, too_long):
                 self._add_mount(mount, with_nodes)
         for swap in swap_devices(host):
             self._by_name.setdefault(self._name_of(swap), []).append(
@@ -155,6 +165,15 @@ class UsesByDevice:
             name = mount.root.rpartition("/")[2]
             self._note(self._by_name, name, f"its device node is bound at {where}")
 
+    def _add_long(self, pid: str, device: str) -> None:
+        """Index a mount whose path is too long to read."""
+        where = f"in the mount namespace of pid {pid}, at a path that is too long to read"
+        if not device.startswith("0:"):
+            self._note(self._by_dev, device, f"mounted {where}")
+        else:
+            said = f"whether the mount of {device} is of it is unknown: it is {where}"
+            self._unknown.append(Reason("evidence_unreadable", said))
+
     def _note(self, index: dict[str, list[Reason]], key: str, text: str) -> None:
         found = index.setdefault(key, [])
         if len(found) < _MOST_MOUNTS:
@@ -182,8 +201,10 @@ def _filesystems_with_nodes(host: Host) -> set[str]:
     # A CSI driver binds devices from the /dev of its container. A tenant's tmpfs, such as an
     # emptyDir in memory, may have folders with the names of devices, but only the kubelet binds
     # them.
-    found = each_mount(host.read("/proc/1/mountinfo") or "", "1")
-    return {
+    # What is too long to read may have some.
+    long: set[str] = set()
+    found = Namespace(host, "1").mounts(too_long=long.add)
+    return long | {
         mount.device
         for mount in found
         if mount.fstype == "tmpfs"
@@ -245,7 +266,7 @@ def openers(host: Host, devs: set[str]) -> dict[str, list[Opener]]:
 def scan_open_files(proc: str, devs: set[str]) -> dict[str, list[dict[str, Any]]]:
     """By device, the fields of ``Opener`` for each process. Call it in a child, as it may block."""
     found: dict[str, list[dict[str, Any]]] = {dev: [] for dev in devs}
-    remote_by_root: dict[tuple[str, str], set[str]] = {}
+    remote_by_root: dict[tuple[str, str], set[int]] = {}
     for pid in filter(str.isdigit, os.listdir(proc)):
         base = f"{proc}/{pid}"
         try:
@@ -267,7 +288,7 @@ def scan_open_files(proc: str, devs: set[str]) -> dict[str, list[dict[str, Any]]
     return found
 
 
-def _device(base: str, fd: str, remote_by_root: dict[tuple[str, str], set[str]]) -> str:
+def _device(base: str, fd: str, remote_by_root: dict[tuple[str, str], set[int]]) -> str:
     """major:minor of the device that a file descriptor is, with a ``c`` in front for a character
     device; empty for anything else.
     """
@@ -294,18 +315,16 @@ def _writes(base: str, fd: str) -> bool:
     return False
 
 
-def _is_remote(base: str, fd: str, remote_by_root: dict[tuple[str, str], set[str]]) -> bool:
+def _is_remote(base: str, fd: str, remote_by_root: dict[tuple[str, str], set[int]]) -> bool:
     # By the mount that the file is in, without stat(2). mountinfo also depends on the process's
     # root.
     view = (os.readlink(f"{base}/ns/mnt"), os.readlink(f"{base}/root"))
     if view not in remote_by_root:
-        lines = [line.split(" ") for line in _text(f"{base}/mountinfo").split("\n")]
-        # proc_pid_mountinfo(5): the type follows the dash that ends the optional fields.
-        types = {line[0]: line[line.index("-", 6) + 1] for line in lines if "-" in line[6:]}
-        remote_by_root[view] = {
-            mount for mount, fstype in types.items() if fstype.startswith(_REMOTE)
-        }
-    return str(fdinfo.read(f"{base}/fdinfo/{fd}").mount) in remote_by_root[view]
+        # Without a deadline, since this runs in a child that has one.
+        lines = lines_of(f"{base}/mountinfo", Deadline(math.inf))
+        mounts = each_mount(filter(None, lines), base.rpartition("/")[2])
+        remote_by_root[view] = {mount.id for mount in mounts if mount.fstype.startswith(_REMOTE)}
+    return fdinfo.read(f"{base}/fdinfo/{fd}").mount in remote_by_root[view]
 
 
 def _udev(base: str) -> bool:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Callable
@@ -38,7 +38,10 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.
     CONNECTIONS,
     PRIVATE,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import (
+    MOST_BYTES,
+    Host,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kubelet import ROOT
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
     Mount,
@@ -152,11 +155,17 @@ class FuseNode(Host):
     def require_root(self) -> None:
         pass
 
-    def read(self, path: str, errors: str = "replace") -> str | None:
+    def read(self, path: str, errors: str = "replace", most: int = MOST_BYTES) -> str | None:
         self._before(f"read {path}")
         if path in ("/proc/1/mountinfo", "/proc/self/mountinfo"):
             return "\n".join(_line(one) for one in self.mounts)
-        return super().read(path, errors)
+        return super().read(path, errors, most)
+
+    def lines(self, path: str) -> Iterator[bytes]:
+        text = self.read(path)
+        if text is None:
+            raise FileNotFoundError(path)
+        return iter(text.encode().split(b"\n"))
 
     def wait_for(self, condition: Callable[[], bool], seconds: float) -> bool:
         self._before(f"wait {seconds:g}")

@@ -154,6 +154,30 @@ def test_each_file_system_of_a_container_is_asked_once(
     assert {copy.answer.state for container in found for copy in container.copies} == {OK}
 
 
+def test_of_a_container_with_too_many_mounts_the_first_are_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And it is never taken for well. Another one is looked at all the same."""
+    monkeypatch.setattr(containers, "MOST_POINTS", 3)
+    for pid, number, name in (("7", 5, "m"), ("8", 2, "m"), ("9", 2, "m" * 5000)):
+        lines = (f"{n} 1 0:50 / /{name}/{n} rw - fuse.s3fs x rw\n" for n in range(2, 2 + number))
+        of_pod(tmp_path, pid, ROOT + "".join(lines))
+    of_pod(tmp_path, "10", ROOT + f"2 1 0:50 / /{'m' * 2**22} rw - fuse.s3fs x rw\n")
+    audit = StaleContainers(host(str(tmp_path)), options())
+    found = audit._containers([(pid * 64, pid, int(pid)) for pid in ("7", "8", "9", "10")])
+    assert [len(one.copies) for one in found] == [3, 2, 0, 0]
+    assert [bool(one.problem) for one in found] == [True, False, True, True]
+    assert "2 of its 5 FUSE mounts were not looked at" in found[0].problem
+    assert "has more than 4194304 bytes" in found[3].problem
+
+
+def test_without_time_no_container_is_well(tmp_path: Path) -> None:
+    of_pod(tmp_path, "7", ROOT + "2 1 0:50 / /data rw - fuse.s3fs x rw\n")
+    late = Host(Deadline(0), 5, str(tmp_path))
+    (one,) = StaleContainers(late, options())._containers([("7" * 64, "7", 7)])
+    assert one.copies == () and one.unasked
+
+
 def test_a_container_that_hides_its_mounts_keeps_no_other_from_its_repair(tmp_path: Path) -> None:
     """By a mount or two that come and go, in a user namespace of its own."""
     of_pod(
@@ -200,7 +224,7 @@ def test_only_the_fuse_file_system_that_a_process_gets_counts() -> None:
         "8 7 0:55 / /twice rw - fuse.x x rw",
     ]
     table = MountTable(parse_mountinfo("\n".join(lines), "1"))
-    assert fuse_points(table) == ["/data", "/twice"]
+    assert [point for point, _device in fuse_points(table)[0]] == ["/data", "/twice"]
     assert table_device(table, "/twice") == "0:55"
     assert [table_device(table, point) for point in ("/hidden", "/disk", "/data/sub", "/")] == [
         ""

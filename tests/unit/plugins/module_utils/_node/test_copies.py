@@ -104,3 +104,15 @@ def test_of_a_block_device_a_few_mounts_are_kept(tmp_path: Path) -> None:
         "its device node is bound at /mnt/d in the mount namespace of pid 8"
     ]
     assert len(known.of({"null": "c1:3"})) == 21
+
+
+def test_a_copy_at_a_path_without_end_counts(tmp_path: Path) -> None:
+    """So does one on a mount at such a path. Neither says anything of other filesystems."""
+    end = "x" * 2**20
+    far = f"2 1 0:50 / /{end} rw - fuse.s3fs x rw\n"
+    below = f"2 1 0:9 / /{end} rw - tmpfs x rw\n" + line(3, "0:51", parent=2, fstype="fuse.s3fs")
+    node = namespaces(tmp_path, p1=line(1, "8:1"), p7=line(1, "0:9") + far, p8=below)
+    found, crowded = copies.other_mounts(node, ["0:50", "0:51", "0:52"])
+    assert [mount.id for mount in found] == [3]
+    assert set(crowded) == {"0:50", "0:51"}
+    assert "pid 7, whose path is too long to read" in crowded["0:50"]

@@ -21,7 +21,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors 
     StorageOpsError,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import mounts, usage
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import MOST_LINE, Host
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
     Mount,
     MountTable,
@@ -165,6 +165,30 @@ def test_the_root_of_a_process() -> None:
     assert ids(table("1 0 /", "2 1 /", "3 1 /a").layers("/a")) == [3]
 
 
+def test_a_stack_is_walked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tenant may stack 50,000 mounts at a point, and have as many on it. Each walk took all of
+    them: minutes, without a look at the deadline.
+    """
+    number = 3000
+    lines = ["1 0 /", "2 1 /a", *(f"{n} {n - 1} /a" for n in range(3, number))]
+    lines += [f"{number + n} {number - 1} /a/{n}" for n in range(number)]
+    tall = table(*lines)
+
+    class Counted(dict[tuple[int, str], Mount]):
+        looks = 0
+
+        def __getitem__(self, place: tuple[int, str]) -> Mount:
+            self.looks += 1
+            return super().__getitem__(place)
+
+    tall._at = counted = Counted(tall._at)
+    for n in range(number):
+        assert ids(tall.layers(f"/a/{n}")) == [number + n]
+    assert counted.looks < 3 * number
+    assert len(tall.layers("/a")) == number - 2
+    assert len(tall.on(tall.mounts[0])) == 2 * number - 2
+
+
 def test_what_cannot_be_told_is_an_error() -> None:
     for lines in (("1 0 /", "1 0 /a"), ("1 0 /", "5 4 /a"), ("2 3 /", "3 2 /")):
         with pytest.raises(StorageOpsError, match="cannot be told|part of them"):
@@ -277,6 +301,46 @@ def test_no_number_of_namespaces_outlasts_the_deadline(tmp_path: Path) -> None:
     host = Host(Deadline(3, lambda: float(next(ticks))), 10, str(tmp_path))
     with pytest.raises(StorageOpsError, match=r"the deadline passed .* \(2 were\)"):
         list(mounts.all_mounts(host))
+
+
+def long_line(number: int, device: str, characters: int = MOST_LINE) -> str:
+    return f"{number} 1 {device} / /{'x' * characters} rw - ext4 /dev/x rw\n"
+
+
+def test_of_a_path_without_end_the_device_is_known(tmp_path: Path) -> None:
+    """A path in mountinfo may have any length. Its mount is in use, and others are read."""
+    first = "1 0 254:0 / / rw - ext4 /dev/vda rw\n"
+    text = first + long_line(2, "8:16") + long_line(3, "8:32", 500_000) + "4 1 8:48 / /b rw - a b c"
+    host = tree(tmp_path, {"proc/1/mountinfo": text}, {"proc/1/ns/mnt": "mnt:[1]"})
+    told: list[str] = []
+    found = list(mounts.all_mounts(host, told.append))
+    assert ([mount.id for mount in found], told) == ([1, 3, 4], ["8:16"])
+    with pytest.raises(StorageOpsError, match="line of more than"):
+        list(mounts.all_mounts(host))
+    uses = usage.UsesByDevice(host)
+    for device, said in (("8:16", "too long to read"), ("8:48", "mounted at /b")):
+        (use,) = uses.of({"sdx": device})
+        assert said in use
+    assert uses.of({"sdx": "8:64"}) == []
+    # Any filesystem without a device of its own may be one on this device.
+    text = first + long_line(2, "0:99")
+    host = tree(tmp_path / "b", {"proc/1/mountinfo": text}, {"proc/1/ns/mnt": "mnt:[1]"})
+    (use,) = usage.UsesByDevice(host).of({"sdx": "8:64"})
+    assert use.code == "evidence_unreadable"
+
+
+def test_no_length_of_a_mountinfo_outlasts_the_deadline(tmp_path: Path) -> None:
+    """Nor does it fill the memory: only one line is kept."""
+    tree(tmp_path, {"proc/1/mountinfo": ""}, {"proc/1/ns/mnt": "mnt:[1]"})
+    with (tmp_path / "proc/1/mountinfo").open("wb") as file:
+        file.write(b"1 0 254:0 / /")
+        file.truncate(2**40)
+    ticks = itertools.count()
+    host = Host(Deadline(1000, lambda: float(next(ticks))), 10, str(tmp_path))
+    with pytest.raises(StorageOpsError, match="the deadline passed while"):
+        list(mounts.all_mounts(host))
+    with pytest.raises(StorageOpsError, match="has more than 16777216 bytes"):
+        mounts.read_table(Host(Deadline(60), 10, str(tmp_path)), "1")
 
 
 def test_no_readable_namespace_is_an_error(tmp_path: Path) -> None:
