@@ -82,7 +82,7 @@ def read_processes(host: Host, uses: bool = True) -> list[Process]:
     if reply.problem:
         raise StorageOpsError(f"the processes of this node could not be read: {reply.problem}")
     if not uses:
-        return [Process(*identity, uses=()) for identity in reply.value]
+        return [Process(*identity, ()) for identity in reply.value]
     # Each by itself, and the node's own first: a tenant may have any number of processes, each with
     # as much to read as its limits allow.
     known = sorted(reply.value, key=lambda identity: (bool(identity[3]), identity[0]))
@@ -97,12 +97,12 @@ def read_processes(host: Host, uses: bool = True) -> list[Process]:
 def _read(identity: list[Any], reply: Reply) -> Process | None:
     """The process of a reply of ``_process``; None if it has ended."""
     if reply.problem:
-        return Process(*identity, uses=(), unknown=reply.problem)
+        return Process(*identity, (), reply.problem)
     if reply.value is None:
         return None
     # Its identity, too, since another process may have its ID by now.
     now, uses = reply.value
-    return Process(*now, uses=tuple((number, how) for number, how in uses))
+    return Process(*now, tuple((number, how) for number, how in uses))
 
 
 def _pids(proc: str) -> list[int]:
