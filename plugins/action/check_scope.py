@@ -19,11 +19,8 @@ from ansible.plugins.action import ActionBase
 from ansible.plugins.loader import lookup_loader
 from ansible.utils.vars import load_extra_vars
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.answers import read
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
-    BadOption,
-    StorageOpsError,
-)
+from ..module_utils._core.answers import read
+from ..module_utils._core.errors import BadOption, StorageOpsError
 
 ROLES = Path(__file__).resolve().parents[2] / "roles"
 SPECS = "meta/argument_specs.yml"

@@ -20,7 +20,7 @@ from typing import Any
 from ansible.module_utils.common.yaml import yaml_load
 from ansible.plugins.action import ActionBase
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance import (
+from ..module_utils._compliance import (
     assembly,
     files,
     history,
@@ -31,21 +31,12 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance i
     prometheus,
     reading,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance.model import (
-    Occasion,
-    Scope,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance.reading import Row
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance.selection import (
-    Expression,
-    make_exceptions,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.controls import CONTROLS
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import SEVERITIES
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
-    BadOption,
-    StorageOpsError,
-)
+from ..module_utils._compliance.model import Occasion, Scope
+from ..module_utils._compliance.reading import Row
+from ..module_utils._compliance.selection import Expression, make_exceptions
+from ..module_utils._core.controls import CONTROLS
+from ..module_utils._core.engine import SEVERITIES
+from ..module_utils._core.errors import BadOption, StorageOpsError
 
 COLLECTION = Path(__file__).resolve().parents[2]
 ASSETS = COLLECTION / "roles/compliance_report/files"

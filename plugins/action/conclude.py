@@ -12,7 +12,7 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import untrusted
+from ..module_utils._core import untrusted
 
 ROLES = Path(__file__).resolve().parents[2] / "roles"
 # A play sets this variable if it concludes for all of its hosts together, after the last of them.

@@ -26,7 +26,7 @@ from ansible.errors import AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 from ansible.plugins.action.normal import ActionModule as Normal
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import untrusted
+from ..module_utils._core import untrusted
 
 OWN_NAMES = ("on_node", "storage_ops.runbooks.on_node")
 # What ansible-core acts on in a result (StrategyBase._process_pending_results of

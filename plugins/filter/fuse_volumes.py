@@ -9,12 +9,8 @@ from typing import Any, Callable
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
-    StorageOpsError,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.volumes import (
-    fuse_volumes as join,
-)
+from ..module_utils._core.errors import StorageOpsError
+from ..module_utils._fuse_mounts.volumes import fuse_volumes as join
 
 DOCUMENTATION = r"""
 name: fuse_volumes

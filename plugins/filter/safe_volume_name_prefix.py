@@ -9,10 +9,8 @@ from typing import Any, Callable
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
-    StorageOpsError,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.names import safe_prefix
+from ..module_utils._core.errors import StorageOpsError
+from ..module_utils._kube.names import safe_prefix
 
 DOCUMENTATION = r"""
 name: safe_volume_name_prefix

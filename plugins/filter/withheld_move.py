@@ -9,9 +9,7 @@ from typing import Any, Callable
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.moves import (
-    withheld,
-)
+from ..module_utils._attachments.moves import withheld
 
 DOCUMENTATION = r"""
 name: withheld_move

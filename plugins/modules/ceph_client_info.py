@@ -151,18 +151,13 @@ actions:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import python
+from ..module_utils._core import python
 
 python.require()
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph_clients.runbook import (
-    CephClients,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import report
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.options import (
-    BOUNDS,
-    make_host,
-)
+from ..module_utils._ceph_clients.runbook import CephClients
+from ..module_utils._core.engine import report
+from ..module_utils._node.options import BOUNDS, make_host
 
 
 def main() -> None:

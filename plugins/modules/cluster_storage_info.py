@@ -246,43 +246,18 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import python
+from ..module_utils._core import python
 
 python.require()
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.runbook import (
-    SCOPE,
-    VolumeAttachments,
-    make_options,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
-    Audit,
-    Part,
-    report_parts,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
-    BadOption,
-    StorageOpsError,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fence_audit.runbook import (
-    make_audit,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import PLACE
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import (
-    Cluster,
-    KubeError,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import (
-    AUTH,
-    BOUNDS,
-    ArgumentSpec,
-    make_cluster,
-    reveal,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.shared_lists import (
-    VOLUME_ATTACHMENTS,
-    SharedLists,
-)
+from ..module_utils._attachments.runbook import SCOPE, VolumeAttachments, make_options
+from ..module_utils._core.engine import Audit, Part, report_parts
+from ..module_utils._core.errors import BadOption, StorageOpsError
+from ..module_utils._fence_audit.runbook import make_audit
+from ..module_utils._fences.ledger import PLACE
+from ..module_utils._kube.client import Cluster, KubeError
+from ..module_utils._kube.options import AUTH, BOUNDS, ArgumentSpec, make_cluster, reveal
+from ..module_utils._kube.shared_lists import VOLUME_ATTACHMENTS, SharedLists
 
 CONTROLS = [f"STOR-{number}" for number in range(11, 18)]
 _ATTACHMENTS = frozenset(CONTROLS[:5])

@@ -349,22 +349,13 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import python
+from ..module_utils._core import python
 
 python.require()
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._containers.runbook import (
-    OPTIONS_SPEC,
-    StaleContainers,
-    container_options,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import run
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.options import (
-    BOUNDS,
-    KUBELET,
-    REFUSAL,
-    make_host,
-)
+from ..module_utils._containers.runbook import OPTIONS_SPEC, StaleContainers, container_options
+from ..module_utils._core.engine import run
+from ..module_utils._node.options import BOUNDS, KUBELET, REFUSAL, make_host
 
 
 def main() -> None:

@@ -242,23 +242,13 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import python
+from ..module_utils._core import python
 
 python.require()
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import run
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.options import (
-    BOUNDS,
-    KUBELET,
-    REFUSAL,
-    ArgumentSpec,
-    make_host,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.runbook import (
-    OPTIONS_SPEC,
-    PodMounts,
-    pod_mount_options,
-)
+from ..module_utils._core.engine import run
+from ..module_utils._node.options import BOUNDS, KUBELET, REFUSAL, ArgumentSpec, make_host
+from ..module_utils._pod_mounts.runbook import OPTIONS_SPEC, PodMounts, pod_mount_options
 
 RISKS = ArgumentSpec(
     {

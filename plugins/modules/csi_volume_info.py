@@ -308,22 +308,13 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import python
+from ..module_utils._core import python
 
 python.require()
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import report
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._csi_volumes.runbook import (
-    CsiVolumes,
-    volume_options,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import (
-    AUTH,
-    BOUNDS,
-    ArgumentSpec,
-    make_cluster,
-    reveal,
-)
+from ..module_utils._core.engine import report
+from ..module_utils._csi_volumes.runbook import CsiVolumes, volume_options
+from ..module_utils._kube.options import AUTH, BOUNDS, ArgumentSpec, make_cluster, reveal
 
 SCOPE = ArgumentSpec(
     {

@@ -473,25 +473,14 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import python
+from ..module_utils._core import python
 
 python.require()
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import run
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.options import (
-    OPTIONS_SPEC,
-    fuse_options,
-    options_of,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.runbook import (
-    FuseRecovery,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.options import (
-    BOUNDS,
-    KUBELET,
-    REFUSAL,
-    make_host,
-)
+from ..module_utils._core.engine import run
+from ..module_utils._fuse_mounts.options import OPTIONS_SPEC, fuse_options, options_of
+from ..module_utils._fuse_mounts.runbook import FuseRecovery
+from ..module_utils._node.options import BOUNDS, KUBELET, REFUSAL, make_host
 
 
 def main() -> None:

@@ -188,24 +188,14 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import python
+from ..module_utils._core import python
 
 python.require()
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import run
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._iscsi_ready.plan import (
-    IscsiOptions,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._iscsi_ready.runbook import (
-    IscsiReady,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.options import (
-    BOUNDS,
-    PEERS,
-    REFUSAL,
-    ArgumentSpec,
-    make_host,
-)
+from ..module_utils._core.engine import run
+from ..module_utils._iscsi_ready.plan import IscsiOptions
+from ..module_utils._iscsi_ready.runbook import IscsiReady
+from ..module_utils._node.options import BOUNDS, PEERS, REFUSAL, ArgumentSpec, make_host
 
 READINESS = ArgumentSpec(
     {

@@ -229,22 +229,13 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import python
+from ..module_utils._core import python
 
 python.require()
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import run
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.options import (
-    BOUNDS,
-    REFUSAL,
-    RESIDUAL,
-    ArgumentSpec,
-    make_host,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths.runbook import (
-    ResidualPaths,
-    residual_options,
-)
+from ..module_utils._core.engine import run
+from ..module_utils._node.options import BOUNDS, REFUSAL, RESIDUAL, ArgumentSpec, make_host
+from ..module_utils._residual_paths.runbook import ResidualPaths, residual_options
 
 RISKS = ArgumentSpec(
     {

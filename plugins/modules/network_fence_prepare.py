@@ -254,25 +254,15 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import python
+from ..module_utils._core import python
 
 python.require()
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import run
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import PLACE
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import (
-    AUTH,
-    BOUNDS,
-    ArgumentSpec,
-    make_cluster,
-    reveal,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._network_fences.plan import (
-    make_options,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._network_fences.runbook import (
-    FencePreparation,
-)
+from ..module_utils._core.engine import run
+from ..module_utils._fences.ledger import PLACE
+from ..module_utils._kube.options import AUTH, BOUNDS, ArgumentSpec, make_cluster, reveal
+from ..module_utils._network_fences.plan import make_options
+from ..module_utils._network_fences.runbook import FencePreparation
 
 SCOPE = ArgumentSpec(
     {

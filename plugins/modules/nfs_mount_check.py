@@ -324,29 +324,14 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import python
+from ..module_utils._core import python
 
 python.require()
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
-    Part,
-    report_parts,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._nfs.runbook import (
-    NFS_SPEC,
-    NfsShares,
-    nfs_options,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._nfs.runtime_limit import (
-    LIMIT_SPEC,
-    RuntimeLimits,
-    limit_options,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.options import (
-    BOUNDS,
-    KUBELET,
-    make_host,
-)
+from ..module_utils._core.engine import Part, report_parts
+from ..module_utils._nfs.runbook import NFS_SPEC, NfsShares, nfs_options
+from ..module_utils._nfs.runtime_limit import LIMIT_SPEC, RuntimeLimits, limit_options
+from ..module_utils._node.options import BOUNDS, KUBELET, make_host
 
 
 def main() -> None:

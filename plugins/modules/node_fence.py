@@ -529,26 +529,14 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import python
+from ..module_utils._core import python
 
 python.require()
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import run
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import (
-    RUN,
-    run_options,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.runbook import (
-    SCOPE,
-    Fence,
-    fence_options,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import (
-    AUTH,
-    BOUNDS,
-    make_cluster,
-    reveal,
-)
+from ..module_utils._core.engine import run
+from ..module_utils._fences.ledger import RUN, run_options
+from ..module_utils._fencing.runbook import SCOPE, Fence, fence_options
+from ..module_utils._kube.options import AUTH, BOUNDS, make_cluster, reveal
 
 
 def main() -> None:

@@ -285,22 +285,14 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import python
+from ..module_utils._core import python
 
 python.require()
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import report
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fence_audit.runbook import (
-    make_audit,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import PLACE
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import (
-    AUTH,
-    BOUNDS,
-    ArgumentSpec,
-    make_cluster,
-    reveal,
-)
+from ..module_utils._core.engine import report
+from ..module_utils._fence_audit.runbook import make_audit
+from ..module_utils._fences.ledger import PLACE
+from ..module_utils._kube.options import AUTH, BOUNDS, ArgumentSpec, make_cluster, reveal
 
 CONTROLS = ["STOR-16", "STOR-17"]
 WANTED = ArgumentSpec(

@@ -280,22 +280,14 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import python
+from ..module_utils._core import python
 
 python.require()
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import run
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import RUN
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import (
-    AUTH,
-    BOUNDS,
-    ArgumentSpec,
-    make_cluster,
-    reveal,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._release.runbook import (
-    make_release,
-)
+from ..module_utils._core.engine import run
+from ..module_utils._fences.ledger import RUN
+from ..module_utils._kube.options import AUTH, BOUNDS, ArgumentSpec, make_cluster, reveal
+from ..module_utils._release.runbook import make_release
 
 RELEASE = ArgumentSpec(
     {

@@ -244,17 +244,13 @@ from typing import Any, Callable
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import python
+from ..module_utils._core import python
 
 python.require()
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
-    Audit,
-    Part,
-    report_parts,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.options import (
+from ..module_utils._core.engine import Audit, Part, report_parts
+from ..module_utils._node.host import Host
+from ..module_utils._node.options import (
     BOUNDS,
     KUBELET,
     NOFILE,
@@ -276,70 +272,46 @@ SCOPE = ArgumentSpec(
 
 
 def _fuse_mounts(host: Host, params: dict[str, Any]) -> Audit[Any]:
-    from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.options import (
-        fuse_options,
-    )
-    from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.runbook import (
-        FuseRecovery,
-    )
+    from ..module_utils._fuse_mounts.options import fuse_options
+    from ..module_utils._fuse_mounts.runbook import FuseRecovery
 
     return FuseRecovery(host, fuse_options(params))
 
 
 def _containers(host: Host, params: dict[str, Any]) -> Audit[Any]:
-    from ansible_collections.storage_ops.runbooks.plugins.module_utils._containers.runbook import (
-        StaleContainers,
-        container_options,
-    )
+    from ..module_utils._containers.runbook import StaleContainers, container_options
 
     return StaleContainers(host, container_options(params))
 
 
 def _pod_mounts(host: Host, params: dict[str, Any]) -> Audit[Any]:
-    from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.runbook import (
-        PodMounts,
-        pod_mount_options,
-    )
+    from ..module_utils._pod_mounts.runbook import PodMounts, pod_mount_options
 
     return PodMounts(host, pod_mount_options(params))
 
 
 def _residual(host: Host, params: dict[str, Any]) -> Audit[Any]:
-    from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths import (
-        runbook,
-    )
+    from ..module_utils._residual_paths import runbook
 
     return runbook.ResidualPaths(host, runbook.residual_options(params))
 
 
 def _iscsi(host: Host, params: dict[str, Any]) -> Audit[Any]:
-    from ansible_collections.storage_ops.runbooks.plugins.module_utils._iscsi_ready.plan import (
-        IscsiOptions,
-    )
-    from ansible_collections.storage_ops.runbooks.plugins.module_utils._iscsi_ready.runbook import (
-        IscsiReady,
-    )
+    from ..module_utils._iscsi_ready.plan import IscsiOptions
+    from ..module_utils._iscsi_ready.runbook import IscsiReady
 
     return IscsiReady(host, IscsiOptions(**{name: params[name] for name in PEERS.options}))
 
 
 def _runtime_limits(host: Host, params: dict[str, Any]) -> Audit[Any]:
-    from ansible_collections.storage_ops.runbooks.plugins.module_utils._nfs.runtime_limit import (
-        RuntimeLimits,
-        limit_options,
-    )
+    from ..module_utils._nfs.runtime_limit import RuntimeLimits, limit_options
 
     return RuntimeLimits(host, limit_options(params))
 
 
 def _nfs_shares(host: Host, params: dict[str, Any]) -> Audit[Any]:
-    from ansible_collections.storage_ops.runbooks.plugins.module_utils._nfs.runbook import (
-        NfsShares,
-        nfs_options,
-    )
-    from ansible_collections.storage_ops.runbooks.plugins.module_utils._nfs.runtime_limit import (
-        limit_options,
-    )
+    from ..module_utils._nfs.runbook import NfsShares, nfs_options
+    from ..module_utils._nfs.runtime_limit import limit_options
 
     return NfsShares(host, nfs_options(params), limit_options(params), params["kubelet_root"])
 

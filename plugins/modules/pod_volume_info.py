@@ -185,23 +185,14 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import python
+from ..module_utils._core import python
 
 python.require()
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import report
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import (
-    AUTH,
-    BOUNDS,
-    ArgumentSpec,
-    make_cluster,
-    reveal,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage.plan import CONTROLS
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage.runbook import (
-    Triage,
-    triage_options,
-)
+from ..module_utils._core.engine import report
+from ..module_utils._kube.options import AUTH, BOUNDS, ArgumentSpec, make_cluster, reveal
+from ..module_utils._triage.plan import CONTROLS
+from ..module_utils._triage.runbook import Triage, triage_options
 
 SCOPE = ArgumentSpec(
     {

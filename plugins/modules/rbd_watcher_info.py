@@ -375,21 +375,13 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import python
+from ..module_utils._core import python
 
 python.require()
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.options import (
-    CONNECTION,
-    ArgumentSpec,
-    make_ceph,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.watchers import (
-    CONTROL,
-    Watchers,
-    make_options,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import report
+from ..module_utils._ceph.options import CONNECTION, ArgumentSpec, make_ceph
+from ..module_utils._ceph.watchers import CONTROL, Watchers, make_options
+from ..module_utils._core.engine import report
 
 SCOPE = ArgumentSpec(
     {

@@ -66,25 +66,15 @@ code:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import python
+from ..module_utils._core import python
 
 python.require()
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import untrusted
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
-    StorageOpsError,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.lease import RunLease
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import (
-    WHOSE,
-    check_run,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import (
-    AUTH,
-    BOUNDS,
-    make_cluster,
-    reveal,
-)
+from ..module_utils._core import untrusted
+from ..module_utils._core.errors import StorageOpsError
+from ..module_utils._fences.lease import RunLease
+from ..module_utils._fences.ledger import WHOSE, check_run
+from ..module_utils._kube.options import AUTH, BOUNDS, make_cluster, reveal
 
 
 def main() -> None:

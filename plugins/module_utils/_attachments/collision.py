@@ -14,25 +14,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.findings import (
-    RUNBOOK,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.state import (
-    AttachmentState,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
-    Finding,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import (
-    names,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
-    Attachment,
-    Volume,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.observation import (
-    Observation,
-)
+from .._core.engine import Finding
+from .._kube import names
+from .._kube.objects import Attachment, Volume
+from .._kube.observation import Observation
+from .findings import RUNBOOK
+from .state import AttachmentState
 
 
 def may_collide(seen: Observation, version: tuple[int, int, int]) -> bool:

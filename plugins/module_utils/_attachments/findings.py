@@ -16,24 +16,11 @@ from collections.abc import Collection, Iterable
 from datetime import datetime
 from typing import Any
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.state import (
-    AttachmentState,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import (
-    Reason,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
-    Finding,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
-    Attachment,
-    Pod,
-    VolumeError,
-    age,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.observation import (
-    Observation,
-)
+from .._core.codes import Reason
+from .._core.engine import Finding
+from .._kube.objects import Attachment, Pod, VolumeError, age
+from .._kube.observation import Observation
+from .state import AttachmentState
 
 RUNBOOK = "storage_ops.runbooks.repair_volumeattachments"
 

@@ -13,33 +13,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.findings import (
-    TOO_FEW_OBSERVATIONS,
-    attachment_finding,
-    duration,
-    title,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.state import (
-    AttachmentOptions,
-    AttachmentState,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import (
-    Reason,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
-    Action,
-    Finding,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
-    Attachment,
-    Volume,
-    age,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.observation import (
-    blockers,
-    needed_by,
-    proofs,
-)
+from .._core.codes import Reason
+from .._core.engine import Action, Finding
+from .._kube.objects import Attachment, Volume, age
+from .._kube.observation import blockers, needed_by, proofs
+from .findings import TOO_FEW_OBSERVATIONS, attachment_finding, duration, title
+from .state import AttachmentOptions, AttachmentState
 
 # A controller manager tries to detach again after at most this (seconds): 2 min 2 s in
 # k8s.io/kubernetes/pkg/util/goroutinemap/exponentialbackoff, and some for the try itself.

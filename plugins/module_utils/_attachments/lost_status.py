@@ -11,7 +11,12 @@ Pure: no I/O here.
 
 from __future__ import annotations
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.findings import (
+from .._core import untrusted
+from .._core.codes import Reason
+from .._core.engine import Finding
+from .._kube.objects import Attachment, Pod, made_again
+from .._kube.observation import may_lack_status
+from .findings import (
     RUNBOOK,
     TOO_FEW_OBSERVATIONS,
     attachment_finding,
@@ -20,27 +25,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.
     workload_of,
     workload_title,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.state import (
-    AttachmentOptions,
-    AttachmentState,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import (
-    untrusted,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import (
-    Reason,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
-    Finding,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
-    Attachment,
-    Pod,
-    made_again,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.observation import (
-    may_lack_status,
-)
+from .state import AttachmentOptions, AttachmentState
 
 # Bugs that lose the entry. Kubernetes issue -> (the minor release 1.x that had the fix from its
 # start, and the patch releases that brought it to older ones): 111000 by pull request 111205 and

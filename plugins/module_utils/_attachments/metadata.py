@@ -11,31 +11,12 @@ Pure: no I/O here.
 
 from __future__ import annotations
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.findings import (
-    RUNBOOK,
-    attachment_finding,
-    pod_evidence,
-    title,
-    workload_of,
-    workload_title,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.state import (
-    AttachmentOptions,
-    AttachmentState,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import (
-    untrusted,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
-    Finding,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
-    Attachment,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.observation import (
-    metadata_arguments,
-    missing_metadata,
-)
+from .._core import untrusted
+from .._core.engine import Finding
+from .._kube.objects import Attachment
+from .._kube.observation import metadata_arguments, missing_metadata
+from .findings import RUNBOOK, attachment_finding, pod_evidence, title, workload_of, workload_title
+from .state import AttachmentOptions, AttachmentState
 
 
 def without_metadata(state: AttachmentState, options: AttachmentOptions) -> list[Finding]:

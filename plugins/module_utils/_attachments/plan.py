@@ -13,56 +13,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.collision import (
-    collisions,
-    growing,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.findings import (
-    join_workloads,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.left_over import (
-    held,
-    orphan,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.lost_status import (
-    lost_status,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.metadata import (
-    without_metadata,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.state import (
-    AttachmentOptions,
-    AttachmentState,
-    any_of,
-    in_scope,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.unattached import (
-    never_attached,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.unfinished import (
-    unfinished_moves,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import (
-    Reason,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
-    Finding,
-    Plan,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.guards import (
-    is_most,
-    limit_repairs,
-    majority,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.turns import (
-    in_turns,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
-    Attachment,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.observation import (
-    Observation,
-)
+from .._core.codes import Reason
+from .._core.engine import Finding, Plan
+from .._core.guards import is_most, limit_repairs, majority
+from .._core.turns import in_turns
+from .._kube.objects import Attachment
+from .._kube.observation import Observation
+from .collision import collisions, growing
+from .findings import join_workloads
+from .left_over import held, orphan
+from .lost_status import lost_status
+from .metadata import without_metadata
+from .state import AttachmentOptions, AttachmentState, any_of, in_scope
+from .unattached import never_attached
+from .unfinished import unfinished_moves
 
 # With fewer attachments on a node, one of them may already be most of what it has.
 _FEW = 4

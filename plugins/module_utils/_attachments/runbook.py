@@ -20,62 +20,17 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Callable, TypeVar
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments import (
-    plan as pure,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments import (
-    suspects as suspected,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.collision import (
-    may_collide,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.left_over import (
-    Orphan,
-    attacher_says,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.state import (
-    AttachmentOptions,
-    AttachmentState,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.suspects import Wait
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import untrusted
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import (
-    ArgumentSpec,
-    check_numbers,
-    given_names,
-    given_options,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
-    Action,
-    ActionFailed,
-    Finding,
-    NotStarted,
-    Plan,
-    Prevented,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
-    BadOption,
-    StorageOpsError,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import in_tree, observation
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.changing import not_done
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import (
-    Cluster,
-    Conflict,
-    KubeError,
-    NotFound,
-    path,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.events import (
-    ATTACHED_FIELDS,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.followed import (
-    Followed,
-    Key,
-    key_of,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.lease import read_leader
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
+from .._core import untrusted
+from .._core.argspec import ArgumentSpec, check_numbers, given_names, given_options
+from .._core.engine import Action, ActionFailed, Finding, NotStarted, Plan, Prevented
+from .._core.errors import BadOption, StorageOpsError
+from .._kube import in_tree, observation
+from .._kube.changing import not_done
+from .._kube.client import Cluster, Conflict, KubeError, NotFound, path
+from .._kube.events import ATTACHED_FIELDS
+from .._kube.followed import Followed, Key, key_of
+from .._kube.lease import read_leader
+from .._kube.objects import (
     Attachment,
     Claim,
     Pod,
@@ -91,12 +46,14 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
     pick_user,
     pick_volume,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.observation import (
-    Observation,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import (
-    keys_by_driver,
-)
+from .._kube.observation import Observation
+from .._kube.options import keys_by_driver
+from . import plan as pure
+from . import suspects as suspected
+from .collision import may_collide
+from .left_over import Orphan, attacher_says
+from .state import AttachmentOptions, AttachmentState
+from .suspects import Wait
 
 # Up to this many objects are read one by one; beyond that, all of their kind are listed.
 MAX_GETS = 100

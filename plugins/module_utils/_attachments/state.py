@@ -15,15 +15,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
-    Attachment,
-    Lease,
-    age,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.observation import (
-    REQUIRED_METADATA,
-    Observation,
-)
+from .._kube.objects import Attachment, Lease, age
+from .._kube.observation import REQUIRED_METADATA, Observation
 
 
 @dataclass(frozen=True)

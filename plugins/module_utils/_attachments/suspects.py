@@ -15,22 +15,9 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.state import (
-    AttachmentOptions,
-    in_scope,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
-    Attachment,
-    Pod,
-    Volume,
-    age,
-    attachment_name,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.observation import (
-    Observation,
-    may_lack_status,
-    missing_metadata,
-)
+from .._kube.objects import Attachment, Pod, Volume, age, attachment_name
+from .._kube.observation import Observation, may_lack_status, missing_metadata
+from .state import AttachmentOptions, in_scope
 
 
 @dataclass(frozen=True)

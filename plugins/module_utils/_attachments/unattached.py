@@ -13,25 +13,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.findings import (
-    duration,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.state import (
-    AttachmentOptions,
-    AttachmentState,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.suspects import (
-    Wait,
-    could_attach,
-    waits,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
-    Finding,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
-    Attachment,
-    age,
-)
+from .._core.engine import Finding
+from .._kube.objects import Attachment, age
+from .findings import duration
+from .state import AttachmentOptions, AttachmentState
+from .suspects import Wait, could_attach, waits
 
 
 def never_attached(state: AttachmentState, options: AttachmentOptions) -> list[Finding]:

@@ -14,23 +14,11 @@ from __future__ import annotations
 from datetime import datetime
 from typing import NamedTuple
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.findings import (
-    duration,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.state import (
-    AttachmentState,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import (
-    untrusted,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
-    Finding,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
-    Node,
-    age,
-    parse_time,
-)
+from .._core import untrusted
+from .._core.engine import Finding
+from .._kube.objects import Node, age, parse_time
+from .findings import duration
+from .state import AttachmentState
 
 
 def unfinished_moves(state: AttachmentState) -> list[Finding]:

@@ -17,9 +17,7 @@ import re
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import NamedTuple, Union
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
-    BadOption,
-)
+from .._core.errors import BadOption
 
 Network = Union[IPv4Network, IPv6Network]
 

@@ -14,7 +14,11 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta, timezone
 from typing import Any, Callable, NamedTuple
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.addresses import (
+from .._core.argspec import check_numbers
+from .._core.codes import Reason
+from .._core.engine import Action, ActionFailed, Finding, Plan, Prevented
+from .._core.errors import BadOption, StorageOpsError
+from .addresses import (
     ADDRESS,
     CLIENT,
     RANGE,
@@ -24,22 +28,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.address
     parse_network,
     parse_stored,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.cli import Ceph, Denied
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import (
-    check_numbers,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
-    Action,
-    ActionFailed,
-    Finding,
-    Plan,
-    Prevented,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
-    BadOption,
-    StorageOpsError,
-)
+from .cli import Ceph, Denied
 
 # Seven days: a node that comes back after its entry has expired writes again. Ten years: Ceph
 # counts time in 32 bits, until 2106.

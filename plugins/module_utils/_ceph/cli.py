@@ -16,14 +16,8 @@ import re
 from collections.abc import Sequence
 from typing import Any, Callable, NamedTuple
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import (
-    CommandResult,
-    Deadline,
-    run_command,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
-    StorageOpsError,
-)
+from .._core.bounded import CommandResult, Deadline, run_command
+from .._core.errors import StorageOpsError
 
 # Seconds for a command after connect_timeout; a healthy cluster answers in 0.2. Together they stay
 # below 15.

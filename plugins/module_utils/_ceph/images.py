@@ -12,9 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
-    BadOption,
-)
+from .._core.errors import BadOption
 
 _DRIVER = "rbd.csi.ceph.com"
 # Before its release 3 ceph-csi did not write the image's name into the volume; the handle has its

@@ -13,12 +13,9 @@ from typing import Any
 
 from ansible.module_utils.basic import env_fallback
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.cli import Ceph, Connection
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import (
-    ArgumentSpec,
-    check_numbers,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
+from .._core.argspec import ArgumentSpec, check_numbers
+from .._core.bounded import Deadline
+from .cli import Ceph, Connection
 
 __all__ = ["CONNECTION", "ArgumentSpec", "make_ceph"]
 

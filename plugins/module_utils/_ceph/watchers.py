@@ -22,29 +22,14 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
 from typing import Any, Callable, NamedTuple
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.addresses import (
-    Entry,
-    parse_entry,
-    parse_stored,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.blocklist import (
-    Blocklist,
-    read_blocklist,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.cli import Ceph
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.images import (
-    Target,
-    image_of,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import (
-    check_numbers,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Finding, Plan
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
-    BadOption,
-    StorageOpsError,
-)
+from .._core.argspec import check_numbers
+from .._core.codes import Reason
+from .._core.engine import Finding, Plan
+from .._core.errors import BadOption, StorageOpsError
+from .addresses import Entry, parse_entry, parse_stored
+from .blocklist import Blocklist, read_blocklist
+from .cli import Ceph
+from .images import Target, image_of
 
 CONTROL = "STOR-16"
 RUNBOOK = "storage_ops.runbooks.fail_over_volumes"

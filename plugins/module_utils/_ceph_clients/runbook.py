@@ -19,16 +19,11 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import untrusted
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Plan
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
-    StorageOpsError,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
-    Mount,
-    all_mounts,
-)
+from .._core import untrusted
+from .._core.engine import Plan
+from .._core.errors import StorageOpsError
+from .._node.host import Host
+from .._node.mounts import Mount, all_mounts
 
 _RBD = "/sys/bus/rbd/devices"
 _DEBUG = "/sys/kernel/debug"

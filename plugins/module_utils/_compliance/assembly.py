@@ -16,11 +16,12 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance import (
-    clean,
-    history,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance.model import (
+from .._core.codes import Reason
+from .._core.controls import CONTROLS, check_command
+from .._core.engine import SEVERITIES
+from .._core.errors import StorageOpsError
+from . import clean, history
+from .model import (
     KINDS,
     LEFT_OUT,
     MAX_REASON,
@@ -33,26 +34,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance.m
     fails,
     stands_for,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance.reading import (
-    Row,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance.selection import (
-    ExceptionRule,
-    Expression,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import (
-    Reason,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.controls import (
-    CONTROLS,
-    check_command,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
-    SEVERITIES,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
-    StorageOpsError,
-)
+from .reading import Row
+from .selection import ExceptionRule, Expression
 
 
 def build(

@@ -15,10 +15,8 @@ import re
 import tempfile
 from typing import Any
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance import history
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
-    StorageOpsError,
-)
+from .._core.errors import StorageOpsError
+from . import history
 
 _RUN = re.compile(r"\d{8}T\d{6}Z(_\d+)?\.json")
 

@@ -20,14 +20,11 @@ from pathlib import Path
 from string import Template
 from typing import Any, NamedTuple
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance import (
-    model,
-    overview,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance.model import RESULTS
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import CODES
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.controls import CONTROLS
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import SEVERITIES
+from .._core.codes import CODES
+from .._core.controls import CONTROLS
+from .._core.engine import SEVERITIES
+from . import model, overview
+from .model import RESULTS
 
 # Each colour has a shape as well: colour alone must not carry meaning (WCAG 2.1, 1.4.1).
 MARKS = {"critical": "\u25c6", "major": "\u25b2", "minor": "\u25cf", "info": "\u25cb"}

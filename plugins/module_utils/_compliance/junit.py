@@ -12,12 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance import clean
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance.model import (
-    RESULTS,
-    fails,
-    stands_for,
-)
+from . import clean
+from .model import RESULTS, fails, stands_for
 
 # Findings that one test case lists; viewers show the text as it is.
 _MAX_FINDINGS = 20

@@ -17,18 +17,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import (
-    Reason,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.controls import (
-    CEPH_CONTROLS,
-    CLUSTER_CONTROLS,
-    CONTROLS,
-    NODE_CONTROLS,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
-    SEVERITIES,
-)
+from .._core.codes import Reason
+from .._core.controls import CEPH_CONTROLS, CLUSTER_CONTROLS, CONTROLS, NODE_CONTROLS
+from .._core.engine import SEVERITIES
 
 # Readers of report.json depend on its form; it is raised with every change that breaks them.
 SCHEMA_VERSION = 1

@@ -14,19 +14,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance import (
-    clean,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance.model import (
-    NO_CLUSTER,
-    count,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.controls import (
-    CONTROLS,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
-    SEVERITIES,
-)
+from .._core.controls import CONTROLS
+from .._core.engine import SEVERITIES
+from . import clean
+from .model import NO_CLUSTER, count
 
 _HOW_FAR = {"not_assessed": "not assessed", "partly_assessed": "only partly assessed"}
 

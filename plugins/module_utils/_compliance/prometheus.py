@@ -13,15 +13,10 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timezone
 from typing import Any
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance.model import (
-    RESULTS,
-    TIME,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance.overview import (
-    unwanted,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import CODES
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import SEVERITIES
+from .._core.codes import CODES
+from .._core.engine import SEVERITIES
+from .model import RESULTS, TIME
+from .overview import unwanted
 
 # Rules and dashboards depend on the names below, as on report.json: they stay.
 PREFIX = "storage_ops_compliance"

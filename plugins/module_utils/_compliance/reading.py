@@ -17,31 +17,12 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance import (
-    clean,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance.model import (
-    KINDS,
-    MAX_REASON,
-    NO_CLUSTER,
-    SCHEMA_VERSION,
-    TIME,
-    Scope,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import (
-    CODES,
-    Reason,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.controls import (
-    CONTROLS,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
-    SEVERITIES,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
-    BadOption,
-    StorageOpsError,
-)
+from .._core.codes import CODES, Reason
+from .._core.controls import CONTROLS
+from .._core.engine import SEVERITIES
+from .._core.errors import BadOption, StorageOpsError
+from . import clean
+from .model import KINDS, MAX_REASON, NO_CLUSTER, SCHEMA_VERSION, TIME, Scope
 
 _NOT_RUN = Reason("audit_missing", "the audit did not run there")
 # Only the report itself gives these codes, for hosts that gave no answer.

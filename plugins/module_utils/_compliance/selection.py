@@ -16,13 +16,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import CODES
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.controls import CONTROLS
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import SEVERITIES
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
-    BadOption,
-    StorageOpsError,
-)
+from .._core.codes import CODES
+from .._core.controls import CONTROLS
+from .._core.engine import SEVERITIES
+from .._core.errors import BadOption, StorageOpsError
 
 try:
     import jmespath  # type: ignore[import-untyped]

@@ -19,27 +19,11 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
-    Action,
-    Finding,
-    Plan,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.guards import (
-    is_most,
-    limit_repairs,
-    majority,
-    most_of,
-    too_many,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.turns import in_turns
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes import (
-    DEAD,
-    ERROR,
-    HUNG,
-    OK,
-    Answer,
-)
+from .._core.codes import Reason
+from .._core.engine import Action, Finding, Plan
+from .._core.guards import is_most, limit_repairs, majority, most_of, too_many
+from .._core.turns import in_turns
+from .._node.probes import DEAD, ERROR, HUNG, OK, Answer
 
 RUNBOOK = "storage_ops.runbooks.recover_fuse_mounts"
 # Only with this policy the kubelet restarts a container that ended without an error, as after

@@ -22,68 +22,18 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._containers import (
-    plan as pure,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._containers.plan import (
-    Container,
-    ContainerOptions,
-    ContainerState,
-    Copy,
-    HostMount,
-    Known,
-    Runtime,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import (
-    ArgumentSpec,
-    check_numbers,
-    given_options,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import (
-    Deadline,
-    call_each,
-    find_program,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
-    Action,
-    ActionFailed,
-    Finding,
-    NotStarted,
-    Plan,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
-    StorageOpsError,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.control_groups import (
-    container_id_of,
-    pod_uid_of,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kubelet import (
-    PUBLISH,
-    SUBPATH,
-    classify,
-    find_root,
-    parents_problem,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
-    MountTable,
-    is_fuse,
-    read_table,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes import (
-    DEAD,
-    DEAD_ERRORS,
-    ERROR,
-    HUNG,
-    OK,
-    Answer,
-    opened_itself,
-    probe_folders,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.processes import (
-    require_host_namespace,
-)
+from .._core.argspec import ArgumentSpec, check_numbers, given_options
+from .._core.bounded import Deadline, call_each, find_program
+from .._core.engine import Action, ActionFailed, Finding, NotStarted, Plan
+from .._core.errors import StorageOpsError
+from .._node.control_groups import container_id_of, pod_uid_of
+from .._node.host import Host
+from .._node.kubelet import PUBLISH, SUBPATH, classify, find_root, parents_problem
+from .._node.mounts import MountTable, is_fuse, read_table
+from .._node.probes import DEAD, DEAD_ERRORS, ERROR, HUNG, OK, Answer, opened_itself, probe_folders
+from .._node.processes import require_host_namespace
+from . import plan as pure
+from .plan import Container, ContainerOptions, ContainerState, Copy, HostMount, Known, Runtime
 
 OPTIONS_SPEC = ArgumentSpec(
     {

@@ -19,9 +19,7 @@ from typing import Any, Callable
 
 from ansible.module_utils.common.yaml import yaml_load
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
-    StorageOpsError,
-)
+from .errors import StorageOpsError
 
 # The boolean filter of Ansible takes every word that it does not know for false.
 WORDS = {

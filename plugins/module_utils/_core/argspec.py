@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import BadOption
+from .errors import BadOption
 
 # The least bound of what has to be more than 0.
 POSITIVE = sys.float_info.min

@@ -15,7 +15,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import untrusted
+from . import untrusted
 
 COLLECTION = "storage_ops.runbooks"
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import untrusted
+from . import untrusted
 
 # Where the mount at a pod's mount point comes from. It decides whether that mount is right
 # (STOR-07): one that a driver always makes elsewhere would look wrong in every pod.

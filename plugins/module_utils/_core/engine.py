@@ -19,13 +19,10 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Callable, NamedTuple, Protocol, TypeVar, runtime_checkable
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import turns, untrusted
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
-    StorageOpsError,
-    code_of,
-)
+from . import turns, untrusted
+from .bounded import Deadline
+from .codes import Reason
+from .errors import StorageOpsError, code_of
 
 # AWX drops a result of more than 700,000 characters without a word (MAX_EVENT_RES_DATA of
 # awx/settings/defaults.py); long before, lists in evidence are cut, with a count, and then the

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Callable, TypeVar
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Finding
+from .codes import Reason
+from .engine import Finding
 
 K = TypeVar("K", bound=Hashable)
 

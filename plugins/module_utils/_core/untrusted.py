@@ -18,11 +18,10 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 from collections.abc import Sequence
 from typing import Any
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import Refused
+from .errors import Refused
 
 # A refusal shows a value that is not longer.
 _SAMPLE = 200
@@ -146,11 +145,6 @@ def command_line(template: str, **names: str | Sequence[str]) -> str:
 def shown_command(template: str, **names: str | Sequence[str]) -> str:
     """The same within a sentence: without a command it says so."""
     return command_line(template, **names) or NO_COMMAND
-
-
-def quoted(words: Sequence[str]) -> str:
-    """Words as a shell takes them back, to be shown."""
-    return shown(shlex.join(words))
 
 
 def shown(text: str, most: int = MAX_SHOWN, lines: bool = False) -> str:

@@ -18,23 +18,11 @@ from datetime import datetime
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
-    MAX_RESULT_CHARACTERS,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.untrusted import clean
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._csi_volumes.records import (
-    BoundClaim,
-    CsiVolume,
-    Mounted,
-    StorageClass,
-    Tenant,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._csi_volumes.secrets import (
-    masked,
-    secret_of,
-    without_secrets,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import is_bound
+from .._core.engine import MAX_RESULT_CHARACTERS
+from .._core.untrusted import clean
+from .._kube.objects import is_bound
+from .records import BoundClaim, CsiVolume, Mounted, StorageClass, Tenant
+from .secrets import masked, secret_of, without_secrets
 
 # What drivers call the bucket (or container) of a volume, the folder in it, and both in one, in
 # volumeAttributes and parameters of classes. csi-rclone's "remote" is a name in rclone's

@@ -16,10 +16,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
-    Owner,
-    parse_time,
-)
+from .._kube.objects import Owner, parse_time
 
 # external-provisioner notes here which driver made a volume. The claim has such an annotation too,
 # but the owner of the claim may change that one.

@@ -15,25 +15,14 @@ import re
 from datetime import datetime
 from typing import Any
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import (
-    given_names,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
-    MAX_RESULT_CHARACTERS,
-    Finding,
-    Plan,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
-    BadOption,
-    StorageOpsError,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._csi_volumes import plan as pure
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._csi_volumes.plan import (
-    CsiVolumeOptions,
-    CsiVolumeState,
-    Joined,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._csi_volumes.records import (
+from .._core.argspec import given_names
+from .._core.engine import MAX_RESULT_CHARACTERS, Finding, Plan
+from .._core.errors import BadOption, StorageOpsError
+from .._kube.client import Cluster, path
+from .._kube.objects import parse_time
+from . import plan as pure
+from .plan import CsiVolumeOptions, CsiVolumeState, Joined
+from .records import (
     BoundClaim,
     StorageClass,
     Tenant,
@@ -42,8 +31,6 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._csi_volumes.
     pick_csi_volume,
     pick_tenant,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Cluster, path
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import parse_time
 
 # Up to this many lists of a namespace's or a node's pods are quicker than one list of all pods.
 _MAX_LISTS = 20

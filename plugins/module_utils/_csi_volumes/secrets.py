@@ -14,14 +14,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import (
-    untrusted,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._csi_volumes.records import (
-    BoundClaim,
-    CsiVolume,
-    SecretReference,
-)
+from .._core import untrusted
+from .records import BoundClaim, CsiVolume, SecretReference
 
 # external-provisioner reads these parameters of a StorageClass (pkg/controller/controller.go:
 # nodeStageSecretParams, nodePublishSecretParams).

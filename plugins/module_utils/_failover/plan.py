@@ -20,23 +20,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.controls import RELEASE
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
-    Action,
-    Finding,
-    Plan,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_reading import (
-    Reading,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import (
-    Entry,
-    Ledger,
-    read_note,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.proof import missing
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.state import (
+from .._core.codes import Reason
+from .._core.controls import RELEASE
+from .._core.engine import Action, Finding, Plan
+from .._fences.ceph_reading import Reading
+from .._fences.ledger import Entry, Ledger, read_note
+from .._fences.proof import missing
+from .._fences.state import (
     OUT_OF_SERVICE,
     TAINT,
     AttachedVolume,
@@ -46,7 +36,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.state
     fences_of,
     opposing,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
+from .._kube.objects import (
     Attachment,
     Claim,
     Pod,

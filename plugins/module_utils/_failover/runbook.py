@@ -19,48 +19,15 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Callable
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import (
-    check_numbers,
-    given_names,
-    given_options,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
-    Action,
-    ActionFailed,
-    Finding,
-    NotStarted,
-    Plan,
-    Prevented,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
-    BadOption,
-    StorageOpsError,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._failover import plan as pure
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._failover.plan import (
-    FailoverOptions,
-    FailoverState,
-    LostPod,
-    Remark,
-    Subject,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_reading import (
-    parse_reading,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.lease import RunLease
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import (
-    Ledger,
-    Ledgers,
-    RunOptions,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.network_fence import (
-    FENCED,
-    MESSAGES,
-    SUCCEEDED,
-    list_fences,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.state import (
+from .._core.argspec import check_numbers, given_names, given_options
+from .._core.codes import Reason
+from .._core.engine import Action, ActionFailed, Finding, NotStarted, Plan, Prevented
+from .._core.errors import BadOption, StorageOpsError
+from .._fences.ceph_reading import parse_reading
+from .._fences.lease import RunLease
+from .._fences.ledger import Ledger, Ledgers, RunOptions
+from .._fences.network_fence import FENCED, MESSAGES, SUCCEEDED, list_fences
+from .._fences.state import (
     TAINT,
     AttachedVolume,
     Filters,
@@ -69,23 +36,10 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.state
     gather_node,
     pick_host_record,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.changing import (
-    change_object,
-    delete_exactly,
-    not_done,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import (
-    Cluster,
-    KubeError,
-    Object,
-    path,
-    until_none,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.events import (
-    Message,
-    pick_message,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
+from .._kube.changing import change_object, delete_exactly, not_done
+from .._kube.client import Cluster, KubeError, Object, path, until_none
+from .._kube.events import Message, pick_message
+from .._kube.objects import (
     Attachment,
     Claim,
     Pod,
@@ -101,6 +55,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
     pick_volume,
     pod_path,
 )
+from . import plan as pure
+from .plan import FailoverOptions, FailoverState, LostPod, Remark, Subject
 
 _ATTACHMENTS = path("storage.k8s.io/v1", "volumeattachments")
 # Nothing is begun with less time left (seconds).

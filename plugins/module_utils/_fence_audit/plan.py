@@ -18,50 +18,15 @@ from datetime import datetime
 from ipaddress import ip_address, ip_network
 from typing import Any, NamedTuple
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import untrusted
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.controls import (
-    FAIL_OVER,
-    RELEASE,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
-    MAX_RESULT_CHARACTERS,
-    Finding,
-    Plan,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_reading import (
-    Blocked,
-    Reading,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import (
-    Entry,
-    Ledger,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.network_fence import (
-    FENCED,
-    MESSAGES,
-    UNFENCED,
-    NetworkFence,
-    covers,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.returned import (
-    LONE,
-    is_old,
-    machine_doubt,
-    plain,
-    rebooted,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.state import (
-    OUT_OF_SERVICE,
-    AttachedVolume,
-    HostRecord,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
-    Attachment,
-    Pod,
-    age,
-    attachment_names,
-    parse_time,
-)
+from .._core import untrusted
+from .._core.controls import FAIL_OVER, RELEASE
+from .._core.engine import MAX_RESULT_CHARACTERS, Finding, Plan
+from .._fences.ceph_reading import Blocked, Reading
+from .._fences.ledger import Entry, Ledger
+from .._fences.network_fence import FENCED, MESSAGES, UNFENCED, NetworkFence, covers
+from .._fences.returned import LONE, is_old, machine_doubt, plain, rebooted
+from .._fences.state import OUT_OF_SERVICE, AttachedVolume, HostRecord
+from .._kube.objects import Attachment, Pod, age, attachment_names, parse_time
 
 # Of nodes that the user did not name, so much of their volumes and of what their kubelets say is
 # told (characters); a whole data centre may be lost.

@@ -16,37 +16,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Callable, NamedTuple
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import (
-    check_numbers,
-    given_names,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Plan
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
-    BadOption,
-    StorageOpsError,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fence_audit import plan as pure
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fence_audit.plan import (
-    FenceAuditOptions,
-    FenceAuditState,
-    LostNode,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_reading import (
-    parse_reading,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import (
-    KEY,
-    NO_NOTE,
-    Ledger,
-    Ledgers,
-    Note,
-    parse_ledger,
-    read_note,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.network_fence import (
-    list_fences,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.state import (
+from .._core.argspec import check_numbers, given_names
+from .._core.engine import Plan
+from .._core.errors import BadOption, StorageOpsError
+from .._fences.ceph_reading import parse_reading
+from .._fences.ledger import KEY, NO_NOTE, Ledger, Ledgers, Note, parse_ledger, read_note
+from .._fences.network_fence import list_fences
+from .._fences.state import (
     ATTACHMENTS,
     AttachedVolume,
     HostRecord,
@@ -56,21 +32,11 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.state
     slim_volume,
     without_attachment,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import (
-    Cluster,
-    Object,
-    path,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
-    Attachment,
-    Pod,
-    pick_attachment,
-    pick_pod,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.own import (
-    object_name,
-    selector,
-)
+from .._kube.client import Cluster, Object, path
+from .._kube.objects import Attachment, Pod, pick_attachment, pick_pod
+from .._kube.own import object_name, selector
+from . import plan as pure
+from .plan import FenceAuditOptions, FenceAuditState, LostNode
 
 # So many objects are read one by one; of more, all of their kind are.
 # A GET costs the API server one read of etcd, a LIST of everything megabytes; about here they meet.

@@ -17,10 +17,8 @@ from datetime import datetime
 from ipaddress import IPv6Address, ip_address, ip_network
 from typing import Any, Callable, NamedTuple, TypeVar
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
-    StorageOpsError,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import parse_time
+from .._core.errors import StorageOpsError
+from .._kube.objects import parse_time
 
 T = TypeVar("T")
 # The clocks of the Ceph host and of the API server may differ by so much (seconds) when a reading

@@ -11,21 +11,12 @@ from __future__ import annotations
 import time
 from typing import Callable
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import NotStarted
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
-    StorageOpsError,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import (
-    Cluster,
-    Conflict,
-    NotFound,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.lease import Leases
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
-    Lease,
-    is_over,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.own import object_name
+from .._core.engine import NotStarted
+from .._core.errors import StorageOpsError
+from .._kube.client import Cluster, Conflict, NotFound
+from .._kube.lease import Leases
+from .._kube.objects import Lease, is_over
+from .._kube.own import object_name
 
 # A Lease lasts minutes, so one request a second loses no time and loads no server.
 _POLL_SECONDS = 1.0

@@ -19,36 +19,13 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import untrusted
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import (
-    ArgumentSpec,
-    check_numbers,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
-    BadOption,
-    StorageOpsError,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.changing import (
-    again,
-    change_object,
-    delete_exactly,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import (
-    Cluster,
-    Forbidden,
-    Object,
-    path,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
-    OWN_NAMESPACE,
-    parse_time,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.own import (
-    LABELS,
-    create_own,
-    object_name,
-    selector,
-)
+from .._core import untrusted
+from .._core.argspec import ArgumentSpec, check_numbers
+from .._core.errors import BadOption, StorageOpsError
+from .._kube.changing import again, change_object, delete_exactly
+from .._kube.client import Cluster, Forbidden, Object, path
+from .._kube.objects import OWN_NAMESPACE, parse_time
+from .._kube.own import LABELS, create_own, object_name, selector
 
 # A copy of the ledger on the Node, for whoever reads that alone. The ConfigMap counts: a kubelet
 # may write the annotations of its own Node (NodeRestriction,

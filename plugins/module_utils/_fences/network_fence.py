@@ -23,21 +23,10 @@ from datetime import datetime
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import Any, Callable, NamedTuple, Protocol, Union
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
-    ActionFailed,
-    NotStarted,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
-    StorageOpsError,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import (
-    Cluster,
-    Conflict,
-    KubeError,
-    NotFound,
-    path,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import parse_time
+from .._core.engine import ActionFailed, NotStarted
+from .._core.errors import StorageOpsError
+from .._kube.client import Cluster, Conflict, KubeError, NotFound, path
+from .._kube.objects import parse_time
 
 # kubernetes-csi-addons api/csiaddons/v1alpha1: NetworkFence and NetworkFenceClass have no
 # namespace.

@@ -10,14 +10,9 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_reading import (
-    SKEW_SECONDS,
-    Blocked,
-    Reading,
-    moment,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import Ledger
+from .._core.codes import Reason
+from .ceph_reading import SKEW_SECONDS, Blocked, Reading, moment
+from .ledger import Ledger
 
 # A returning node writes again once its entry has expired.
 # Ceph removes an entry when its time is over, without a word to anybody (OSDMonitor::tick of

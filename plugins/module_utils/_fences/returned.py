@@ -10,11 +10,9 @@ from __future__ import annotations
 
 from ipaddress import ip_network
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_reading import (
-    Watcher,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import Ledger
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.state import HostRecord
+from .ceph_reading import Watcher
+from .ledger import Ledger
+from .state import HostRecord
 
 # Of a Node that has the annotation of a ledger without the ledger.
 LONE = (

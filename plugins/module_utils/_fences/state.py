@@ -13,28 +13,8 @@ from datetime import datetime
 from ipaddress import ip_address
 from typing import Any, NamedTuple
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_reading import (
-    normal_address,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import (
-    FenceObject,
-    Ledger,
-    Ledgers,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.network_fence import (
-    UNFENCED,
-    NetworkFence,
-    covers,
-    list_fences,
-    may_act_on,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import (
-    Cluster,
-    Object,
-    ServerVersion,
-    path,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
+from .._kube.client import Cluster, Object, ServerVersion, path
+from .._kube.objects import (
     Attachment,
     Node,
     Pod,
@@ -49,6 +29,9 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
     pick_volume,
     unique_name,
 )
+from .ceph_reading import normal_address
+from .ledger import FenceObject, Ledger, Ledgers
+from .network_fence import UNFENCED, NetworkFence, covers, list_fences, may_act_on
 
 # v1.TaintNodeOutOfService of k8s.io/api/core/v1; value and effect are those of the Kubernetes
 # documentation, "Non-graceful node shutdown" (KEP-2268), of which Kubernetes itself reads the key

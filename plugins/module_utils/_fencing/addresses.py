@@ -16,21 +16,11 @@ from __future__ import annotations
 
 from ipaddress import ip_address
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_reading import Image
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.case import (
-    FenceCase,
-    Holder,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.evidence import (
-    check_length,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.owners import (
-    Owner,
-    is_other,
-    moved_volumes,
-    own_on_moved,
-)
+from .._core.codes import Reason
+from .._fences.ceph_reading import Image
+from .case import FenceCase, Holder
+from .evidence import check_length
+from .owners import Owner, is_other, moved_volumes, own_on_moved
 
 # What to do about a client whose owner is unknown.
 _FIND_OUT = (

@@ -14,36 +14,16 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_reading import (
-    Image,
-    Watcher,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import Entry
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.network_fence import (
-    KNOWN_ADDRESSES,
-    NetworkFence,
-    covers,
-    may_act_on,
-    networks,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.proof import iso
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.state import (
-    AttachedVolume,
-    HostRecord,
-    NodeState,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.lost import is_present
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.options import (
-    FenceOptions,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.owners import (
-    fences_for,
-    is_other,
-    is_single,
-    owners_of,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import age
+from .._core.codes import Reason
+from .._fences.ceph_reading import Image, Watcher
+from .._fences.ledger import Entry
+from .._fences.network_fence import KNOWN_ADDRESSES, NetworkFence, covers, may_act_on, networks
+from .._fences.proof import iso
+from .._fences.state import AttachedVolume, HostRecord, NodeState
+from .._kube.objects import age
+from .lost import is_present
+from .options import FenceOptions
+from .owners import fences_for, is_other, is_single, owners_of
 
 
 class Holder(NamedTuple):

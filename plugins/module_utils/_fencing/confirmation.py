@@ -10,31 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_reading import (
-    Image,
-    Reading,
-    Watcher,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import Ledger
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.network_fence import (
-    NetworkFence,
-    covers,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.proof import iso, missing
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.state import (
-    NodeState,
-    fences_of,
-    opposing,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.options import (
-    FenceOptions,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.owners import (
-    Owner,
-    is_other,
-    owners_of,
-)
+from .._core.codes import Reason
+from .._fences.ceph_reading import Image, Reading, Watcher
+from .._fences.ledger import Ledger
+from .._fences.network_fence import NetworkFence, covers
+from .._fences.proof import iso, missing
+from .._fences.state import NodeState, fences_of, opposing
+from .options import FenceOptions
+from .owners import Owner, is_other, owners_of
 
 
 def names_a_fence(ledger: Ledger) -> bool:

@@ -8,9 +8,9 @@
 
 from __future__ import annotations
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.proof import stale
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.case import FenceCase
+from .._core.codes import Reason
+from .._fences.proof import stale
+from .case import FenceCase
 
 # A healthy node that retries NodeStageVolume opens the image for a moment at each try, so only a
 # client that every look has shown is evidence. Looks, and seconds from the first to the last.

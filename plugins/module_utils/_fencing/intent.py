@@ -14,20 +14,11 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_reading import (
-    moment,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import (
-    Entry,
-    FenceObject,
-    Ledger,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.network_fence import (
-    FENCED,
-    NetworkFence,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.proof import iso
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.case import FenceCase
+from .._fences.ceph_reading import moment
+from .._fences.ledger import Entry, FenceObject, Ledger
+from .._fences.network_fence import FENCED, NetworkFence
+from .._fences.proof import iso
+from .case import FenceCase
 
 # The share of expiry_seconds under which ceph_blocklist renews an entry (its renew_below).
 _RENEWED = 0.5

@@ -8,19 +8,12 @@
 
 from __future__ import annotations
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.guards import (
-    is_most,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import Ledger
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.state import (
-    NodeState,
-    fences_of,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.options import (
-    FenceOptions,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import Node, age
+from .._core.codes import Reason
+from .._core.guards import is_most
+from .._fences.ledger import Ledger
+from .._fences.state import NodeState, fences_of
+from .._kube.objects import Node, age
+from .options import FenceOptions
 
 # A fence may only become a stronger one: a NetworkFence's controller writes the blocklist again
 # after others have changed it, and "none" protects nothing.

@@ -10,15 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.network_fence import (
-    NetworkFence,
-    covers,
-    networks,
-    undecidable,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.case import FenceCase
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.options import Network
+from .._core.codes import Reason
+from .._fences.network_fence import NetworkFence, covers, networks, undecidable
+from .case import FenceCase
+from .options import Network
 
 UNREAD = Reason(
     "ceph_not_read",

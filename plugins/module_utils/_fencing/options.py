@@ -12,17 +12,11 @@ from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network
 from typing import NamedTuple, Union
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Plan
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_reading import (
-    Reading,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import Ledger
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.network_fence import (
-    NetworkFence,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
-    OWN_NAMESPACE,
-)
+from .._core.engine import Plan
+from .._fences.ceph_reading import Reading
+from .._fences.ledger import Ledger
+from .._fences.network_fence import NetworkFence
+from .._kube.objects import OWN_NAMESPACE
 
 Network = Union[IPv4Network, IPv6Network]
 

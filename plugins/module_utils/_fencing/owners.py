@@ -11,25 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_reading import (
-    Image,
-    Watcher,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.network_fence import (
-    KNOWN_ADDRESSES,
-    NetworkFence,
-    covers,
-    networks,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.state import (
-    HostRecord,
-    NodeState,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.lost import is_present
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.options import (
-    FenceOptions,
-    Network,
-)
+from .._fences.ceph_reading import Image, Watcher
+from .._fences.network_fence import KNOWN_ADDRESSES, NetworkFence, covers, networks
+from .._fences.state import HostRecord, NodeState
+from .lost import is_present
+from .options import FenceOptions, Network
 
 
 class Owner(NamedTuple):

@@ -19,68 +19,22 @@ Each question has a file of its own:
 
 from __future__ import annotations
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
-    Action,
-    Finding,
-    Plan,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_reading import (
-    Reading,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import (
-    Ledger,
-    config_map_path,
-    read_note,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.network_fence import (
-    FENCED,
-    command,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.proof import iso
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.state import NodeState
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.addresses import (
-    check_addresses,
-    find_addresses,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.case import FenceCase
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.confirmation import (
-    doubts_of,
-    names_a_fence,
-    opposed,
-    proven_ledger,
-    undone_fences,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.evidence import (
-    check_reading,
-    check_volumes,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.intent import (
-    make_ledger,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.lost import (
-    majority_lost,
-    not_lost,
-    not_standing,
-    unfit,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.method import (
-    check_coverage,
-    check_fences,
-    check_ledgers,
-    choose_method,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.options import (
-    RUNBOOK,
-    Decision,
-    FenceOptions,
-    Subject,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.whole_node import (
-    check_silent,
-    check_visitors,
-    widen,
-)
+from .._core.codes import Reason
+from .._core.engine import Action, Finding, Plan
+from .._fences.ceph_reading import Reading
+from .._fences.ledger import Ledger, config_map_path, read_note
+from .._fences.network_fence import FENCED, command
+from .._fences.proof import iso
+from .._fences.state import NodeState
+from .addresses import check_addresses, find_addresses
+from .case import FenceCase
+from .confirmation import doubts_of, names_a_fence, opposed, proven_ledger, undone_fences
+from .evidence import check_reading, check_volumes
+from .intent import make_ledger
+from .lost import majority_lost, not_lost, not_standing, unfit
+from .method import check_coverage, check_fences, check_ledgers, choose_method
+from .options import RUNBOOK, Decision, FenceOptions, Subject
+from .whole_node import check_silent, check_visitors, widen
 
 # Ceph refuses the requests of a blocklisted client (EBLOCKLISTED); nothing tells the container,
 # which may answer from its page cache for hours.

@@ -17,52 +17,20 @@ from collections.abc import Mapping
 from ipaddress import ip_network
 from typing import Any, Callable
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import (
-    ArgumentSpec,
-    check_numbers,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
-    Action,
-    Finding,
-    NotStarted,
-    Plan,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
-    BadOption,
-    StorageOpsError,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences import network_fence
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_reading import (
-    normal_address,
-    parse_reading,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.lease import RunLease
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import (
-    Ledger,
-    Ledgers,
-    RunOptions,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.proof import LEAST_EXPIRY
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.state import (
-    NodeState,
-    gather_node,
-    pick_host_record,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing import plan as pure
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.lost import not_lost
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.options import (
-    Decision,
-    FenceOptions,
-    Network,
-    Subject,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import (
-    Cluster,
-    Conflict,
-    NotFound,
-    path,
-)
+from .._core.argspec import ArgumentSpec, check_numbers
+from .._core.codes import Reason
+from .._core.engine import Action, Finding, NotStarted, Plan
+from .._core.errors import BadOption, StorageOpsError
+from .._fences import network_fence
+from .._fences.ceph_reading import normal_address, parse_reading
+from .._fences.lease import RunLease
+from .._fences.ledger import Ledger, Ledgers, RunOptions
+from .._fences.proof import LEAST_EXPIRY
+from .._fences.state import NodeState, gather_node, pick_host_record
+from .._kube.client import Cluster, Conflict, NotFound, path
+from . import plan as pure
+from .lost import not_lost
+from .options import Decision, FenceOptions, Network, Subject
 
 SCOPE = ArgumentSpec(
     {

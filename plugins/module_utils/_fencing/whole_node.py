@@ -14,20 +14,13 @@ from __future__ import annotations
 
 from ipaddress import ip_address
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_reading import (
-    Image,
-    Watcher,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.network_fence import (
-    covers,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.state import (
-    AttachedVolume,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.case import FenceCase
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.method import POWER
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.owners import is_other
+from .._core.codes import Reason
+from .._fences.ceph_reading import Image, Watcher
+from .._fences.network_fence import covers
+from .._fences.state import AttachedVolume
+from .case import FenceCase
+from .method import POWER
+from .owners import is_other
 
 
 def widen(case: FenceCase, method: str) -> None:

@@ -16,39 +16,17 @@ import os
 from collections.abc import Collection
 from dataclasses import replace
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import (
-    call_each,
-    find_program,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
-    StorageOpsError,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts import (
-    limits as driver_limits,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts import (
-    recipes as fuse_recipes,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts import stacks
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.model import (
-    CONNECTIONS,
-    FuseOptions,
-    FuseState,
-    PodFolder,
-    Superblock,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import kubelet
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.control_groups import (
-    pod_uid_of,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.copies import other_mounts
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import (
-    Host,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.processes import (
-    Process,
-    read_processes,
-)
+from .._core.bounded import call_each, find_program
+from .._core.errors import StorageOpsError
+from .._node import kubelet
+from .._node.control_groups import pod_uid_of
+from .._node.copies import other_mounts
+from .._node.host import Host
+from .._node.processes import Process, read_processes
+from . import limits as driver_limits
+from . import recipes as fuse_recipes
+from . import stacks
+from .model import CONNECTIONS, FuseOptions, FuseState, PodFolder, Superblock
 
 
 def details(

@@ -11,23 +11,12 @@ Pure: no I/O here.
 
 from __future__ import annotations
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
-    Finding,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.model import (
-    FuseOptions,
-    FuseState,
-    FuseVolume,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import kubelet
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kubelet import (
-    Place,
-    VolumeNote,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
-    Mount,
-)
+from .._core.codes import Reason
+from .._core.engine import Finding
+from .._node import kubelet
+from .._node.kubelet import Place, VolumeNote
+from .._node.mounts import Mount
+from .model import FuseOptions, FuseState, FuseVolume
 
 
 def volumes_of(places: list[Place], notes: list[VolumeNote]) -> tuple[str, ...]:

@@ -14,25 +14,13 @@ from __future__ import annotations
 
 import re
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.untrusted import masked
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts import (
-    recipes as fuse_recipes,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.model import (
-    FuseState,
-    Recovery,
-    printable,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.stacks import (
-    answers_at,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import kubelet
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kubelet import (
-    VolumeNote,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
-    Mount,
-)
+from .._core.untrusted import masked
+from .._node import kubelet
+from .._node.kubelet import VolumeNote
+from .._node.mounts import Mount
+from . import recipes as fuse_recipes
+from .model import FuseState, Recovery, printable
+from .stacks import answers_at
 
 # Options that decide who may do what in a FUSE filesystem (Documentation/filesystems/fuse.rst;
 # shown by fs/fuse/inode.c fuse_show_options).

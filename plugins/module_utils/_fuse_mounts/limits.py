@@ -14,15 +14,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.control_groups import (
-    container_id_of,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
-    Mount,
-    each_namespace,
-    read_table,
-)
+from .._node.control_groups import container_id_of
+from .._node.host import Host
+from .._node.mounts import Mount, each_namespace, read_table
 
 _CGROUPS = "/sys/fs/cgroup"
 # The files of a controller, by the version of control groups (kernel,

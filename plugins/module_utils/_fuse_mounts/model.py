@@ -12,22 +12,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.limits import (
-    Limits,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import kubelet
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kubelet import (
-    Place,
-    VolumeNote,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
-    Mount,
-    MountTable,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes import (
-    Answer,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.processes import Process
+from .._node import kubelet
+from .._node.kubelet import Place, VolumeNote
+from .._node.mounts import Mount, MountTable
+from .._node.probes import Answer
+from .._node.processes import Process
+from .limits import Limits
 
 RUNBOOK = "storage_ops.runbooks.recover_fuse_mounts"
 KIND = "FUSE mount"

@@ -11,22 +11,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import (
-    ArgumentSpec,
-    check_numbers,
-    given_names,
-    given_options,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
-    BadOption,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.model import (
-    LEAST_MEMORY,
-    LEAST_TASKS,
-    FuseOptions,
-    FusePod,
-    FuseVolume,
-)
+from .._core.argspec import ArgumentSpec, check_numbers, given_names, given_options
+from .._core.errors import BadOption
+from .model import LEAST_MEMORY, LEAST_TASKS, FuseOptions, FusePod, FuseVolume
 
 _HIDDEN = "(hidden)"
 _POD = {

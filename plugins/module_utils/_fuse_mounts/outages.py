@@ -16,34 +16,16 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import untrusted
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
-    Finding,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.guards import (
-    majority,
-    most_of,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.turns import in_turns
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.identity import (
-    entries_for,
-    volumes_of,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.model import (
-    FuseOptions,
-    FuseState,
-    FuseVolume,
-    Recovery,
-    Superblock,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.stacks import (
-    is_broken,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import kubelet
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kubelet import (
-    Place,
-)
+from .._core import untrusted
+from .._core.codes import Reason
+from .._core.engine import Finding
+from .._core.guards import majority, most_of
+from .._core.turns import in_turns
+from .._node import kubelet
+from .._node.kubelet import Place
+from .identity import entries_for, volumes_of
+from .model import FuseOptions, FuseState, FuseVolume, Recovery, Superblock
+from .stacks import is_broken
 
 
 class Remote(NamedTuple):

@@ -15,29 +15,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
-    Action,
-    Finding,
-    Plan,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.guards import (
-    limit_repairs,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.untrusted import masked
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.identity import (
-    entries_for,
-    notes_of,
-    volumes_of,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.likeness import (
-    KEPT,
-    contexts,
-    origin_of,
-    renewed_by_driver,
-    unlike,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.model import (
+from .._core.codes import Reason
+from .._core.engine import Action, Finding, Plan
+from .._core.guards import limit_repairs
+from .._core.untrusted import masked
+from .._node import kubelet
+from .._node.kubelet import Place, VolumeNote
+from .._node.mounts import Mount
+from .._node.probes import DEAD, ERROR, HUNG
+from .identity import entries_for, notes_of, volumes_of
+from .likeness import KEPT, contexts, origin_of, renewed_by_driver, unlike
+from .model import (
     CONNECTIONS,
     KIND,
     PRIVATE,
@@ -52,12 +40,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.
     Unfinished,
     printable,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.outages import (
-    outages_by_remote,
-    remotes_of,
-    share_by_namespace,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.remounting import (
+from .outages import outages_by_remote, remotes_of, share_by_namespace
+from .remounting import (
     clean_up,
     elsewhere_obstacles,
     point_obstacles,
@@ -65,7 +49,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.
     to_be_mounted,
     user_obstacles,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.stacks import (
+from .stacks import (
     MountGroup,
     answers_at,
     bare_targets,
@@ -75,23 +59,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.
     superblocks,
     to_ask,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.unmounting import (
-    for_kubelet,
-    kubelet_actions,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import kubelet
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kubelet import (
-    Place,
-    VolumeNote,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
-    Mount,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes import (
-    DEAD,
-    ERROR,
-    HUNG,
-)
+from .unmounting import for_kubelet, kubelet_actions
 
 # Network clients that pass on ENOTCONN where their remote servers are gone, so that it does not
 # show that the client itself has ended (gluster/glusterfs xlators/protocol/client/src/client.c).

@@ -15,7 +15,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import untrusted
+from .._core import untrusted
 
 # For a user's own command, the credentials file contains the value of this key unchanged.
 FILE_KEY = "file"

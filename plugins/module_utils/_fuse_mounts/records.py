@@ -13,14 +13,8 @@ import json
 import os
 from typing import Any
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.model import (
-    PRIVATE,
-    Target,
-    Unfinished,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import (
-    Host,
-)
+from .._node.host import Host
+from .model import PRIVATE, Target, Unfinished
 
 
 def note_of(host: Host, key: str) -> dict[str, Any]:

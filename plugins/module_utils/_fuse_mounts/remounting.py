@@ -15,33 +15,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
-    Action,
-    Finding,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.model import (
-    FuseState,
-    FuseVolume,
-    Recovery,
-    Step,
-    Superblock,
-    Target,
-    printable,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.service import (
-    BY_DRIVER,
-    mount_command,
-    service_for,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.stacks import (
-    MountGroup,
-    kept_elsewhere,
-    servers_of,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
-    Mount,
-)
+from .._core.codes import Reason
+from .._core.engine import Action, Finding
+from .._node.mounts import Mount
+from .model import FuseState, FuseVolume, Recovery, Step, Superblock, Target, printable
+from .service import BY_DRIVER, mount_command, service_for
+from .stacks import MountGroup, kept_elsewhere, servers_of
 
 
 def user_obstacles(mount: Mount, entries: list[FuseVolume]) -> list[Reason]:

@@ -14,32 +14,21 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import (
-    Deadline,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
-    Action,
-    ActionFailed,
-    Finding,
-    NotStarted,
-    Plan,
-    Prevented,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
-    StorageOpsError,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts import (
-    likeness,
-    stacks,
-    unmounting,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts import plan as pure
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.gathering import (
-    details,
-    pod_folders,
-    running_processes,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.model import (
+from .._core.bounded import Deadline
+from .._core.engine import Action, ActionFailed, Finding, NotStarted, Plan, Prevented
+from .._core.errors import StorageOpsError
+from .._node import kubelet
+from .._node.copies import other_mounts
+from .._node.host import UNDO_SECONDS, Host
+from .._node.mounts import Mount, MountTable, is_fuse, read_table
+from .._node.probes import DEAD, ERROR, HUNG, OK, Answer, probe_folders
+from .._node.processes import read_processes, require_host_namespace
+from .._node.unmount import bind, call_libc, unmount
+from .._node.unmount import replace as replace_mount
+from . import likeness, stacks, unmounting
+from . import plan as pure
+from .gathering import details, pod_folders, running_processes
+from .model import (
     PRIVATE,
     FuseOptions,
     FuseState,
@@ -51,45 +40,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.
     Unfinished,
     printable,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.records import (
-    make_folder,
-    note_of,
-    read_unfinished,
-    remove,
-    write_private,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import kubelet
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.copies import other_mounts
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import (
-    UNDO_SECONDS,
-    Host,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
-    Mount,
-    MountTable,
-    is_fuse,
-    read_table,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes import (
-    DEAD,
-    ERROR,
-    HUNG,
-    OK,
-    Answer,
-    probe_folders,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.processes import (
-    read_processes,
-    require_host_namespace,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.unmount import (
-    bind,
-    call_libc,
-    unmount,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.unmount import (
-    replace as replace_mount,
-)
+from .records import make_folder, note_of, read_unfinished, remove, write_private
 
 # Seconds that one step of a repair may take besides the time-outs that the user has set.
 _STEP_SECONDS = 5.0

@@ -14,18 +14,14 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import untrusted
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import Refused
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.untrusted import masked
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts import (
-    recipes as fuse_recipes,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.likeness import KEPT
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.limits import (
-    Limits,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.model import (
+from .._core import untrusted
+from .._core.codes import Reason
+from .._core.errors import Refused
+from .._core.untrusted import masked
+from . import recipes as fuse_recipes
+from .likeness import KEPT
+from .limits import Limits
+from .model import (
     DEFAULT_MEMORY,
     DEFAULT_TASKS,
     LEAST_MEMORY,

@@ -11,26 +11,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.model import (
-    FuseState,
-    Superblock,
-    Target,
-    Unfinished,
-    printable,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import kubelet
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
-    Mount,
-    MountTable,
-    is_fuse,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes import (
-    DEAD,
-    HUNG,
-    OK,
-    Answer,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.processes import Process
+from .._node import kubelet
+from .._node.mounts import Mount, MountTable, is_fuse
+from .._node.probes import DEAD, HUNG, OK, Answer
+from .._node.processes import Process
+from .model import FuseState, Superblock, Target, Unfinished, printable
 
 # Options of one mount (fs/proc_namespace.c show_mnt_opts) that its replacement must have, too: they
 # limit what a pod can do. The others (noatime and the like) only change how fast it is.

@@ -13,28 +13,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
-    Action,
-    Finding,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.model import (
-    FuseOptions,
-    FuseState,
-    FuseVolume,
-    PodFolder,
-    Recovery,
-    Step,
-    Target,
-    printable,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.stacks import (
-    staying,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import kubelet
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes import (
-    HUNG,
-)
+from .._core.codes import Reason
+from .._core.engine import Action, Finding
+from .._node import kubelet
+from .._node.probes import HUNG
+from .model import FuseOptions, FuseState, FuseVolume, PodFolder, Recovery, Step, Target, printable
+from .stacks import staying
 
 
 def for_kubelet(

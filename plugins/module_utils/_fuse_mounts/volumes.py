@@ -18,11 +18,8 @@ from base64 import b64decode
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import drivers as habits
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
-    BadOption,
-    StorageOpsError,
-)
+from .._core import drivers as habits
+from .._core.errors import BadOption, StorageOpsError
 
 # Keys in a volume's attributes or a StorageClass's parameters, by driver: "mounter" and "options"
 # of yandex-cloud/k8s-csi-s3 (pkg/driver/nodeserver.go), "url" and "otherOpts" of

@@ -11,12 +11,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
-    Action,
-    Finding,
-    Plan,
-)
+from .._core.codes import Reason
+from .._core.engine import Action, Finding, Plan
 
 RUNBOOK = "storage_ops.runbooks.load_iscsi_modules"
 INITIATOR_FILE = "/etc/iscsi/initiatorname.iscsi"

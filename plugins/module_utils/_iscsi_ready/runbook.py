@@ -12,26 +12,10 @@ import os
 import re
 import shlex
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
-    Action,
-    ActionFailed,
-    Finding,
-    Plan,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
-    BadOption,
-    StorageOpsError,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._iscsi_ready.plan import (
-    INITIATOR_FILE,
-    RUNBOOK,
-    IscsiOptions,
-    IscsiState,
-    Module,
-    is_active,
-    plan,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
+from .._core.engine import Action, ActionFailed, Finding, Plan
+from .._core.errors import BadOption, StorageOpsError
+from .._node.host import Host
+from .plan import INITIATOR_FILE, RUNBOOK, IscsiOptions, IscsiState, Module, is_active, plan
 
 # modules-load.d(5). /etc is the administrator's, and the only one to write to.
 _PERSIST_FOLDERS = (

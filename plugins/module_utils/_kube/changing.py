@@ -11,17 +11,8 @@ from __future__ import annotations
 import contextlib
 from typing import Callable, Optional, TypeVar
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
-    ActionFailed,
-    Prevented,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import (
-    Cluster,
-    Conflict,
-    KubeError,
-    NotFound,
-    Object,
-)
+from .._core.engine import ActionFailed, Prevented
+from .client import Cluster, Conflict, KubeError, NotFound, Object
 
 T = TypeVar("T")
 # What is to be patched in an object, None for nothing; and it may be gone.

@@ -23,24 +23,12 @@ from email.utils import parsedate_to_datetime
 from typing import Any, Callable, Generic, NamedTuple, TypeVar
 from urllib.parse import quote, unquote, urlencode
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import untrusted
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
-    StorageOpsError,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.endpoint import (
-    Answer,
-    Connection,
-    Endpoint,
-    Headers,
-    NotSent,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import place_of
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.stream import (
-    BrokenList,
-    read_changes,
-    read_list,
-)
+from .._core import untrusted
+from .._core.bounded import Deadline
+from .._core.errors import StorageOpsError
+from .endpoint import Answer, Connection, Endpoint, Headers, NotSent
+from .objects import place_of
+from .stream import BrokenList, read_changes, read_list
 
 # Seconds for which a request is tried again. A server that never answered may be the wrong one; one
 # that did is being restarted or upgraded.

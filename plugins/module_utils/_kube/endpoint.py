@@ -23,10 +23,8 @@ from dataclasses import dataclass, field
 from typing import Callable
 from urllib.parse import SplitResult, urlsplit
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
-    BadOption,
-)
+from .._core.bounded import Deadline
+from .._core.errors import BadOption
 
 # Bytes to read at once: few calls for a list of 180 MB, and little memory.
 _CHUNK = 1 << 18

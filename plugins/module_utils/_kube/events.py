@@ -11,10 +11,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
-    cut,
-    parse_time,
-)
+from .objects import cut, parse_time
 
 # Events of these reasons are about volumes, whatever they say.
 VOLUME_REASONS = (

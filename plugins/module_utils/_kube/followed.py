@@ -16,12 +16,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any, Callable, Generic, TypeVar, Union
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import (
-    Change,
-    Cluster,
-    KubeError,
-    Object,
-)
+from .client import Change, Cluster, KubeError, Object
 
 # A list of at most this many objects is read again sooner than a watch reports that nothing has
 # changed.

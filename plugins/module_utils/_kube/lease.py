@@ -17,26 +17,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Callable, TypeVar
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
-    StorageOpsError,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.changing import (
-    delete_exactly,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import (
-    Cluster,
-    Object,
-    path,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
-    Lease,
-    pick_lease,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.own import (
-    LABELS,
-    create_own,
-    selector,
-)
+from .._core.errors import StorageOpsError
+from .changing import delete_exactly
+from .client import Cluster, Object, path
+from .objects import Lease, pick_lease
+from .own import LABELS, create_own, selector
 
 T = TypeVar("T")
 _VERSION = "coordination.k8s.io/v1"

@@ -17,9 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
-    BadOption,
-)
+from .._core.errors import BadOption
 
 COLLISION = 68
 # What a longer prefix is filled up with, so that an earlier answer can be recognised.

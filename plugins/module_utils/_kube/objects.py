@@ -19,7 +19,7 @@ from hashlib import sha256
 from sys import intern
 from typing import Any, Callable, NamedTuple, Protocol, TypeVar
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import in_tree
+from . import in_tree
 
 # Characters of a message that are kept. Those of events have at most 1,024 (NoteLengthLimit of
 # k8s.io/kubernetes/pkg/apis/core/validation/events.go); an attacher's error may be longer.

@@ -19,9 +19,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import in_tree, names
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
+from .._core.codes import Reason
+from . import in_tree, names
+from .objects import (
     Attachment,
     Claim,
     Node,

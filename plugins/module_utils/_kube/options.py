@@ -26,24 +26,11 @@ from urllib.parse import urlsplit
 
 from ansible.module_utils.basic import missing_required_lib
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import (
-    POSITIVE,
-    ArgumentSpec,
-    check_numbers,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
-    BadOption,
-    StorageOpsError,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import (
-    Cluster,
-    KubeError,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.endpoint import (
-    Endpoint,
-    Headers,
-)
+from .._core.argspec import POSITIVE, ArgumentSpec, check_numbers
+from .._core.bounded import Deadline
+from .._core.errors import BadOption, StorageOpsError
+from .client import Cluster, KubeError
+from .endpoint import Endpoint, Headers
 
 __all__ = ["AUTH", "BOUNDS", "ArgumentSpec", "keys_by_driver", "make_cluster", "reveal"]
 

@@ -11,17 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from hashlib import sha256
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
-    StorageOpsError,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import (
-    Cluster,
-    NotFound,
-    Object,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
-    OWN_NAMESPACE,
-)
+from .._core.errors import StorageOpsError
+from .client import Cluster, NotFound, Object
+from .objects import OWN_NAMESPACE
 
 LABELS = {"app.kubernetes.io/managed-by": "storage-ops-runbooks"}
 # How long a name may be.
@@ -58,4 +50,4 @@ def create_own(cluster: Cluster, folder: str, body: Object, dry_run: bool = Fals
             made = "playbooks/files/namespace.yml of this collection makes it"
         raise StorageOpsError(
             f"there is no namespace {where} (ledger_namespace): {made}. {error}", code="not_found"
-        ) from error
+        ) from None  # its text says what the API server has answered

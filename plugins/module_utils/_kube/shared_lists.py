@@ -13,15 +13,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any, Callable, TypeVar
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import (
-    Change,
-    Cluster,
-    KubeError,
-    Listing,
-    Object,
-    ServerVersion,
-    path,
-)
+from .client import Change, Cluster, KubeError, Listing, Object, ServerVersion, path
 
 VOLUME_ATTACHMENTS = path("storage.k8s.io/v1", "volumeattachments")
 # The lists that two audits read as a whole. Neither needs the newest state: suspects are read

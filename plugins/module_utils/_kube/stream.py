@@ -18,7 +18,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, Callable, TypeVar
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import untrusted
+from .._core import untrusted
 
 T = TypeVar("T")
 

@@ -15,31 +15,14 @@ from collections.abc import Mapping
 from ipaddress import ip_address, ip_network
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import (
-    check_numbers,
-    given_names,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
-    Action,
-    Finding,
-    Plan,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
-    BadOption,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.guards import (
-    limit_repairs,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_reading import (
-    Reading,
-    parse_reading,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import (
-    ANNOTATION,
-    Ledger,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.network_fence import (
+from .._core.argspec import check_numbers, given_names
+from .._core.codes import Reason
+from .._core.engine import Action, Finding, Plan
+from .._core.errors import BadOption
+from .._core.guards import limit_repairs
+from .._fences.ceph_reading import Reading, parse_reading
+from .._fences.ledger import ANNOTATION, Ledger
+from .._fences.network_fence import (
     ADDRESSES_FROM,
     FENCED,
     FENCES,
@@ -49,12 +32,9 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.netwo
     NetworkFence,
     networks,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import path
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
-    Node,
-    pick_node,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.own import LABELS
+from .._kube.client import path
+from .._kube.objects import Node, pick_node
+from .._kube.own import LABELS
 
 RUNBOOK = "storage_ops.runbooks.prepare_network_fences"
 SECRET_KEY = "csiaddons.openshift.io/networkfence-secret-"

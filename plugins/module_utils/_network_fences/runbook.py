@@ -17,31 +17,13 @@ import time
 from collections.abc import Mapping
 from typing import Any, Callable
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
-    Action,
-    ActionFailed,
-    Finding,
-    NotStarted,
-    Plan,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
-    BadOption,
-    StorageOpsError,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences import network_fence
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import Ledgers
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.network_fence import (
-    FENCED,
-    FENCES,
-    GROUP,
-    UNFENCED,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import (
-    Cluster,
-    Conflict,
-    path,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._network_fences.plan import (
+from .._core.engine import Action, ActionFailed, Finding, NotStarted, Plan
+from .._core.errors import BadOption, StorageOpsError
+from .._fences import network_fence
+from .._fences.ledger import Ledgers
+from .._fences.network_fence import FENCED, FENCES, GROUP, UNFENCED
+from .._kube.client import Cluster, Conflict, path
+from .plan import (
     CAPABLE,
     NODES,
     SECRET_KEY,

@@ -16,11 +16,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Finding, Plan
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
-    BadOption,
-)
+from .._core.codes import Reason
+from .._core.engine import Finding, Plan
+from .._core.errors import BadOption
 
 RUNBOOK = "storage_ops.runbooks.check_nfs"
 

@@ -23,21 +23,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import (
-    ArgumentSpec,
-    check_numbers,
-    given_options,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import (
-    call_each,
-    run_command,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Plan
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
-    BadOption,
-    StorageOpsError,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._nfs.plan import (
+from .._core.argspec import ArgumentSpec, check_numbers, given_options
+from .._core.bounded import call_each, run_command
+from .._core.engine import Plan
+from .._core.errors import BadOption, StorageOpsError
+from .._node.control_groups import pod_uid_of
+from .._node.host import Host
+from .._node.kubelet import find_root
+from .._node.mounts import Mount, all_mounts, read_table
+from .._node.options import SHARES
+from .plan import (
     FAILED,
     NO_ANSWER,
     NO_ROUTE,
@@ -57,22 +52,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._nfs.plan imp
     port_of,
     split_share,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._nfs.runtime_limit import (
-    LimitOptions,
-    excessive,
-    read_limits,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.control_groups import (
-    pod_uid_of,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kubelet import find_root
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
-    Mount,
-    all_mounts,
-    read_table,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.options import SHARES
+from .runtime_limit import LimitOptions, excessive, read_limits
 
 NFS_SPEC = SHARES.merge(
     ArgumentSpec(

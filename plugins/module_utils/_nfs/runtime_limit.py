@@ -19,19 +19,13 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import (
-    ArgumentSpec,
-    check_numbers,
-    given_options,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import call_each
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Finding, Plan
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.control_groups import (
-    pod_uid_of,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.options import NOFILE
+from .._core.argspec import ArgumentSpec, check_numbers, given_options
+from .._core.bounded import call_each
+from .._core.codes import Reason
+from .._core.engine import Finding, Plan
+from .._node.control_groups import pod_uid_of
+from .._node.host import Host
+from .._node.options import NOFILE
 
 RUNBOOK = "storage_ops.runbooks.check_nfs"
 # Drop-ins are applied in the order of their names (systemd.unit(5)), so 50- overrides most others.

@@ -14,8 +14,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import scsi
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
+from . import scsi
+from .host import Host
 
 # UUIDs of device-mapper devices name their owner: multipath-tools, libmultipath/devmapper.c
 # UUID_PREFIX; kpartx puts partN- in front (kpartx/devmapper.c).

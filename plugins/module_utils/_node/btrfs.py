@@ -17,8 +17,8 @@ import os
 import uuid
 from collections.abc import Mapping
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import call_each
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
+from .._core.bounded import call_each
+from .host import Host
 
 # include/uapi/linux/btrfs.h: BTRFS_IOC_FS_INFO is _IOR(0x94, 31, struct btrfs_ioctl_fs_info_args).
 # The structure begins with max_id and num_devices, of 8 bytes each; then comes fsid.

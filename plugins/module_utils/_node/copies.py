@@ -12,16 +12,10 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.turns import in_turns
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.control_groups import (
-    pod_uid_of,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
-    Mount,
-    Namespace,
-    each_namespace,
-)
+from .._core.turns import in_turns
+from .control_groups import pod_uid_of
+from .host import Host
+from .mounts import Mount, Namespace, each_namespace
 
 # How many mounts of one filesystem are kept that one pod has in all its mount namespaces, and how
 # many of all. A tenant may make any number of namespaces, each with 100,000 mounts

@@ -12,9 +12,7 @@ import os
 import re
 from typing import NamedTuple
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
-    StorageOpsError,
-)
+from .._core.errors import StorageOpsError
 
 # The kernel writes these lines first, whatever the file is (fs/proc/fd.c seq_show). What follows is
 # the file's own: io_uring's has the names of its registered files, which a tenant chooses, with any

@@ -17,18 +17,9 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any, Callable
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import (
-    CommandResult,
-    Deadline,
-    Reply,
-    call,
-    call_each,
-    run_command,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
-    StorageOpsError,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import scsi
+from .._core.bounded import CommandResult, Deadline, Reply, call, call_each, run_command
+from .._core.errors import StorageOpsError
+from . import scsi
 
 # Seconds that are kept back from the deadline for taking an action back.
 UNDO_SECONDS = 10.0

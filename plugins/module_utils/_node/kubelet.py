@@ -22,12 +22,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import call_each
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
-    BadOption,
-    StorageOpsError,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
+from .._core.bounded import call_each
+from .._core.errors import BadOption, StorageOpsError
+from .host import Host
 
 ROOT = "/var/lib/kubelet"
 

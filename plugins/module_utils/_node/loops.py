@@ -14,8 +14,8 @@ import stat
 import struct
 from collections.abc import Iterable
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import call_each
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
+from .._core.bounded import call_each
+from .host import Host
 
 # LOOP_MAJOR (include/uapi/linux/major.h). Partitions of loop devices have another major number.
 MAJOR = 7

@@ -14,14 +14,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Callable, NamedTuple
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
-    StorageOpsError,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import (
-    MOST_BYTES,
-    MOST_LINE,
-    Host,
-)
+from .._core.errors import StorageOpsError
+from .host import MOST_BYTES, MOST_LINE, Host
 
 # Before Linux 5.8 a mount may be missing from mountinfo while others come and go (fixed by cursors
 # in fs/namespace.c m_start), so it is read until two readings are the same.

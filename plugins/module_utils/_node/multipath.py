@@ -13,11 +13,9 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
-    StorageOpsError,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.block import unmangled
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
+from .._core.errors import StorageOpsError
+from .block import unmangled
+from .host import Host
 
 # Of "multipathd show maps json" (multipath-tools, libmultipath/print.c PRINT_JSON_MAJOR_VERSION, in
 # print.h before 0.8.7); 0 in every release from the first with JSON, 0.6.2, to 0.14.3.

@@ -14,17 +14,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import (
-    POSITIVE,
-    ArgumentSpec,
-    check_numbers,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import (
-    UNDO_SECONDS,
-    Host,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kubelet import ROOT
+from .._core.argspec import POSITIVE, ArgumentSpec, check_numbers
+from .._core.bounded import Deadline
+from .host import UNDO_SECONDS, Host
+from .kubelet import ROOT
 
 __all__ = [
     "BOUNDS",

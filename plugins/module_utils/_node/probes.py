@@ -20,11 +20,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import (
-    Reply,
-    call_each,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
+from .._core.bounded import Reply, call_each
+from .host import Host
 
 OK = "ok"
 DEAD = "dead"

@@ -15,20 +15,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import (
-    Reply,
-    call_each,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
-    StorageOpsError,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import fdinfo
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.control_groups import (
-    container_id_of,
-    pod_uid_of,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.unmount import mount_id_of
+from .._core.bounded import Reply, call_each
+from .._core.errors import StorageOpsError
+from . import fdinfo
+from .control_groups import container_id_of, pod_uid_of
+from .host import Host
+from .unmount import mount_id_of
 
 # How many open files, and how many mappings, are read of one process. A process with more is not
 # known to use, or not to use, a mount. A tenant's may have a million open files (fs.nr_open).
@@ -82,7 +74,7 @@ def read_processes(host: Host, uses: bool = True) -> list[Process]:
     if reply.problem:
         raise StorageOpsError(f"the processes of this node could not be read: {reply.problem}")
     if not uses:
-        return [Process(*identity, ()) for identity in reply.value]
+        return [Process(*[*identity, ()]) for identity in reply.value]
     # Each by itself, and the node's own first: a tenant may have any number of processes, each with
     # as much to read as its limits allow.
     known = sorted(reply.value, key=lambda identity: (bool(identity[3]), identity[0]))
@@ -97,12 +89,12 @@ def read_processes(host: Host, uses: bool = True) -> list[Process]:
 def _read(identity: list[Any], reply: Reply) -> Process | None:
     """The process of a reply of ``_process``; None if it has ended."""
     if reply.problem:
-        return Process(*identity, (), reply.problem)
+        return Process(*[*identity, (), reply.problem])
     if reply.value is None:
         return None
     # Its identity, too, since another process may have its ID by now.
     now, uses = reply.value
-    return Process(*now, tuple((number, how) for number, how in uses))
+    return Process(*[*now, tuple((number, how) for number, how in uses)])
 
 
 def _pids(proc: str) -> list[int]:

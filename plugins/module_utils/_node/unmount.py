@@ -20,22 +20,12 @@ import stat
 from collections.abc import Iterator, Sequence
 from typing import Callable
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
-    ActionFailed,
-    NotStarted,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
-    StorageOpsError,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import fdinfo
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kubelet import (
-    opened_parent,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
-    Mount,
-    parse_mountinfo,
-)
+from .._core.engine import ActionFailed, NotStarted
+from .._core.errors import StorageOpsError
+from . import fdinfo
+from .host import Host
+from .kubelet import opened_parent
+from .mounts import Mount, parse_mountinfo
 
 # include/linux/fs.h MNT_DETACH, UMOUNT_NOFOLLOW; include/uapi/linux/mount.h MS_BIND.
 _MNT_DETACH = 2

@@ -22,26 +22,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import (
-    Deadline,
-    call_each,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
-    StorageOpsError,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import fdinfo
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import (
-    Host,
-    lines_of,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
-    Mount,
-    Namespace,
-    each_mount,
-    each_namespace,
-    swap_devices,
-)
+from .._core.bounded import Deadline, call_each
+from .._core.codes import Reason
+from .._core.errors import StorageOpsError
+from . import fdinfo
+from .host import Host, lines_of
+from .mounts import Mount, Namespace, each_mount, each_namespace, swap_devices
 
 # Types of filesystems with a server, which may be dead when stat(2) asks it. No block device is
 # there.

@@ -17,18 +17,11 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
-    StorageOpsError,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import (
-    block,
-    btrfs,
-    multipath,
-    scsi,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.multipath import Daemon
+from .._core.codes import Reason
+from .._core.errors import StorageOpsError
+from .._node import block, btrfs, multipath, scsi
+from .._node.host import Host
+from .._node.multipath import Daemon
 
 # Bytes. A direct read must be whole blocks of the device (open(2), O_DIRECT); this is, for all
 # sizes.

@@ -12,23 +12,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import drivers
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import kubelet
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kubelet import (
-    Place,
-    VolumeNote,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
-    Mount,
-    MountTable,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes import Answer
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.processes import (
-    Process,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.backing import (
-    Backing,
-)
+from .._core import drivers
+from .._node import kubelet
+from .._node.kubelet import Place, VolumeNote
+from .._node.mounts import Mount, MountTable
+from .._node.probes import Answer
+from .._node.processes import Process
+from .backing import Backing
 
 RUNBOOK = "storage_ops.runbooks.repair_pod_mounts"
 # Mount options by which the kernel shows a filesystem that has given up: emergency_ro since Linux

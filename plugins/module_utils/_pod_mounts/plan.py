@@ -16,36 +16,16 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
-    Finding,
-    Plan,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.guards import (
-    limit_repairs,
-    majority,
-    most_of,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.turns import in_turns
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import kubelet
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kubelet import Place
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts import (
-    turned_readonly,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.model import (
-    PodMountOptions,
-    PodMountState,
-    show,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.stacks import (
-    filesystems,
-    suspicious_filesystems,
-    suspicious_stacks,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.wrong_mounts import (
-    is_unknown,
-    judge_stack,
-)
+from .._core.codes import Reason
+from .._core.engine import Finding, Plan
+from .._core.guards import limit_repairs, majority, most_of
+from .._core.turns import in_turns
+from .._node import kubelet
+from .._node.kubelet import Place
+from . import turned_readonly
+from .model import PodMountOptions, PodMountState, show
+from .stacks import filesystems, suspicious_filesystems, suspicious_stacks
+from .wrong_mounts import is_unknown, judge_stack
 
 
 def plan(state: PodMountState, options: PodMountOptions) -> Plan:

@@ -14,58 +14,22 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import drivers
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import (
-    ArgumentSpec,
-    check_numbers,
-    given_names,
-    given_options,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
-    Action,
-    ActionFailed,
-    Finding,
-    NotStarted,
-    Plan,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
-    BadOption,
-    StorageOpsError,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import (
-    kubelet,
-    loops,
-    probes,
-    processes,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.copies import other_mounts
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
-    Mount,
-    MountTable,
-    read_table,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.options import PUBLISH
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.unmount import unmount
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts import plan as pure
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts import stacks
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.backing import (
-    read_backings,
-    read_logs,
-    read_names,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.model import (
-    LayerSubject,
-    PodMountOptions,
-    PodMountState,
-    show,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.stacks import (
-    is_fuse,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.wrong_mounts import (
-    judge_stack,
-)
+from .._core import drivers
+from .._core.argspec import ArgumentSpec, check_numbers, given_names, given_options
+from .._core.engine import Action, ActionFailed, Finding, NotStarted, Plan
+from .._core.errors import BadOption, StorageOpsError
+from .._node import kubelet, loops, probes, processes
+from .._node.copies import other_mounts
+from .._node.host import Host
+from .._node.mounts import Mount, MountTable, read_table
+from .._node.options import PUBLISH
+from .._node.unmount import unmount
+from . import plan as pure
+from . import stacks
+from .backing import read_backings, read_logs, read_names
+from .model import LayerSubject, PodMountOptions, PodMountState, show
+from .stacks import is_fuse
+from .wrong_mounts import judge_stack
 
 # podLogsDir of the kubelet by default (KubeletConfiguration). Without it the uid stands for the
 # namespace.

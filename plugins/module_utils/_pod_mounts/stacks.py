@@ -10,21 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import drivers
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import kubelet, probes
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kubelet import (
-    Place,
-    VolumeNote,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
-    Mount,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes import Answer
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.model import (
-    Filesystem,
-    PodMountState,
-    Stack,
-)
+from .._core import drivers
+from .._node import kubelet, probes
+from .._node.kubelet import Place, VolumeNote
+from .._node.mounts import Mount
+from .._node.probes import Answer
+from .model import Filesystem, PodMountState, Stack
 
 
 def pod_stacks(state: PodMountState) -> list[Stack]:

@@ -8,28 +8,14 @@
 
 from __future__ import annotations
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
-    Finding,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import probes
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
-    Mount,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes import Answer
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.backing import (
-    Backing,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.model import (
-    RUNBOOK,
-    Filesystem,
-    PodMountState,
-    show,
-    workload_of,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.stacks import (
-    pod_stacks,
-)
+from .._core.codes import Reason
+from .._core.engine import Finding
+from .._node import probes
+from .._node.mounts import Mount
+from .._node.probes import Answer
+from .backing import Backing
+from .model import RUNBOOK, Filesystem, PodMountState, show, workload_of
+from .stacks import pod_stacks
 
 
 def judge_filesystem(state: PodMountState, filesystem: Filesystem) -> Finding | None:

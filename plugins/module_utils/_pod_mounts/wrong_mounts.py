@@ -14,31 +14,15 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import drivers
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
-    Action,
-    Finding,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import kubelet
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.control_groups import (
-    pod_uid_of,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
-    Mount,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.processes import (
-    Process,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.model import (
-    RUNBOOK,
-    LayerSubject,
-    PodMountState,
-    Stack,
-    show,
-    workload_of,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.stacks import twins
+from .._core import drivers
+from .._core.codes import Reason
+from .._core.engine import Action, Finding
+from .._node import kubelet
+from .._node.control_groups import pod_uid_of
+from .._node.mounts import Mount
+from .._node.processes import Process
+from .model import RUNBOOK, LayerSubject, PodMountState, Stack, show, workload_of
+from .stacks import twins
 
 
 def judge_stack(state: PodMountState, stack: Stack) -> Finding:

@@ -8,21 +8,9 @@
 
 from __future__ import annotations
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
-    Action,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
-    HOLD,
-    attachment_path,
-    node_path,
-    pod_path,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach.records import (
-    NO_WORKLOAD,
-    ClaimGroup,
-    ReattachOptions,
-    Subject,
-)
+from .._core.engine import Action
+from .._kube.objects import HOLD, attachment_path, node_path, pod_path
+from .records import NO_WORKLOAD, ClaimGroup, ReattachOptions, Subject
 
 
 def actions_of(group: ClaimGroup, options: ReattachOptions) -> list[Action]:

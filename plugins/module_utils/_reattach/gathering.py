@@ -15,11 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import (
-    Cluster,
-    path,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
+from .._kube.client import Cluster, path
+from .._kube.objects import (
     HOLD,
     Attachment,
     Owner,
@@ -30,18 +27,9 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
     pick_tenant,
     pick_volume,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach import records
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach.leases import (
-    HoldLeases,
-    believed,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach.records import (
-    ClaimState,
-    HeldNode,
-    ReattachOptions,
-    ReattachState,
-    Workload,
-)
+from . import records
+from .leases import HoldLeases, believed
+from .records import ClaimState, HeldNode, ReattachOptions, ReattachState, Workload
 
 ATTACHMENTS = path("storage.k8s.io/v1", "volumeattachments")
 

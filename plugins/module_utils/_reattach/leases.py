@@ -22,29 +22,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import NotStarted
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import (
-    Cluster,
-    Conflict,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.lease import Leases
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
-    CORDON,
-    HOLD,
-    Lease,
-    Node,
-    parse_time,
-    pick_lease,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.own import (
-    LABELS,
-    object_name,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach.records import (
-    HeldNode,
-    MoveLedger,
-    ledgers,
-)
+from .._core.engine import NotStarted
+from .._kube.client import Cluster, Conflict
+from .._kube.lease import Leases
+from .._kube.objects import CORDON, HOLD, Lease, Node, parse_time, pick_lease
+from .._kube.own import LABELS, object_name
+from .records import HeldNode, MoveLedger, ledgers
 
 _NODE, _UID = "runbooks.storage-ops/node", "runbooks.storage-ops/node-uid"
 _LABELS = {**LABELS, HOLD: "true"}

@@ -12,16 +12,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
-    Attachment,
-    Node,
-    Pod,
-    Tenant,
-    Volume,
-    attachment_names,
-    unique_name,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach.records import (
+from .._kube.objects import Attachment, Node, Pod, Tenant, Volume, attachment_names, unique_name
+from .records import (
     NO_WORKLOAD,
     ClaimGroup,
     HeldNode,

@@ -8,19 +8,10 @@
 
 from __future__ import annotations
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import (
-    Reason,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
-    Pod,
-    Tenant,
-    age,
-    made_again,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach.moving import (
-    spots_of,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach.records import (
+from .._core.codes import Reason
+from .._kube.objects import Pod, Tenant, age, made_again
+from .moving import spots_of
+from .records import (
     DELETES_CLAIMS,
     MAKERS,
     ClaimGroup,

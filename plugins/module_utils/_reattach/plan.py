@@ -23,37 +23,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import (
-    Reason,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
-    Finding,
-    Plan,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
-    BadOption,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
-    HOLD,
-    Attachment,
-    Volume,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach.actions import (
-    actions_of,
-    release_actions,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach.moving import (
-    by_node,
-    in_use,
-    moving_of,
-    partition,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach.obstacles import (
-    claim_obstacles,
-    obstacles_of,
-    unconsented,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach.records import (
+from .._core.codes import Reason
+from .._core.engine import Finding, Plan
+from .._core.errors import BadOption
+from .._kube.objects import HOLD, Attachment, Volume
+from .actions import actions_of, release_actions
+from .moving import by_node, in_use, moving_of, partition
+from .obstacles import claim_obstacles, obstacles_of, unconsented
+from .records import (
     ClaimGroup,
     HeldNode,
     MoveLedger,

@@ -10,13 +10,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
-    ActionFailed,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import (
-    Cluster,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
+from .._core.engine import ActionFailed
+from .._kube.client import Cluster
+from .._kube.objects import (
     HOLD,
     Attachment,
     Tenant,
@@ -26,23 +22,10 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
     node_path,
     pick_attachment,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach import moving, records
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach.gathering import (
-    ATTACHMENTS,
-    if_concerned,
-    tenants_of,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach.leases import (
-    HoldLeases,
-    believed,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach.records import (
-    SCALE,
-    ClaimGroup,
-    HeldNode,
-    MoveLedger,
-    ReattachOptions,
-)
+from . import moving, records
+from .gathering import ATTACHMENTS, if_concerned, tenants_of
+from .leases import HoldLeases, believed
+from .records import SCALE, ClaimGroup, HeldNode, MoveLedger, ReattachOptions
 
 
 def still_there(cluster: Cluster, options: ReattachOptions, group: ClaimGroup) -> list[str]:

@@ -17,10 +17,8 @@ from datetime import datetime
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import (
-    untrusted,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
+from .._core import untrusted
+from .._kube.objects import (
     CORDON,
     OWN_NAMESPACE,
     Attachment,

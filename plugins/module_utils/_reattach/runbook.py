@@ -16,73 +16,19 @@ from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Any, Callable, TypeVar
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import (
-    check_numbers,
-    given_names,
-    given_options,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
-    Action,
-    ActionFailed,
-    Finding,
-    NotStarted,
-    Plan,
-    Prevented,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
-    BadOption,
-    StorageOpsError,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.changing import (
-    change_object,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import (
-    Cluster,
-    Conflict,
-    KubeError,
-    NotFound,
-    TooMany,
-    path,
-    until_none,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
-    CORDON,
-    HOLD,
-    Node,
-    Pod,
-    is_held,
-    node_path,
-    pick_claim,
-    pod_path,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach import (
-    actions,
-    records,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach import plan as pure
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach.gathering import (
-    gather,
-    has_ended,
-    process_of,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach.leases import (
-    HoldLeases,
-    Kept,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach.proof import (
-    compare,
-    own_ledgers,
-    still_there,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach.records import (
-    SCALE,
-    ClaimGroup,
-    MoveLedger,
-    ReattachOptions,
-    ReattachState,
-    Subject,
-)
+from .._core.argspec import check_numbers, given_names, given_options
+from .._core.bounded import Deadline
+from .._core.engine import Action, ActionFailed, Finding, NotStarted, Plan, Prevented
+from .._core.errors import BadOption, StorageOpsError
+from .._kube.changing import change_object
+from .._kube.client import Cluster, Conflict, KubeError, NotFound, TooMany, path, until_none
+from .._kube.objects import CORDON, HOLD, Node, Pod, is_held, node_path, pick_claim, pod_path
+from . import actions, records
+from . import plan as pure
+from .gathering import gather, has_ended, process_of
+from .leases import HoldLeases, Kept
+from .proof import compare, own_ledgers, still_there
+from .records import SCALE, ClaimGroup, MoveLedger, ReattachOptions, ReattachState, Subject
 
 T = TypeVar("T")
 

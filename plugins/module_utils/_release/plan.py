@@ -18,56 +18,18 @@ from datetime import datetime
 from ipaddress import ip_address, ip_network
 from typing import Any, NamedTuple
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import untrusted
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.controls import (
-    FAIL_OVER,
-    RELEASE,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
-    Action,
-    Finding,
-    Plan,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
-    BadOption,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_reading import (
-    SKEW_SECONDS,
-    Reading,
-    moment,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import (
-    ANNOTATION,
-    Entry,
-    FenceObject,
-    Ledger,
-    config_map_path,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.network_fence import (
-    UNFENCED,
-    NetworkFence,
-    command,
-    networks,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.returned import (
-    LONE,
-    is_old,
-    machine_doubt,
-    plain,
-    rebooted,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.state import (
-    OUT_OF_SERVICE,
-    TAINT,
-    HostRecord,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import path
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
-    OWN_NAMESPACE,
-    Pod,
-    age,
-)
+from .._core import untrusted
+from .._core.codes import Reason
+from .._core.controls import FAIL_OVER, RELEASE
+from .._core.engine import Action, Finding, Plan
+from .._core.errors import BadOption
+from .._fences.ceph_reading import SKEW_SECONDS, Reading, moment
+from .._fences.ledger import ANNOTATION, Entry, FenceObject, Ledger, config_map_path
+from .._fences.network_fence import UNFENCED, NetworkFence, command, networks
+from .._fences.returned import LONE, is_old, machine_doubt, plain, rebooted
+from .._fences.state import OUT_OF_SERVICE, TAINT, HostRecord
+from .._kube.client import path
+from .._kube.objects import OWN_NAMESPACE, Pod, age
 
 # An entry that is given back ends so much later at most than it did before (seconds), since Ceph
 # counts from when it is told.

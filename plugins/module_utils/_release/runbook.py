@@ -17,57 +17,20 @@ import time
 from collections.abc import Mapping
 from typing import Any, Callable
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import (
-    check_numbers,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
-    Action,
-    ActionFailed,
-    Finding,
-    NotStarted,
-    Plan,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
-    StorageOpsError,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences import network_fence
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_reading import (
-    parse_reading,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.lease import RunLease
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import (
-    Ledger,
-    Ledgers,
-    RunOptions,
-    read_note,
-    run_options,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.returned import rebooted
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.state import (
-    OUT_OF_SERVICE,
-    TAINT,
-    HostRecord,
-    pick_host_record,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.changing import (
-    change_object,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import (
-    Cluster,
-    Object,
-    path,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
-    Pod,
-    pick_pod,
-    pick_volume,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._release import plan as pure
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._release.plan import (
-    ReleaseOptions,
-    ReleaseState,
-    Subject,
-)
+from .._core.argspec import check_numbers
+from .._core.engine import Action, ActionFailed, Finding, NotStarted, Plan
+from .._core.errors import StorageOpsError
+from .._fences import network_fence
+from .._fences.ceph_reading import parse_reading
+from .._fences.lease import RunLease
+from .._fences.ledger import Ledger, Ledgers, RunOptions, read_note, run_options
+from .._fences.returned import rebooted
+from .._fences.state import OUT_OF_SERVICE, TAINT, HostRecord, pick_host_record
+from .._kube.changing import change_object
+from .._kube.client import Cluster, Object, path
+from .._kube.objects import Pod, pick_pod, pick_volume
+from . import plan as pure
+from .plan import ReleaseOptions, ReleaseState, Subject
 
 # So that a run ends; no release takes a day.
 _MAX_TIMEOUT = 86_400.0

@@ -8,21 +8,9 @@
 
 from __future__ import annotations
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
-    Action,
-    Finding,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.block import (
-    Disk,
-    DmDevice,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths.model import (
-    MapSubject,
-    PathsSubject,
-    PathSubject,
-    ResidualState,
-    TargetSubject,
-)
+from .._core.engine import Action, Finding
+from .._node.block import Disk, DmDevice
+from .model import MapSubject, PathsSubject, PathSubject, ResidualState, TargetSubject
 
 
 def removed_paths(finding: Finding) -> PathsSubject:

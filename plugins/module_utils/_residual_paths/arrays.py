@@ -15,10 +15,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.block import Disk, DmDevice
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths.model import (
-    Observation,
-)
+from .._node.block import Disk, DmDevice
+from .model import Observation
 
 
 @dataclass(frozen=True)

@@ -10,18 +10,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
-    Finding,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.block import (
-    Disk,
-    DmDevice,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths.actions import (
-    release_actions,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths.doubts import (
+from .._core.codes import Reason
+from .._core.engine import Finding
+from .._node.block import Disk, DmDevice
+from .actions import release_actions
+from .doubts import (
     empty_map_obstacles,
     map_obstacles,
     openers_of,
@@ -29,11 +22,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_pat
     plain_disk_obstacles,
     use_obstacles,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths.judging import (
-    history_of,
-    is_broken,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths.model import (
+from .judging import history_of, is_broken
+from .model import (
     FINE,
     FOREIGN,
     GONE,

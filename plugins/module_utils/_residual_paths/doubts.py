@@ -8,19 +8,12 @@
 
 from __future__ import annotations
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.block import (
-    Disk,
-    DmDevice,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.usage import Opener
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths.arrays import (
-    find_arrays,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths.judging import (
-    judge_in,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths.model import (
+from .._core.codes import Reason
+from .._node.block import Disk, DmDevice
+from .._node.usage import Opener
+from .arrays import find_arrays
+from .judging import judge_in
+from .model import (
     GONE,
     OTHER,
     SERVING,

@@ -8,12 +8,10 @@
 
 from __future__ import annotations
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import scsi
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.block import (
-    Disk,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.scsi import Answer
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths.model import (
+from .._node import scsi
+from .._node.block import Disk
+from .._node.scsi import Answer
+from .model import (
     FINE,
     FOREIGN,
     GONE,

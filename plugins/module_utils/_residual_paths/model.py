@@ -10,19 +10,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
-    Action,
-    Finding,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.block import (
-    Disk,
-    DmDevice,
-    Transport,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.multipath import Daemon
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.scsi import Answer
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.usage import Opener
+from .._core.codes import Reason
+from .._core.engine import Action, Finding
+from .._node.block import Disk, DmDevice, Transport
+from .._node.multipath import Daemon
+from .._node.scsi import Answer
+from .._node.usage import Opener
 
 RUNBOOK = "storage_ops.runbooks.clean_residual_paths"
 # What a disk turned out to be. A path of a map is one, too.

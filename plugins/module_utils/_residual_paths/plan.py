@@ -12,34 +12,14 @@ so much of an array is broken that it may be an outage. Pure: no I/O here.
 
 from __future__ import annotations
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
-    Finding,
-    Plan,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.guards import (
-    is_most,
-    limit_repairs,
-    majority,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.turns import in_turns
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths.actions import (
-    flushed_maps,
-    path_action,
-    paths_action,
-    removed_paths,
-    scan_actions,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths.arrays import (
-    Arrays,
-    find_arrays,
-    merged,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths.cases import (
-    judge_map,
-    judge_plain_disk,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths.model import (
+from .._core.codes import Reason
+from .._core.engine import Finding, Plan
+from .._core.guards import is_most, limit_repairs, majority
+from .._core.turns import in_turns
+from .actions import flushed_maps, path_action, paths_action, removed_paths, scan_actions
+from .arrays import Arrays, find_arrays, merged
+from .cases import judge_map, judge_plain_disk
+from .model import (
     GONE,
     OTHER,
     RUNBOOK,
@@ -50,9 +30,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_pat
     ResidualOptions,
     ResidualState,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths.scans import (
-    mixtures,
-)
+from .scans import mixtures
 
 
 def plan(state: ResidualState, options: ResidualOptions) -> Plan:

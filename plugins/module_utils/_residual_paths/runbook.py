@@ -16,57 +16,20 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import Any
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import (
-    check_numbers,
-    given_names,
-    given_options,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import (
-    Deadline,
-    call,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
-    Action,
-    ActionFailed,
-    Finding,
-    Missed,
-    NotStarted,
-    Plan,
-    Prevented,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
-    StorageOpsError,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import (
-    block,
-    multipath,
-    processes,
-    usage,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.block import Disk, DmDevice
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import (
-    UNDO_SECONDS,
-    Host,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.scsi import Answer
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths import (
-    judging,
-    scans,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths import (
-    plan as pure,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths.actions import (
-    flushed_maps,
-    removed_paths,
-    scanned_targets,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths.cases import (
-    judge_map,
-    judge_plain_disk,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths.model import (
+from .._core.argspec import check_numbers, given_names, given_options
+from .._core.bounded import Deadline, call
+from .._core.codes import Reason
+from .._core.engine import Action, ActionFailed, Finding, Missed, NotStarted, Plan, Prevented
+from .._core.errors import StorageOpsError
+from .._node import block, multipath, processes, usage
+from .._node.block import Disk, DmDevice
+from .._node.host import UNDO_SECONDS, Host
+from .._node.scsi import Answer
+from . import judging, scans
+from . import plan as pure
+from .actions import flushed_maps, removed_paths, scanned_targets
+from .cases import judge_map, judge_plain_disk
+from .model import (
     MapSubject,
     Observation,
     PathsSubject,

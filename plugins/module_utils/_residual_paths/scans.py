@@ -11,25 +11,13 @@ A map is mixed if its paths lead to different volumes: then writes go to either 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.block import Disk, DmDevice
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths.arrays import (
-    find_arrays,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths.judging import (
-    history_of,
-    is_broken,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths.model import (
-    FOREIGN,
-    OTHER,
-    WHOLE,
-    Judgement,
-    Observation,
-    ResidualState,
-)
+from .._core.codes import Reason
+from .._node.block import Disk, DmDevice
+from .arrays import find_arrays
+from .judging import history_of, is_broken
+from .model import FOREIGN, OTHER, WHOLE, Judgement, Observation, ResidualState
 
 
 def mixtures(
@@ -109,13 +97,7 @@ def mixed(
         # A path that was never asked counts as odd, too: it is not proven.
         odd = _odd_paths(now, device, paths)
         gained = [disk.name for disk in paths if _key(device, disk) not in known]
-        turned = [
-            disk.name
-            for disk, judgement in odd.items()
-            if judgement.kind == OTHER
-            and known.get(_key(device, disk)) != OTHER
-            and not gained_only
-        ]
+        turned = [] if gained_only else _turned(device, odd, known)
         # A map that was mixed before is a finding of its own, not the result of this repair.
         if odd and (gained or turned):
             why = "; ".join(f"{disk.name}: {judgement.why}" for disk, judgement in odd.items())
@@ -124,6 +106,17 @@ def mixed(
                 f"{', '.join(dict.fromkeys([*gained, *turned]))}: {why}"
             )
     return found
+
+
+def _turned(
+    device: DmDevice, odd: Mapping[Disk, Judgement], known: Mapping[tuple[str, str, str], str]
+) -> list[str]:
+    """The paths that serve another volume, and did not before."""
+    return [
+        disk.name
+        for disk, judgement in odd.items()
+        if judgement.kind == OTHER and known.get(_key(device, disk)) != OTHER
+    ]
 
 
 def _odd_paths(now: ResidualState, device: DmDevice, paths: list[Disk]) -> dict[Disk, Judgement]:

@@ -15,9 +15,7 @@ import re
 from dataclasses import dataclass
 from functools import cache, lru_cache
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.events import (
-    VOLUME_REASONS,
-)
+from .._kube.events import VOLUME_REASONS
 
 # Stands for anything in a pattern.
 GAP = "..."

@@ -14,20 +14,9 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.events import Message
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
-    Attachment,
-    Claim,
-    Node,
-    Pod,
-    unique_name,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage.state import (
-    Seen,
-    TriageState,
-    elapsed,
-    node_state,
-)
+from .._kube.events import Message
+from .._kube.objects import Attachment, Claim, Node, Pod, unique_name
+from .state import Seen, TriageState, elapsed, node_state
 
 # Messages that a finding shows of one object.
 MAX_MESSAGES = 10

@@ -13,24 +13,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import observation
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.events import (
-    VOLUME_REASONS,
-    WAITS_FOR_SCHEDULER,
-    Message,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
-    Node,
-    Volume,
-    age,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage import catalogue
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage.catalogue import Entry
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage.state import (
-    Cause,
-    Seen,
-    TriageState,
-)
+from .._kube import observation
+from .._kube.events import VOLUME_REASONS, WAITS_FOR_SCHEDULER, Message
+from .._kube.objects import Node, Volume, age
+from . import catalogue
+from .catalogue import Entry
+from .state import Cause, Seen, TriageState
 
 # A problem behind an event that is this much older than the newest one of its reason has passed:
 # the kubelet repeats itself at least every 2 minutes and 3 seconds (podAttachAndMountTimeout of

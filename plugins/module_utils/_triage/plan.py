@@ -15,31 +15,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Callable
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import controls, untrusted
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Finding, Plan
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.turns import in_turns
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import Pod
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage.evidence import (
-    evidence_of,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage.messages import (
-    current,
-    of_a_running_pod,
-    told,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage.proven import (
-    ending,
-    silent,
-    unreported_node,
-    waiting,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage.state import (
-    Cause,
-    Seen,
-    TriageOptions,
-    TriageState,
-    elapsed,
-)
+from .._core import controls, untrusted
+from .._core.engine import Finding, Plan
+from .._core.turns import in_turns
+from .._kube.objects import Pod
+from .evidence import evidence_of
+from .messages import current, of_a_running_pod, told
+from .proven import ending, silent, unreported_node, waiting
+from .state import Cause, Seen, TriageOptions, TriageState, elapsed
 
 # What a finding of triage may be about; "" is none of the controls.
 CONTROLS = {"", *controls.REPAIRABLE, "STOR-15"}

@@ -13,26 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import untrusted
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import observation
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.events import (
-    WAITS_FOR_SCHEDULER,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
-    Attachment,
-    Node,
-    Pod,
-    Volume,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage import catalogue
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage.state import (
-    Cause,
-    Seen,
-    TriageOptions,
-    TriageState,
-    elapsed,
-    node_state,
-)
+from .._core import untrusted
+from .._kube import observation
+from .._kube.events import WAITS_FOR_SCHEDULER
+from .._kube.objects import Attachment, Node, Pod, Volume
+from . import catalogue
+from .state import Cause, Seen, TriageOptions, TriageState, elapsed, node_state
 
 # The driver for whose volumes there is a fail-over; Rook puts its namespace in front, as in
 # rook-ceph.rbd.csi.ceph.com.

@@ -15,24 +15,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Callable, TypeVar
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import untrusted
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import (
-    check_numbers,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Plan
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
-    BadOption,
-    StorageOpsError,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Cluster, path
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.events import (
-    ATTACHED_FIELDS,
-    Message,
-    pick_event,
-    pick_message,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.lease import read_leader
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
+from .._core import untrusted
+from .._core.argspec import check_numbers
+from .._core.engine import Plan
+from .._core.errors import BadOption, StorageOpsError
+from .._kube.client import Cluster, path
+from .._kube.events import ATTACHED_FIELDS, Message, pick_event, pick_message
+from .._kube.lease import read_leader
+from .._kube.objects import (
     Attachment,
     Claim,
     Pod,
@@ -49,24 +39,12 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
     pick_volume,
     place_of,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.observation import (
-    REQUIRED_METADATA,
-    Observation,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import (
-    keys_by_driver,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage.messages import Newest
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage.plan import plan
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage.proven import has_volumes
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage.state import (
-    Seen,
-    TriageOptions,
-    TriageState,
-    pick_seen,
-    suspect,
-    unattached,
-)
+from .._kube.observation import REQUIRED_METADATA, Observation
+from .._kube.options import keys_by_driver
+from .messages import Newest
+from .plan import plan
+from .proven import has_volumes
+from .state import Seen, TriageOptions, TriageState, pick_seen, suspect, unattached
 
 # Up to this many objects are read one by one; more come in one list, which costs the API server
 # less than many requests and keeps the client below its rate limit.

@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import observation
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.events import Message
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
+from .._kube import observation
+from .._kube.events import Message
+from .._kube.objects import (
     Attachment,
     Claim,
     Lease,
@@ -34,9 +34,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
     pick_pod,
     shifted,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.observation import (
-    Observation,
-)
+from .._kube.observation import Observation
 
 # A deletionTimestamp already includes the grace period (BeforeDelete in
 # apiserver/pkg/registry/rest/delete.go); this much later the kubelet is late.
