@@ -530,7 +530,7 @@ def _release(ledger: Ledger, host: HostRecord) -> str:
         )
     return (
         "it was not rebooted since (same bootID), so old clients may still be there and would "
-        "continue to write: reboot it and run {playbook}, which also releases it if the node "
+        f"continue to write: reboot it and run {playbook}, which also releases it if the node "
         "itself shows that none is left"
     )
 

@@ -157,6 +157,10 @@ def normal_address(text: str) -> str:
 
     Raises ValueError for anything else.
     """
+    # A scope (RFC 4007, section 11) means something on one host only, and ipaddress takes any text.
+    # Ceph takes none, so a node that claimed such an address could not be fenced.
+    if "%" in text:
+        raise ValueError(f"{text!r} has a scope")
     # A socket that takes both families sees an IPv4 peer as ::ffff:a.b.c.d (RFC 4291, section
     # 2.5.5.2).
     found = ip_address(text.strip())

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from ipaddress import ip_address
 from typing import Any, NamedTuple
 
 from .._kube.client import Cluster, Object, ServerVersion, path
@@ -535,7 +534,7 @@ def opposing(state: NodeState, ledger: Ledger, drivers: set[str]) -> list[Networ
 
 def _is_address(text: str) -> bool:
     try:
-        ip_address(text)
+        normal_address(text)
     except ValueError:
         return False
     return True

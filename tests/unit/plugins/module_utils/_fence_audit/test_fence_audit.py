@@ -662,7 +662,7 @@ def test_a_fence_on_a_node_that_is_back_without_a_reboot() -> None:
         "STOR-17",
         "major",
         "not rebooted since (same bootID)",
-        "reboot it and run",
+        "reboot it and run ansible-playbook storage_ops.runbooks.release_fenced_node -e node=a,",
     )
 
 

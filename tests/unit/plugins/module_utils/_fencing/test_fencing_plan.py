@@ -1837,3 +1837,9 @@ def test_a_node_whose_object_is_gone_is_lost_still() -> None:
     ledger = intended()
     assert pure.intend(gone._replace(ledger=ledger), OPTIONS) == Decision(pure.Plan([]), ledger)
     assert verbs(confirm(ledger, proof(blocklist=[blocked(A)]), gone)) == ["record_fence"]
+
+
+def test_an_address_with_a_scope_does_not_count() -> None:
+    # Only the host itself knows what it means, and Ceph takes none: the node could not be fenced.
+    claimed = node("b", "True", addresses=(B, "fe80::1%eth0", "fe80::1%{{ 1 }}\n"))
+    assert pick_host_record(claimed).addresses == (B,)

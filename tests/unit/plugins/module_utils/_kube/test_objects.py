@@ -338,8 +338,8 @@ def test_a_claim_is_bound_if_both_sides_say_so(
     meta = {"namespace": "shop", "name": "data", "uid": "c"}
     spec = {"volumeName": "pv"}
     claim = objects.pick_claim({"metadata": meta, "spec": spec, "status": {"phase": phase}})
-    keys = ("namespace", "name", "uid")
-    reference = dict(zip(keys, named, strict=True)) if named else {}
+    namespace, name, uid = named or ("", "", "")
+    reference = {"namespace": namespace, "name": name, "uid": uid} if named else {}
     volume = objects.pick_volume(
         {"metadata": {"name": "pv", "uid": "u"}, "spec": {"claimRef": reference}}
     )
