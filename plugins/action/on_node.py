@@ -234,19 +234,20 @@ def answered(
     # address writes that text, even before ssh has checked the key: "Bad remote protocol version
     # identification: ...".
     seconds = patience(task, module, arguments)
+    lost: dict[str, Any] = {"unreachable": True}
     try:
         with within(seconds, room):
             return {key: value for key, value in run().items() if key != "unreachable"}
     except AnsibleConnectionFailure as error:
-        lost: dict[str, Any] = {"unreachable": True, "msg": str(error)}
+        lost["msg"] = str(error)
     except Silent:
-        lost = {"unreachable": True, "msg": f"the host did not answer within {seconds:g} seconds"}
+        lost["msg"] = f"the host did not answer within {seconds:g} seconds"
     except MemoryError:
-        return {"failed": True, "code": TOO_LONG, "msg": _too_long("more than the memory holds")}
+        lost = {"failed": True, "code": TOO_LONG, "msg": _too_long("more than the memory holds")}
     # Ansible runs no rescue and no always for a host that it cannot reach, and ends the run where
     # that is the only one of its batch: a host could end it for all by cutting the connection. So a
     # role's task has failed, unless it goes on itself. Nor is a host lost since it answers so.
-    if task._role is None or task.ignore_unreachable:
+    if "unreachable" in lost and (task._role is None or task.ignore_unreachable):
         return lost
     # What was allowed to change something may be in the middle of it.
     changes = not task.check_mode and not module.endswith("_info")

@@ -88,7 +88,7 @@ def _answers(said: Iterable[Message]) -> dict[str, datetime]:
     answers = {"": _NEVER}
     for message in said:
         if catalogue.answered(message.text):
-            for volume in {"", catalogue.mounted(message.text)}:
+            for volume in ("", catalogue.mounted(message.text)):
                 answers[volume] = max(answers.get(volume, _NEVER), message.last or _NEVER)
     return answers
 

@@ -175,8 +175,8 @@ def test_a_timer_runs_while_a_host_is_asked() -> None:
             self._connection = SimpleNamespace(_shell=shell, transport=connection)
             self._task = SimpleNamespace(async_val=0)
 
-        def _remove_tmp_path(self, path: str, force: bool = False) -> None:
-            removed.append((path, signal.getitimer(signal.ITIMER_REAL)[0]))
+        def _remove_tmp_path(self, tmp_path: str, force: bool = False) -> None:
+            removed.append((tmp_path, signal.getitimer(signal.ITIMER_REAL)[0]))
             raise AnsibleConnectionFailure("lost")
 
     Action().cleanup()
@@ -206,6 +206,8 @@ def test_a_host_does_not_use_up_the_memory_of_the_controller() -> None:
 
     said = on_node.answered(task(), "multipath_residual", {}, collected, room)
     assert (said["failed"], said["code"]) == (True, "result_too_long")
+    # It was allowed to change something, and nothing is known of that.
+    assert said["half_made"] is True
     assert "more than the memory holds" in said["msg"] and 0 < most <= room
     assert resource.getrlimit(resource.RLIMIT_DATA) == before
 
