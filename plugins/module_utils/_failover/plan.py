@@ -82,6 +82,9 @@ _HARMLESS = {
     ),
     *("ephemeral", "persistentVolumeClaim"),
 }
+# Of so many claims in a namespace that pods on the node name, it is read what they are bound to. A
+# kubelet runs 110 pods (--max-pods), each with a few.
+MOST_CLAIMS = 1000
 # Drivers whose inline volumes hold nothing but keys and certificates, made on the node for one pod.
 # Inline CSI volumes (ephemeral, KEP-596) of these drivers are made on the node for one pod and hold
 # no data.
@@ -192,7 +195,11 @@ def pick_lost_pod(
     pod, spec = pick_pod(item), item["spec"]
     found = {name: claims.get((pod.namespace, name)) for name in pod.claims}
     bound = _bound(found, volumes)
-    unclear = {name: _why_unclear(claim) for name, claim in found.items() if name not in bound}
+    unclear = {
+        name: _why_unclear(claim) if (pod.namespace, name) in claims else _UNREAD
+        for name, claim in found.items()
+        if name not in bound
+    }
     return LostPod(
         pod,
         volumes={claim.volume: _disk_of(volumes.get(claim.volume)) for claim in bound.values()},
@@ -201,6 +208,9 @@ def pick_lost_pod(
         tolerates=any(_tolerates(toleration) for toleration in spec.get("tolerations") or []),
         inline=tuple(text for volume in spec.get("volumes") or [] for text in _inline(volume)),
     )
+
+
+_UNREAD = f"was not read: pods of its namespace on this node name more than {MOST_CLAIMS}"
 
 
 def _bound(claims: Mapping[str, Claim | None], volumes: Mapping[str, Volume]) -> dict[str, Claim]:

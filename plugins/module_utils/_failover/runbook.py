@@ -14,7 +14,7 @@ ledger what is left to be done.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any, Callable
@@ -171,16 +171,23 @@ class Failover:
         items = self._cluster.list(
             path("v1", "pods"), pick, fields=f"spec.nodeName={self._options.node}"
         )
-        pods = [pick_pod(item) for item in items]
-        claims: dict[tuple[str, str], Claim | None] = {}
-        for namespace, name in sorted(
-            {(pod.namespace, claim) for pod in pods for claim in pod.claims}
-        ):
-            item = self._cluster.get(path("v1", "persistentvolumeclaims", name, namespace))
-            claims[namespace, name] = pick_claim(item) if item else None
+        claims = self._claims(pick_pod(item) for item in items)
         named = {claim.volume for claim in claims.values() if claim and claim.volume}
         volumes = self._volumes(named)
         return [pure.pick_lost_pod(item, claims, volumes) for item in items]
+
+    def _claims(self, pods: Iterable[Pod]) -> dict[tuple[str, str], Claim | None]:
+        """The claims that pods name, None for one that does not exist; the oldest pods' first."""
+        # Anyone who may create pods may name this node, and any number of claims in each.
+        named: dict[str, dict[str, None]] = {}
+        for pod in sorted(pods, key=lambda pod: (pod.created or self._cluster.now(), pod.uid)):
+            named.setdefault(pod.namespace, {}).update(dict.fromkeys(pod.claims))
+        claims = {}
+        for namespace, names in sorted(named.items()):
+            for name in [*names][: pure.MOST_CLAIMS]:
+                item = self._cluster.get(path("v1", "persistentvolumeclaims", name, namespace))
+                claims[namespace, name] = pick_claim(item) if item else None
+        return claims
 
     def _volumes(self, names: set[str]) -> dict[str, Volume]:
         """Those of the PersistentVolumes that exist."""

@@ -20,6 +20,9 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
     StorageOpsError,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._failover import (
+    plan as failover_plan,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._failover.plan import (
     FailoverOptions,
     pick_lost_pod,
@@ -1113,6 +1116,24 @@ def test_a_pod_with_a_claim_of_which_the_volume_is_unclear() -> None:
     assert text in refusal(world, detach="taint")
     both = World(*claim("db"), attachment("db"), claimed, named, pod("db-1", "db", "log"))
     assert "together with the volume of claim log, which is Lost" in refusal(both)
+
+
+def test_a_pod_with_any_number_of_claims_keeps_no_other_from_its_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # A pod may name claims that do not exist, and each would be a request.
+    monkeypatch.setattr(failover_plan, "MOST_CLAIMS", 2)
+    evil = pod("evil-1", *(f"none-{number}" for number in range(50)))
+    evil["metadata"]["namespace"] = "evil"
+    world = standard()
+    world.broken = {f"attach pv-none-{number}" for number in range(50)}
+    world.add(evil)
+    # What was not read may be any storage, as what does not exist.
+    assert "claim none-7, which was not read" in refusal(world, detach="taint")
+    result = run(world, detach="volumes")
+    asked = {asked for asked in world.requests if "/evil/persistentvolumeclaims/" in asked}
+    assert len(asked) == 2, asked
+    assert ("pv-db", "b") in world.attached() and not result.get("failed"), result
 
 
 def test_a_late_pod_has_no_volume_of_a_claim_that_is_not_there() -> None:
