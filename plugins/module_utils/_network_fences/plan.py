@@ -485,7 +485,8 @@ def _reported(state: NetworkFenceState, options: NetworkFenceOptions, node: str)
                 if class_name == options.class_name or (
                     not options.class_name and parameters.get("clusterID") == state.cluster_id
                 ):
-                    found += cidrs
+                    # One node's nonsense is no reason to prepare no node.
+                    found += [text for text in cidrs if _is_range(text)]
     return _ranges(tuple(found), f"CSIAddonsNode of {node}")
 
 

@@ -255,6 +255,13 @@ def test_by_a_class_with_what_the_driver_reports() -> None:
     ]
 
 
+def test_what_a_driver_reports_and_is_no_address_prevents_nothing() -> None:
+    # The driver on a node says what its node lets it say.
+    reports = endpoint("a", ceph=["x", "10.9.0.1/32", "{{ 1 }}"])
+    cluster = FakeCluster(node("a", "10.0.0.1"), endpoint("provisioner"), reports, class_item())
+    assert only(cluster, **BY_CLASS).evidence["cidrs"] == ["10.9.0.1/32"]
+
+
 @pytest.mark.parametrize(
     ("there", "done"),
     [
