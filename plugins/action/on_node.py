@@ -242,8 +242,9 @@ def answered(
         lost["msg"] = str(error)
     except Silent:
         lost["msg"] = f"the host did not answer within {seconds:g} seconds"
-    except MemoryError:
-        lost = {"failed": True, "code": TOO_LONG, "msg": _too_long("more than the memory holds")}
+    except MemoryError as error:
+        said = str(error) or "more than the memory holds"
+        lost = {"failed": True, "code": TOO_LONG, "msg": _too_long(said)}
     # Ansible runs no rescue and no always for a host that it cannot reach, and ends the run where
     # that is the only one of its batch: a host could end it for all by cutting the connection. So a
     # role's task has failed, unless it goes on itself. Nor is a host lost since it answers so.
@@ -276,16 +277,11 @@ def escape(action: Any) -> None:
 
 
 def _within_bounds(said: dict[str, Any]) -> dict[str, Any]:
-    """The answer of a host, or a failure in its place that says that it is too long."""
+    """The answer of a host. Raises MemoryError, as for one that the memory does not hold."""
     size = sum(len(said.get(stream) or "") for stream in ("stdout", "stderr"))
-    if size <= MOST_TAKEN:
-        return said
-    why = _too_long(f"{size} characters")
-    # In the form of a module's failure. The command that removes the temporary folder comes this
-    # way as well, and nothing reads its answer.
-    answer = json.dumps({"failed": True, "code": TOO_LONG, "msg": why}) + "\n"
-    lines = {"stdout_lines": answer.splitlines(), "stderr_lines": []}
-    return {**said, "rc": 1, "stdout": answer, "stderr": "", **lines}
+    if size > MOST_TAKEN:
+        raise MemoryError(f"{size} characters")
+    return said
 
 
 def _too_long(size: str) -> str:

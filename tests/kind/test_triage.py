@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -148,7 +149,7 @@ class Broken:
         self._of_volumes()
         self._of_others()
         for name, named in STUCK.items():
-            cluster.wait(lambda name=name, named=named: self._said(name, named.event), name, 90)  # type: ignore[misc]
+            cluster.wait(partial(self._said, name, named.event), name, 90)
 
     def close(self) -> None:
         """Let what is held go."""

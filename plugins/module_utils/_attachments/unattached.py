@@ -77,13 +77,7 @@ def _never_attached_pod(
         summary=f"pod {pod.title} has waited on {pod.node} for {duration(seconds)}, "
         "and nothing attaches its volume",
         verdict="report",
-        reason=_of_the_attacher(unanswered[0])
-        if unanswered
-        else f"the controller manager does not attach ({last}): look "
-        "at its leader, which is the platform's"
-        if idle
-        else "the controller manager attaches other volumes "
-        f"({last}): look in its log for this one",
+        reason=_of_the_attacher(unanswered[0]) if unanswered else _of_the_manager(last, idle),
         runbook="storage_ops.runbooks.triage",
         evidence={
             "driver": waiting[0].volume.disk[0],
@@ -107,3 +101,12 @@ def _of_the_attacher(attachment: Attachment) -> str:
         f"{attachment.name}: look at the pods and logs of the driver's controller (container "
         "csi-attacher)"
     )
+
+
+def _of_the_manager(last: str, idle: bool) -> str:
+    if idle:
+        return (
+            f"the controller manager does not attach ({last}): look at its leader, which is the "
+            "platform's"
+        )
+    return f"the controller manager attaches other volumes ({last}): look in its log for this one"

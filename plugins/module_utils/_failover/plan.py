@@ -82,9 +82,10 @@ _HARMLESS = {
     ),
     *("ephemeral", "persistentVolumeClaim"),
 }
-# Of so many claims in a namespace that pods on the node name, it is read what they are bound to. A
-# kubelet runs 110 pods (--max-pods), each with a few.
+# At most so many claims of one namespace are read. A kubelet runs 110 pods (--max-pods), each of
+# which has a few.
 MOST_CLAIMS = 1000
+_UNREAD = f"was not read: pods of its namespace on this node name more than {MOST_CLAIMS} claims"
 # Drivers whose inline volumes hold nothing but keys and certificates, made on the node for one pod.
 # Inline CSI volumes (ephemeral, KEP-596) of these drivers are made on the node for one pod and hold
 # no data.
@@ -208,9 +209,6 @@ def pick_lost_pod(
         tolerates=any(_tolerates(toleration) for toleration in spec.get("tolerations") or []),
         inline=tuple(text for volume in spec.get("volumes") or [] for text in _inline(volume)),
     )
-
-
-_UNREAD = f"was not read: pods of its namespace on this node name more than {MOST_CLAIMS}"
 
 
 def _bound(claims: Mapping[str, Claim | None], volumes: Mapping[str, Volume]) -> dict[str, Claim]:

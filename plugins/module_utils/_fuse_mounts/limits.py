@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from .._node.control_groups import container_id_of
 from .._node.host import Host
-from .._node.mounts import Mount, each_namespace, read_table
+from .._node.mounts import Mount, each_namespace, pass_over, read_table
 
 _CGROUPS = "/sys/fs/cgroup"
 # The files of a controller, by the version of control groups (kernel,
@@ -82,7 +82,7 @@ def _plugins(
         # Of all that a tenant may have, only these are kept; a driver's are short.
         mounts = [
             mount
-            for mount in namespace.mounts(too_long=bool)
+            for mount in namespace.mounts(too_long=pass_over)
             if _is_of_kubelet(mount, root) or (mount.device, mount.root) in drivers.values()
         ]
         for driver, folder in drivers.items():

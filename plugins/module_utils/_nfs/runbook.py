@@ -30,7 +30,7 @@ from .._core.errors import BadOption, StorageOpsError
 from .._node.control_groups import pod_uid_of
 from .._node.host import Host
 from .._node.kubelet import find_root
-from .._node.mounts import Mount, all_mounts, read_table
+from .._node.mounts import Mount, all_mounts, pass_over, read_table
 from .._node.options import SHARES
 from .plan import (
     FAILED,
@@ -240,7 +240,7 @@ def _gather(host: Host, targets: Sequence[Target], options: NfsOptions, limit: i
         left_mounts = tuple(
             f"{mount.source} of pid {mount.pid}"
             # One of this check has a short path.
-            for mount in all_mounts(host, too_long=bool)
+            for mount in all_mounts(host, too_long=pass_over)
             if mount.point == folder
         )
     # The start time tells a process from one that got its ID meanwhile.

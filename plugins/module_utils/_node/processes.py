@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -43,7 +43,7 @@ class Process:
     namespace: str
     pod: str
     container: str
-    uses: tuple[tuple[int, str], ...]
+    uses: tuple[tuple[int, str], ...] = ()
     unknown: str = ""
 
     def describe(self) -> str:
@@ -74,7 +74,7 @@ def read_processes(host: Host, uses: bool = True) -> list[Process]:
     if reply.problem:
         raise StorageOpsError(f"the processes of this node could not be read: {reply.problem}")
     if not uses:
-        return [Process(*[*identity, ()]) for identity in reply.value]
+        return [Process(*identity) for identity in reply.value]
     # Each by itself, and the node's own first: a tenant may have any number of processes, each with
     # as much to read as its limits allow.
     known = sorted(reply.value, key=lambda identity: (bool(identity[3]), identity[0]))
@@ -89,12 +89,12 @@ def read_processes(host: Host, uses: bool = True) -> list[Process]:
 def _read(identity: list[Any], reply: Reply) -> Process | None:
     """The process of a reply of ``_process``; None if it has ended."""
     if reply.problem:
-        return Process(*[*identity, (), reply.problem])
+        return replace(Process(*identity), unknown=reply.problem)
     if reply.value is None:
         return None
     # Its identity, too, since another process may have its ID by now.
     now, uses = reply.value
-    return Process(*[*now, tuple((number, how) for number, how in uses)])
+    return replace(Process(*now), uses=tuple((number, how) for number, how in uses))
 
 
 def _pids(proc: str) -> list[int]:

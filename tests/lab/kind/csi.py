@@ -140,8 +140,7 @@ class Driver(Served):
         """No volume has anything in it, nor is attached. Those of pods that are gone may still be
         unmounted.
         """
-        for worker in self.kind.workers:
-            wait(lambda node=worker: not self._staged(node), f"{worker} has no volume", 60)  # type: ignore[misc]
+        wait(lambda: not any(map(self._staged, self.kind.workers)), "no worker has a volume", 60)
         for folder in (self.kind.volumes, self._attached):
             for found in folder.iterdir():
                 runs.remove(found)

@@ -19,7 +19,8 @@ from ansible_collections.storage_ops.runbooks.tests.unit.support.roles import RO
 
 # Filters that make tuples, and what makes something else of each of them.
 PAIRS = re.compile(
-    r"\|\s*(?:zip|zip_longest|subelements|groupby|product|dictsort|items|permutations|combinations)\b"
+    r"\|\s*(?:zip|zip_longest|subelements|groupby|product|dictsort|items|permutations"
+    r"|combinations)\b"
 )
 MAPPED = re.compile(r"\|\s*map\b")
 

@@ -941,7 +941,7 @@ def test_a_volume_that_the_driver_was_asked_to_mount_is_attached(text: str) -> N
     )
     found = one(pod(), *FINE, old, event("FailedMount", error, seconds=3))
     assert found.control == "" and "no such file" in found.summary
-    # Another volume, an older answer, and one of nobody say nothing.
+    # An answer about another volume, an older one, and one of no driver prove nothing.
     for said, seconds in (
         (error.replace("pv-1", "pv-2"), 3),
         (error, 501),
