@@ -33,6 +33,8 @@ RECORDS = Path("build/stages")
 # More than CI has for all of it: a stage that hangs must not keep a terminal for ever either.
 DEADLINE = 5400.0
 SLOWEST = 10
+# How many characters of a failed test's reason the table shows.
+REASON = 1000
 # How many lines of a failed stage are shown again at the end, where they are not between those of
 # others.
 LAST_LINES = 40
@@ -192,6 +194,7 @@ class Case:
     name: str
     seconds: float
     outcome: str
+    reason: str = ""
 
 
 def cases() -> Iterator[Case]:
@@ -207,12 +210,14 @@ def cases() -> Iterator[Case]:
                 else "passed"
             )
             name = f"{case.get('classname', '').removeprefix('tests.')}::{case.get('name')}"
-            yield Case(path.stem, name, float(case.get("time", 0)), outcome)
+            reasons = [child.get("message", "") for child in case if child.tag != "properties"]
+            reason = " / ".join(reasons)[:REASON] if outcome == "failed" else ""
+            yield Case(path.stem, name, float(case.get("time", 0)), outcome, reason)
 
 
 def table() -> int:
-    """Minutes of every stage, the slowest tests, and how many passed; 1 when a stage failed, or CI
-    skipped a test.
+    """Minutes of every stage, the slowest tests, what failed with the beginning of its reason, and
+    how many passed; 1 when a stage failed, or CI skipped a test.
     """
     order = [stage.name for lanes in PLANS.values() for lane in lanes for stage in lane]
     records = [Record(**json.loads(path.read_text())) for path in RECORDS.glob("*.json")]
@@ -238,6 +243,10 @@ def table() -> int:
     left_out = "CI_RECORDS" in os.environ and any(case.outcome == "skipped" for case in found)
     if left_out:
         print("\nFAILED: CI skips no test")
+    # Last: who sees only the end of a long run sees these.
+    for case in found:
+        if case.outcome == "failed":
+            print(f"\nFAILED: {case.suite} {case.name}\n{case.reason}")
     counts = [
         f"{sum(case.outcome == kind for case in found)} {kind}"
         for kind in ("passed", "failed", "skipped")

@@ -124,7 +124,8 @@ def test_the_table_shows_shares_failures_and_the_slowest(
         for n in range(12)
     )
     cases += (
-        '<testcase classname="tests.ceph.test_y" name="test_bad" time="100"><failure/></testcase>'
+        '<testcase classname="tests.ceph.test_y" name="test_bad" time="100">'
+        '<properties/><failure message="assert 1 == 2">long</failure></testcase>'
     )
     cases += (
         '<testcase classname="tests.ceph.test_y" name="test_left" time="0"><skipped/></testcase>'
@@ -139,7 +140,8 @@ def test_the_table_shows_shares_failures_and_the_slowest(
     slowest = text[text.index("slowest tests") :]
     assert slowest.index("ceph.test_y::test_bad") < slowest.index("cluster.test_x::test_11")
     assert "test_2" not in slowest and "test_3" in slowest
-    assert text.rstrip().endswith("12 passed, 1 failed, 1 skipped")
+    end = "\nFAILED: smoke ceph.test_y::test_bad\nassert 1 == 2\n\n12 passed, 1 failed, 1 skipped"
+    assert text.rstrip().endswith(end)
 
 
 def test_ci_skips_no_test(
