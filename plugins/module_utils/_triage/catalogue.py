@@ -211,6 +211,15 @@ ENTRIES: tuple[Entry, ...] = (
         "compare multipath -ll and lsscsi with what the array serves to this node",
     ),
     Entry(
+        "fc-disk-missing",
+        # The kubelet's own driver: searchDisk of pkg/volume/fc/fc_util.go.
+        r"no fc disk found",
+        "",
+        "node {node} sees no disk of the Fibre Channel volume",
+        "check zoning and that the array serves the LUN to the WWPNs of {node}; if it does, look "
+        "for residual disks that hide it: audit the node with node_storage_info",
+    ),
+    Entry(
         "iscsi-module",
         # kmod's modprobe, and open-iscsi's iscsiadm (error 9, ISCSI_ERR_INTERNAL of
         # include/iscsi_err.h; its text is in usr/iscsi_err.c).

@@ -152,6 +152,11 @@ SAMPLES: list[tuple[str, str, str]] = [
     ),
     ("device-not-found", "FailedMount", f"{DEVICE}fibre channel volume device not found"),
     (
+        "fc-disk-missing",
+        "FailedMount",
+        'MountVolume.WaitForAttach failed for volume "fc" : no fc disk found',
+    ),
+    (
         "iscsi-module",
         "FailedMount",
         f"{DEVICE}libkmod: kmod_module_insert_module: could not find module by "
