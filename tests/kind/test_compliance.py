@@ -22,7 +22,7 @@ OPTIONS: dict[str, Any] = {
     "min_age_seconds": 0,
     "observation_seconds": 1,
     "pending_seconds": 5,
-    "grace_seconds": 5,
+    "grace_seconds": 1,
     # What the lab's driver gives with each attachment.
     "required_metadata": {NAME: ["folder"]},
 }
