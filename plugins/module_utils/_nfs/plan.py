@@ -175,6 +175,13 @@ class NfsState:
     left_mounts: tuple[str, ...] = ()
 
 
+def not_applicable(state: NfsState) -> dict[str, str]:
+    """The control, where no share was named, and none is mounted for a pod."""
+    if state.shares:
+        return {}
+    return {"STOR-09": "no NFS share is mounted in the kubelet's folder"}
+
+
 def split_share(share: str) -> tuple[str, str]:
     """(server, export) of ``server:/export``. Raises BadOption for anything else."""
     match = _SHARE.fullmatch(share)
