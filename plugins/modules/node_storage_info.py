@@ -330,7 +330,8 @@ def _nfs_shares(host: Host, params: dict[str, Any]) -> Audit[Any]:
     from ..module_utils._nfs.runbook import NfsShares, nfs_options
     from ..module_utils._nfs.runtime_limit import limit_options
 
-    return NfsShares(host, nfs_options(params), limit_options(params), params["kubelet_root"])
+    limits = limit_options(params)
+    return NfsShares(host, nfs_options(params), limits, params["kubelet_root"], measured=True)
 
 
 # What the mounts themselves answer comes first: everything that hangs is paid from one deadline.

@@ -18,7 +18,7 @@ from typing import Any
 
 from .._core.codes import Reason
 from .._core.engine import Finding, Plan
-from .._core.errors import BadOption
+from .._core.errors import BadOption, StorageOpsError
 
 RUNBOOK = "storage_ops.runbooks.check_nfs"
 
@@ -221,6 +221,15 @@ def plan(state: NfsState, options: NfsOptions) -> Plan:
     """Findings for each share, and for what could not be cleaned up."""
     findings = [finding for share in state.shares for finding in _judge(share, state, options)]
     return Plan([*findings, *_judge_left(state)])
+
+
+def require_measured(findings: Sequence[Finding]) -> None:
+    """Raise StorageOpsError if there are findings, and all of them only say that nothing could be
+    measured.
+    """
+    if findings and all(finding.verdict == "refuse" for finding in findings):
+        first = findings[0]
+        raise StorageOpsError(f"{first.summary}: {first.reason}", code=first.code)
 
 
 def _judge(share: Share, state: NfsState, options: NfsOptions) -> list[Finding]:

@@ -51,6 +51,7 @@ from .plan import (
     not_applicable,
     plan,
     port_of,
+    require_measured,
     split_share,
 )
 from .runtime_limit import LimitOptions, excessive, read_limits
@@ -136,15 +137,24 @@ def _missing_versions(options: NfsOptions) -> list[str]:
 
 
 class NfsShares:
-    """STOR-09 on one node; only reports."""
+    """STOR-09 on one node; only reports.
+
+    ``measured``: what could not be measured is an error, so that it does not fail the control.
+    """
 
     def __init__(
-        self, host: Host, options: NfsOptions, limits: LimitOptions, kubelet_root: str
+        self,
+        host: Host,
+        options: NfsOptions,
+        limits: LimitOptions,
+        kubelet_root: str,
+        measured: bool = False,
     ) -> None:
         self._host = host
         self._options = options
         self._limits = limits
         self._root = kubelet_root
+        self._measured = measured
         self._state: NfsState | None = None
 
     def gather(self) -> NfsState:
@@ -164,7 +174,10 @@ class NfsShares:
 
     def plan(self, state: NfsState) -> Plan:
         """Decide, from what was gathered."""
-        return plan(state, self._options)
+        found = plan(state, self._options)
+        if self._measured:
+            require_measured(found.findings)
+        return found
 
     def not_applicable(self, state: NfsState) -> dict[str, str]:
         """The control, where there is no share."""

@@ -133,6 +133,19 @@ def test_a_mount_that_is_no_share_is_not_assessed(tmp_path: Path) -> None:
     assert raised.value.code == "evidence_unreadable"
 
 
+@pytest.mark.parametrize("measured", [True, False])
+def test_only_an_audit_does_not_judge_what_was_not_measured(tmp_path: Path, measured: bool) -> None:
+    """The module that measures tells it as a finding, beside what it has measured."""
+    node = Node(tmp_path, MOUNTINFO)
+    audit = nfs.NfsShares(node, NfsOptions(), LimitOptions(), ROOT, measured)
+    state = NfsState("n1", (Share(Target("nas1:/a"), attempts=(Attempt("4.2", NOT_TRIED),)),))
+    if measured:
+        with pytest.raises(StorageOpsError, match="could not be tried"):
+            audit.plan(state)
+    else:
+        assert [finding.verdict for finding in audit.plan(state).findings] == ["refuse"]
+
+
 def test_a_share_is_applicable() -> None:
     state = NfsState("n1", (Share(Target("nas1:/a")),))
     assert not_applicable(state) == {}
