@@ -13,8 +13,8 @@ author:
   - The storage_ops.runbooks contributors (@storage-ops)
 description:
   - Prints the results of this collection's modules as a table as wide as the terminal, then the
-    reasons for refused and reported findings, and the actions that were or would be done. A module
-    without findings has one line.
+    reasons for refused and reported findings, the controls that are not applicable, and the actions
+    that were or would be done. A module that has none of these has one line.
   - With C(-v), it also prints the evidence and the exact commands. From C(-vvv) on, it prints
     everything as JSON, like C(ansible.builtin.default).
   - Results of other modules are printed as by C(ansible.builtin.default); for the command
@@ -98,7 +98,11 @@ def render(result: Mapping[str, Any], columns: int, verbose: bool) -> list[str]:
         action for finding in findings for action in finding.get("repair", [])
     ]
     # Not wrapped, so that the commands among them can be copied.
-    for notes in (_notes(findings), _steps(actions, verbose)):
+    for notes in (
+        _notes(findings),
+        _not_applicable(result.get("not_applicable")),
+        _steps(actions, verbose),
+    ):
         lines += ["", *notes] if notes else []
     if verbose:
         lines += [line for finding in findings for line in _all_evidence(finding)]
@@ -162,6 +166,19 @@ def _notes(findings: Sequence[Mapping[str, Any]]) -> list[str]:
             + (f" [{finding['code']}]" if finding.get("code") else ""),
         )
         for finding in open_
+    ]
+
+
+def _not_applicable(told: Any) -> list[str]:
+    """The controls that have nothing to look at, those with the same evidence on one line."""
+    if not isinstance(told, Mapping):
+        return []
+    by_reason: dict[str, list[str]] = {}
+    for control, why in told.items():
+        by_reason.setdefault(str(why), []).append(str(control))
+    return [
+        _note("not applicable", f"{', '.join(controls)}: {why}")
+        for why, controls in by_reason.items()
     ]
 
 

@@ -297,8 +297,8 @@ summary:
       returned: always
     controls:
       description: >-
-        For each control, the number of hosts with C(pass), C(fail), C(accepted), C(not_assessed) or
-        C(not_in_scope), and the number of C(findings). Zeros are left out.
+        For each control, the number of hosts with C(pass), C(fail), C(accepted), C(not_applicable),
+        C(not_assessed) or C(not_in_scope), and the number of C(findings). Zeros are left out.
       type: dict
       returned: always
 files:

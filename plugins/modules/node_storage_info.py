@@ -25,6 +25,10 @@ description:
   - If something cannot be read, for example because of missing permissions or because O(deadline)
     has passed, RV(not_assessed) names the controls that need it. The other controls are assessed
     all the same, and the task fails.
+  - A control that has nothing to look at on the node is not applicable (RV(not_applicable)). This
+    is decided by what was read, for example that there is no multipath map. STOR-04 is applicable
+    if there is an iSCSI session, a target in the database of open-iscsi, or a CSI driver that uses
+    iSCSI; or if a file in C(/etc) loads C(iscsi_tcp) at boot, or O(peer_initiator_names) is given.
 requirements:
   - Root (C(become)).
 options:
@@ -64,6 +68,14 @@ options:
   publish_from:
     description: How CSI drivers publish, for STOR-07, as in
       M(storage_ops.runbooks.csi_mount_repair).
+    type: dict
+    default: {}
+  uses_iscsi:
+    description:
+      - Whether the volumes of a CSI driver come by iSCSI, for STOR-04, as a dictionary of the
+        driver's name to V(true) or V(false).
+      - This is known of some drivers. Without it, STOR-04 is not assessed on a node that is not
+        ready for iSCSI and has a driver which can also use other protocols.
     type: dict
     default: {}
 extends_documentation_fragment:
@@ -181,6 +193,11 @@ not_assessed_codes:
   description: The same controls, with a code for each as in RV(code).
   returned: when there are any
   type: dict
+not_applicable:
+  description: Controls that have nothing to look at, with what shows that.
+  returned: when there are any
+  type: dict
+  sample: {"STOR-01": "there is no multipath map"}
 actions:
   description:
     - What was done, or in check mode would be done, in order; empty if the module only reads.
@@ -252,6 +269,7 @@ from ..module_utils._core.engine import Audit, Part, report_parts
 from ..module_utils._node.host import Host
 from ..module_utils._node.options import (
     BOUNDS,
+    ISCSI_USE,
     KUBELET,
     NOFILE,
     PEERS,
@@ -297,10 +315,9 @@ def _residual(host: Host, params: dict[str, Any]) -> Audit[Any]:
 
 
 def _iscsi(host: Host, params: dict[str, Any]) -> Audit[Any]:
-    from ..module_utils._iscsi_ready.plan import IscsiOptions
-    from ..module_utils._iscsi_ready.runbook import IscsiReady
+    from ..module_utils._iscsi_ready.runbook import IscsiReady, audit_options
 
-    return IscsiReady(host, IscsiOptions(**{name: params[name] for name in PEERS.options}))
+    return IscsiReady(host, audit_options(params))
 
 
 def _runtime_limits(host: Host, params: dict[str, Any]) -> Audit[Any]:
@@ -313,7 +330,8 @@ def _nfs_shares(host: Host, params: dict[str, Any]) -> Audit[Any]:
     from ..module_utils._nfs.runbook import NfsShares, nfs_options
     from ..module_utils._nfs.runtime_limit import limit_options
 
-    return NfsShares(host, nfs_options(params), limit_options(params), params["kubelet_root"])
+    limits = limit_options(params)
+    return NfsShares(host, nfs_options(params), limits, params["kubelet_root"], measured=True)
 
 
 # What the mounts themselves answer comes first: everything that hangs is paid from one deadline.
@@ -330,7 +348,7 @@ AUDITS: list[tuple[str, Callable[[Host, dict[str, Any]], Audit[Any]]]] = [
 
 def main() -> None:
     """Entry point."""
-    spec = SCOPE.merge(SHARES, NOFILE, PUBLISH, RESIDUAL, PEERS, KUBELET, BOUNDS)
+    spec = SCOPE.merge(SHARES, NOFILE, PUBLISH, RESIDUAL, PEERS, ISCSI_USE, KUBELET, BOUNDS)
     module = AnsibleModule(supports_check_mode=True, **spec.to_kwargs())
     params: dict[str, Any] = module.params
 

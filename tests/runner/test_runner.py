@@ -31,8 +31,8 @@ INVENTORY = (
     f"worker01 ansible_connection=local\nworker02 {ABSENT}\n[all:vars]\nansible_become=false\n"
 )
 INVENTORY += "ansible_python_interpreter={{ ansible_playbook_python }}\n"
-# Quick to find out, and the same on every machine.
-CONTROLS = "STOR-04\nSTOR-10"
+# Quick to find out, and the same on every machine: without systemd STOR-10 is not assessed.
+CONTROLS = "STOR-04"
 
 
 def run(
@@ -259,3 +259,19 @@ def test_nothing_assessed_is_no_success(tmp_path: Path) -> None:
         **{"total": 1, "assessed": 0},
         **{"partly_assessed": 0, "not_assessed": 1},
     }
+
+
+def test_nothing_applicable_is_no_failure(tmp_path: Path) -> None:
+    """A machine without iSCSI was looked at: even a strict run does not fail, and says it."""
+    answers = {
+        "target": "worker01",
+        "compliance_read_cluster": "false",
+        "compliance_report_controls": CONTROLS,
+        "compliance_report_strict": "true",
+        "compliance_report_folder": str(tmp_path / "report"),
+    }
+    job = run(tmp_path, "compliance", answers)
+    assert job.rc == 0, job.stdout
+    assert "nothing in scope is applicable" in job.stdout
+    told = job.artifacts["storage_compliance"]
+    assert told["controls"] == {"STOR-04": {"not_applicable": 1}} and told["hosts"]["assessed"] == 1

@@ -6,8 +6,7 @@
 hostname) with a kubelet's folder of its own.
 
 Some have a FUSE mount whose server has ended (STOR-05), and some hang. What is the machine's own is
-the same for all of them, so CONTROLS leaves out what a machine without iSCSI and systemd has to
-fail.
+the same for all of them, so CONTROLS leaves out iSCSI, and what cannot be read without systemd.
 """
 
 from __future__ import annotations

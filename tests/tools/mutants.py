@@ -5,8 +5,9 @@
 """Drop each refusal of the collection, one at a time: a unit test must turn red.
 
 ``mutants.py [--share=all|commit|K] [FILE...]``: a refusal is a condition under which a Reason is
-made. A mutant has that condition, and never what follows from it. Prints what survives, and exits 1
-where that is not in EQUAL.
+made. A mutant has that condition, and never what follows from it. So has one for each condition
+that keeps a control from being not applicable. Prints what survives, and exits 1 where that is not
+in EQUAL.
 """
 
 from __future__ import annotations
@@ -33,13 +34,16 @@ SHARES = 20
 DEADLINE = 600.0
 # What makes a Reason: the class itself, and the guards of _core/guards.py.
 MAKERS = ("Reason", "majority", "too_many")
+# Functions whose conditions say that a control has something to look at, or nothing. One that holds
+# too often would hide what is there.
+APPLICABILITY = ("not_applicable", "signs")
 # What no test can tell apart, and why: (file, function, condition) -> reason.
 EQUAL: dict[tuple[str, str, str], str] = {}
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """A condition (its place in the text) that is never true any more."""
+    """A condition (its place in the text) that is never true any more, or always."""
 
     file: Path
     function: str
@@ -62,14 +66,39 @@ def mutants_of(file: Path) -> Iterator[Mutant]:
     tree = ast.parse(text)
     # The parts of a line are counted in bytes.
     lines = [line.encode() for line in text.splitlines(keepends=True)]
-    for function, test in _refusals(tree, "module"):
+    never = [(function, test, b"and False") for function, test in _refusals(tree, "module")]
+    for function, test, changed in [*never, *_absences(tree)]:
         first, last = test.lineno - 1, (test.end_lineno or 0) - 1
         begin = sum(map(len, lines[:first])) + test.col_offset
         end = sum(map(len, lines[:last])) + (test.end_col_offset or 0)
         whole = b"".join(lines)
         # Evaluated all the same, since a name may be bound in it.
-        mutated = whole[:begin] + b"((" + whole[begin:end] + b") and False)" + whole[end:]
+        mutated = b"%s((%s) %s)%s" % (whole[:begin], whole[begin:end], changed, whole[end:])
         yield Mutant(file, function, ast.unparse(test), test.lineno, mutated.decode())
+
+
+def _absences(tree: ast.AST) -> Iterator[tuple[str, ast.expr, bytes]]:
+    """(function, part of a condition, what makes more controls not applicable)."""
+    functions = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef) and node.name in APPLICABILITY
+    ]
+    for function in functions:
+        for node in ast.walk(function):
+            if isinstance(node, ast.If):
+                # "return {}" keeps a control applicable, as every sign does.
+                keeps = function.name == "signs" or ast.unparse(node.body[0]) == "return {}"
+                change = b"and False" if keeps else b"or True"
+                yield from ((function.name, part, change) for part in _parts(node.test))
+            elif isinstance(node, ast.comprehension):
+                yield from ((function.name, test, b"and False") for test in node.ifs)
+
+
+def _parts(test: ast.expr) -> list[ast.expr]:
+    if isinstance(test, ast.BoolOp):
+        return [part for value in test.values for part in _parts(value)]
+    return [test]
 
 
 def _refusals(node: ast.AST, function: str) -> Iterator[tuple[str, ast.expr]]:
@@ -183,7 +212,7 @@ def main() -> int:
     unknown = [mutant for mutant in alive if mutant.key not in EQUAL]
     for mutant in unknown:
         print(f"survived: {mutant}")
-    print(f"{len(some)} of {len(every)} refusals dropped, {len(unknown)} survived")
+    print(f"{len(some)} of {len(every)} conditions changed, {len(unknown)} survived")
     return int(bool(unknown) or not every)
 
 

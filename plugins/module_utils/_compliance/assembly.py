@@ -201,6 +201,11 @@ def _host(
     results = _results(row, scope, _seen_by_control(found))
     reasons = {control: why for control, why in row.reasons.items() if control in scope.controls}
     status, reason = _status(row, results, reasons)
+    absent = {
+        control: clean.line(row.not_applicable[control], MAX_REASON)
+        for control, result in results.items()
+        if result == "not_applicable"
+    }
     return {
         "name": row.name,
         "kind": row.kind,
@@ -210,18 +215,21 @@ def _host(
         "controls": results,
         "codes": {control: why.code for control, why in reasons.items()},
         "reasons": {control: str(why) for control, why in reasons.items()},
+        "not_applicable": absent,
     }
 
 
 def _seen_by_control(
     found: Iterable[tuple[Mapping[str, Any], bool]],
 ) -> dict[str, set[str]]:
-    """By control, the states of the findings that can make it fail: open, accepted, unselected."""
+    """By control, the states of its findings: open, accepted, unselected if they can make it fail,
+    else note.
+    """
     seen: dict[str, set[str]] = {}
     for finding, shown in found:
-        if fails(finding):
-            for control in stands_for(finding):
-                seen.setdefault(control, set()).add(finding["status"] if shown else "unselected")
+        status = finding["status"] if shown else "unselected"
+        for control in stands_for(finding):
+            seen.setdefault(control, set()).add(status if fails(finding) else "note")
     return seen
 
 
@@ -235,7 +243,11 @@ def _results(row: Row, scope: Scope, seen: Mapping[str, set[str]]) -> dict[str, 
     # Ceph is read for the controls of the cluster, so nothing passes there by itself; what fails
     # there has failed.
     if row.kind == "ceph":
-        return {control: result for control, result in results.items() if result != "pass"}
+        return {
+            control: result
+            for control, result in results.items()
+            if result not in ("pass", "not_applicable")
+        }
     return results
 
 
@@ -251,7 +263,10 @@ def _result(control: str, row: Row, seen: Collection[str]) -> str:
     # A finding that the selection hides must not let its control pass.
     if "unselected" in seen or control in row.unselected:
         return "not_in_scope"
-    return "accepted" if "accepted" in seen else "pass"
+    if "accepted" in seen:
+        return "accepted"
+    # Of what there is a finding, there is something to look at, whatever the host says.
+    return "not_applicable" if control in row.not_applicable and not seen else "pass"
 
 
 def _status(

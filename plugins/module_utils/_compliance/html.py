@@ -58,12 +58,13 @@ def render(
     The summary is there without JavaScript, the list of findings is made by it.
     """
     run, summary = report["run"], report["summary"]
-    # Notes (the last severity) do not turn the page red; what was not assessed turns it yellow.
+    # Notes (the last severity) do not turn the page red; what was not assessed turns it yellow, and
+    # where nothing was applicable nothing is known to be good.
     state = (
         "bad"
         if any(summary["findings"]["open"][severity] for severity in SEVERITIES[:-1])
         else "warn"
-        if overview.failing(report)
+        if overview.failing(report) or not overview.looked_at(report)
         else "good"
     )
     # substitute, not safe_substitute: a placeholder without a value is a mistake of ours.
@@ -152,8 +153,9 @@ def _controls(report: Mapping[str, Any]) -> str:
     shown = [
         result
         for result in RESULTS
-        # Few runs leave anything out, and an empty column takes room on a phone.
-        if result != "not_in_scope" or any(count[result] for count in counts.values())
+        # Few runs have any of these, and an empty column takes room on a phone.
+        if result not in ("not_applicable", "not_in_scope")
+        or any(count[result] for count in counts.values())
     ]
     for control in report["controls"]:
         count = counts[control["id"]]
@@ -186,7 +188,7 @@ def _bar(count: Mapping[str, int]) -> str:
     # No host may have the control, as where only a cluster was audited.
     total = sum(count[result] for result in RESULTS) or 1
     place, parts = 0.0, []
-    for result in ("fail", "accepted", "not_assessed", "not_in_scope", "pass"):
+    for result in ("fail", "accepted", "not_assessed", "not_in_scope", "not_applicable", "pass"):
         width = 100 * count[result] / total
         # One host among thousands must still be visible.
         width = max(width, 1.5) if width else 0

@@ -18,7 +18,7 @@ from .model import RESULTS, fails, stands_for
 # Findings that one test case lists; viewers show the text as it is.
 _MAX_FINDINGS = 20
 # JUnit has no other result for a test that did not run.
-_SKIPPED = ("not_assessed", "not_in_scope")
+_SKIPPED = ("not_applicable", "not_assessed", "not_in_scope")
 
 
 def render(report: Mapping[str, Any]) -> str:
@@ -73,7 +73,8 @@ def _case(control: str, host: Mapping[str, Any], findings: Sequence[Mapping[str,
 
 def _why_skipped(control: str, host: Mapping[str, Any]) -> str:
     result = host["controls"][control].replace("_", " ")
-    why = host["reasons"].get(control) or host["reason"]
+    known = {**host["reasons"], **host["not_applicable"]}
+    why = known.get(control) or host["reason"]
     return f"{result}: {why or 'the selection leaves its findings out'}"
 
 

@@ -24,7 +24,7 @@ from .._core.engine import SEVERITIES
 # Readers of report.json depend on its form; it is raised with every change that breaks them.
 SCHEMA_VERSION = 1
 KINDS = {"node": NODE_CONTROLS, "cluster": CLUSTER_CONTROLS, "ceph": CEPH_CONTROLS}
-RESULTS = ("pass", "fail", "accepted", "not_assessed", "not_in_scope")
+RESULTS = ("pass", "fail", "accepted", "not_applicable", "not_assessed", "not_in_scope")
 # UTC, so that texts sort by time and runs of several controllers compare (RFC 3339, 5.1).
 TIME = "%Y-%m-%dT%H:%M:%SZ"
 NO_CLUSTER = Reason("no_cluster", "no access to a cluster is configured")

@@ -31,12 +31,23 @@ def sentence(report: Mapping[str, Any]) -> str:
         said = _open_findings(report, nodes)
     elif all(host["status"] == "not_assessed" for host in hosts):
         said = "nothing was assessed"
+    elif not looked_at(report):
+        said = "nothing in scope is applicable"
     else:
         said = f"no open findings{_selected(report['run']['scope'])}"
         # Hosts that were not assessed have no findings, and are not without any.
         assessed = len(nodes) - statuses["not_assessed"]
         said += f" on {assessed} of {_plural(len(nodes), 'host')}" if nodes else ""
     return "; ".join([said, *_lacking(hosts, statuses)])
+
+
+def looked_at(report: Mapping[str, Any]) -> bool:
+    """A control was applicable somewhere. Where none was, the wrong hosts may have been asked."""
+    return any(
+        result not in ("not_applicable", "not_assessed")
+        for host in report["hosts"]
+        for result in host["controls"].values()
+    )
 
 
 def _lacking(hosts: Iterable[Mapping[str, Any]], statuses: Mapping[str, int]) -> list[str]:

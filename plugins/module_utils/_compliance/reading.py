@@ -41,6 +41,8 @@ class Row:
     reason: Reason | None = None
     # By control, why that one was not assessed.
     reasons: dict[str, Reason] = field(default_factory=dict)
+    # By control, the evidence that there is nothing to look at.
+    not_applicable: dict[str, str] = field(default_factory=dict)
     findings: list[dict[str, Any]] = field(default_factory=list)
     # Controls of which a selection left findings out.
     unselected: set[str] = field(default_factory=set)
@@ -75,6 +77,7 @@ def read_result(
     try:
         row.findings = [_read_finding(finding, row) for finding in findings]
         row.reasons = _read_reasons(result, controls)
+        row.not_applicable = _read_not_applicable(result.get("not_applicable"), kind)
     # One host that answers nonsense must not cost the report of all others.
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         row.findings = []
@@ -102,6 +105,15 @@ def _read_reasons(result: Mapping[str, Any], controls: Sequence[str]) -> dict[st
         str(control): Reason(_code_of_audit(codes.get(control)), clean.line(why, MAX_REASON))
         for control, why in (result.get("not_assessed") or {}).items()
         if control in controls
+    }
+
+
+def _read_not_applicable(told: Any, kind: str) -> dict[str, str]:
+    """By control of such a row, why it is not applicable there. Raises AttributeError."""
+    return {
+        control: clean.line(why, MAX_REASON)
+        for control, why in (told or {}).items()
+        if control in KINDS[kind]
     }
 
 
@@ -234,6 +246,7 @@ def _read_host(host: Mapping[str, Any]) -> Row:
         for control, why in host["reasons"].items()
         if control in KINDS[row.kind]
     }
+    row.not_applicable = _read_not_applicable(host["not_applicable"], row.kind)
     # Findings that were left out then cannot be known now.
     row.unselected = {
         control for control, result in host["controls"].items() if result == "not_in_scope"

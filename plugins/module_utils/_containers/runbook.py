@@ -124,6 +124,10 @@ class StaleContainers:
 
     # gather
 
+    def not_applicable(self, state: ContainerState) -> dict[str, str]:
+        """Both controls, where no container has a FUSE mount."""
+        return pure.not_applicable(state)
+
     def gather(self) -> ContainerState:
         """Probe the FUSE mounts in every container. Only if one is dead or hung, ask the runtime,
         and probe the node's side of it.

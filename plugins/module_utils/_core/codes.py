@@ -424,6 +424,11 @@ CODES = {
             "Unmask it with systemctl unmask.",
         ),
         Code(
+            "iscsi_use_unknown",
+            "The node is not ready for iSCSI, and a CSI driver on it may use it or not.",
+            "Say with uses_iscsi whether the volumes of that driver come by iSCSI.",
+        ),
+        Code(
             "initiator_name_wrong",
             "The initiator name is missing, malformed or ambiguous.",
             "Give the node one name with iscsi-iname, and map its LUNs to that name.",

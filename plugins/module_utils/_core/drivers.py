@@ -96,6 +96,39 @@ KNOWN = (
 )
 
 
+# Drivers whose volumes come by iSCSI: True for all of them, None for some of them, since the driver
+# has other protocols as well. Those with iscsi in their name are not listed.
+_ISCSI = {
+    # longhorn.io, "Installation Requirements": open-iscsi on each node.
+    "driver.longhorn.io": True,
+    # docs.netapp.com, Trident, "Prepare the worker node": NFS, iSCSI, NVMe or FC.
+    "csi.trident.netapp.io": None,
+    # Huawei/eSDK_K8S_Plugin, user guide: "protocol" of a backend.
+    "csi.huawei.com": None,
+    # SynologyOpenSource/synology-csi README.md: "protocol" of a StorageClass.
+    "csi.san.synology.com": None,
+    # dell.github.io/csm-docs, "Prerequisites" of each driver: FC, iSCSI, NVMe or NFS.
+    "csi-unity.dellemc.com": None,
+    "csi-powerstore.dellemc.com": None,
+    "csi-powermax.dellemc.com": None,
+    # scod.hpedev.io, HPE CSI Driver, "accessProtocol" of a StorageClass.
+    "csi.hpe.com": None,
+    # ibm.com/docs, IBM block storage CSI driver, "Compatibility and requirements".
+    "block.csi.ibm.com": None,
+    # Infinidat/infinibox-csi-driver README.md: "storage_protocol" of a StorageClass.
+    "infinibox-csi-driver": None,
+}
+
+
+def uses_iscsi(driver: str, given: Mapping[str, bool]) -> bool | None:
+    """Whether the volumes of a driver come by iSCSI; None if some may. ``given``: what the user
+    says, by name.
+    """
+    if driver in given:
+        return given[driver]
+    return True if "iscsi" in driver else _ISCSI.get(driver, False)
+
+
 def publishes(driver: str, given: Mapping[str, str]) -> str:
     """STAGING, ELSEWHERE, or empty if nothing is known; ``given``: what the user says, by name."""
     if driver in given:

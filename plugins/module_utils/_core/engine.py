@@ -275,6 +275,14 @@ class Owned(Protocol):
         """By key of ``facts``, for each such list: its control, and whose an entry is."""
 
 
+@runtime_checkable
+class Judging(Protocol):
+    """An audit that can tell that a control has nothing to look at, as without any NFS mount."""
+
+    def not_applicable(self, state: Any) -> dict[str, str]:
+        """Control -> the evidence, in a few words. What could not be read is no evidence."""
+
+
 def run(module: Any, make_runbook: Callable[[], Runbook[State]], fail_on_refusal: bool) -> None:
     """Run a runbook for an AnsibleModule and leave through exit_json or fail_json, once.
 
@@ -409,7 +417,13 @@ def report_parts(
     looks.over(make_parts)
     plan = Plan(looks.findings)
     taken = len(json.dumps(looks.facts))
-    result = {**looks.facts, **_result(plan, taken), **looks.not_assessed(), "changed": False}
+    result = {
+        **looks.facts,
+        **_result(plan, taken),
+        **looks.not_assessed(),
+        **looks.not_applicable(),
+        "changed": False,
+    }
     # An audit plans repairs for its reader alone, and planned ones would count as changed.
     result["actions"] = []
     # An audit that could not look is never green, even if all that it saw is healthy.
@@ -432,6 +446,8 @@ class _Looks:
         self.facts: dict[str, Any] = {}
         self.healthy: list[str] = []
         self.missed: list[tuple[frozenset[str], Exception]] = []
+        # Of each part that was read whole: its controls, and those without anything to look at.
+        self.absent: list[tuple[frozenset[str], dict[str, str]]] = []
 
     def over(self, make_parts: Callable[[], Sequence[Part]]) -> None:
         """Look at all of them; of one that cannot be read, at each of its controls alone."""
@@ -479,6 +495,22 @@ class _Looks:
         self.facts.update(facts)
         self.findings += left_out
         _require_time(part, "while it was read, so part of it may be missing")
+        absent = audit.not_applicable(state) if isinstance(audit, Judging) else {}
+        self.absent.append((part.controls, absent))
+
+    def not_applicable(self) -> dict[str, dict[str, str]]:
+        """``not_applicable`` of the result: controls of which no part has anything to look at."""
+        # What was found was there, and what could not be read may be.
+        seen = {finding.control for finding in self.findings}
+        seen |= {control for controls, _error in self.missed for control in controls}
+        reasons: dict[str, str] = {}
+        for control in sorted(self.wanted - seen):
+            told = [
+                absent.get(control, "") for controls, absent in self.absent if control in controls
+            ]
+            if told and all(told):
+                reasons[control] = untrusted.shown("; ".join(dict.fromkeys(told)))
+        return {"not_applicable": reasons} if reasons else {}
 
     def not_assessed(self) -> dict[str, Any]:
         """``not_assessed`` and ``not_assessed_codes`` of the result; empty if all was read."""

@@ -21,7 +21,7 @@ from .._core.guards import limit_repairs
 from .._core.untrusted import masked
 from .._node import kubelet
 from .._node.kubelet import Place, VolumeNote
-from .._node.mounts import Mount
+from .._node.mounts import Mount, is_fuse
 from .._node.probes import DEAD, ERROR, HUNG
 from .identity import entries_for, notes_of, volumes_of
 from .likeness import KEPT, contexts, origin_of, renewed_by_driver, unlike
@@ -67,6 +67,16 @@ _FORWARDING = ("fuse.glusterfs",)
 # The answers of a healthy filesystem that only the user who mounted it can use, not even root
 # (fs/fuse/dir.c fuse_allow_current_process).
 _ALIVE = ("EACCES", "EPERM")
+
+
+def not_applicable(state: FuseState) -> dict[str, str]:
+    """Both controls, where no FUSE mount is in the kubelet's folder, and no repair was begun."""
+    mounts = [mount for mount in state.table.mounts if is_fuse(mount)]
+    # Also those that are no volume's: they show that something here uses FUSE.
+    inside = [mount for mount in mounts if f"{mount.point}/".startswith(f"{state.root}/")]
+    if state.root and (inside or state.unfinished):
+        return {}
+    return dict.fromkeys(("STOR-05", "STOR-06"), "no FUSE mount is in the kubelet's folder")
 
 
 def plan(state: FuseState, options: FuseOptions) -> Plan:

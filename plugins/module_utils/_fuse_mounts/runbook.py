@@ -106,6 +106,10 @@ class FuseRecovery:
         """Decide, from what was gathered."""
         return pure.plan(state, self._options)
 
+    def not_applicable(self, state: FuseState) -> dict[str, str]:
+        """Both controls, where the kubelet has no FUSE mount."""
+        return pure.not_applicable(state)
+
     def healthy(self, state: FuseState) -> str:
         """What a run says that finds nothing."""
         if not state.root:

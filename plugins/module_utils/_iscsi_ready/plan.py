@@ -11,8 +11,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from .._core import drivers
 from .._core.codes import Reason
 from .._core.engine import Action, Finding, Plan
+from .._core.errors import StorageOpsError
 
 RUNBOOK = "storage_ops.runbooks.load_iscsi_modules"
 INITIATOR_FILE = "/etc/iscsi/initiatorname.iscsi"
@@ -27,7 +29,9 @@ _IQN = re.compile(
 class IscsiOptions:
     """What the user asked for and allows; the documentation of iscsi_module_check describes each.
 
-    ``peer_initiator_names``, ``peer_boot_ids``: by the name of another node.
+    ``peer_initiator_names``, ``peer_boot_ids``: by the name of another node. ``if_used``: judge
+    only a node that uses iSCSI, as an audit does; a repair prepares a node that does not use it
+    yet. ``uses_iscsi``: by the name of a CSI driver, in place of what is known of it.
     """
 
     modules: tuple[str, ...] = ("iscsi_tcp",)
@@ -38,6 +42,22 @@ class IscsiOptions:
     start_iscsid: bool = False
     peer_initiator_names: dict[str, str] = field(default_factory=dict)
     peer_boot_ids: dict[str, str] = field(default_factory=dict)
+    if_used: bool = False
+    uses_iscsi: dict[str, bool] = field(default_factory=dict)
+    kubelet_root: str = ""
+
+
+@dataclass(frozen=True)
+class Use:
+    """What shows whether the node uses iSCSI; read only for an audit.
+
+    ``sessions``: those of the kernel. ``targets``: those in the database of open-iscsi.
+    ``drivers``: the CSI drivers that are registered at the kubelet.
+    """
+
+    sessions: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()
+    drivers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -70,8 +90,8 @@ class IscsiState:
     """What was gathered, from which the plan is made.
 
     ``kernel``: release of the running one. ``iscsid``: unit -> its state in systemd.
-    ``initiator_names``: None if the file does not exist. ``boot_id``: that of the running kernel,
-    which a clone does not share.
+    ``iscsid_problem``: why systemd does not tell. ``initiator_names``: None if the file does not
+    exist. ``boot_id``: that of the running kernel, which a clone does not share.
     """
 
     node: str
@@ -80,10 +100,78 @@ class IscsiState:
     iscsid: dict[str, str]
     initiator_names: tuple[str, ...] | None
     boot_id: str = ""
+    iscsid_problem: str = ""
+    use: Use = Use()
+
+
+def signs(state: IscsiState, options: IscsiOptions) -> list[str]:
+    """What shows that the node uses iSCSI, or was prepared for it."""
+    use, found = state.use, []
+    if use.sessions:
+        found.append(f"{len(use.sessions)} iSCSI sessions")
+    if use.targets:
+        found.append(f"{len(use.targets)} targets in the database of open-iscsi")
+    if options.peer_initiator_names:
+        found.append("the initiator names of its peers are given")
+    # Packages write to /usr/lib (modules-load.d(5)): what is in /etc, an administrator or a repair
+    # has asked for.
+    found += [one.persisted for one in state.modules if one.persisted.startswith("/etc/")]
+    return found + [
+        f"the CSI driver {name}"
+        for name in use.drivers
+        if drivers.uses_iscsi(name, options.uses_iscsi) is True
+    ]
+
+
+def not_applicable(state: IscsiState, options: IscsiOptions) -> dict[str, str]:
+    """The control, where nothing shows that the node uses iSCSI, and no CSI driver may use it."""
+    if signs(state, options) or _undecided(state, options):
+        return {}
+    return {
+        "STOR-04": "there is no iSCSI session, no target in the database of open-iscsi, and no CSI "
+        "driver that uses iSCSI"
+    }
+
+
+def _undecided(state: IscsiState, options: IscsiOptions) -> list[str]:
+    """CSI drivers that have volumes by iSCSI and by other protocols."""
+    return [
+        name for name in state.use.drivers if drivers.uses_iscsi(name, options.uses_iscsi) is None
+    ]
+
+
+def _require_evidence(state: IscsiState, options: IscsiOptions, findings: list[Finding]) -> None:
+    """Raise StorageOpsError if the node is not ready, and whether it has to be cannot be known."""
+    if state.iscsid_problem:
+        raise StorageOpsError(
+            f"whether iscsid runs cannot be read ({state.iscsid_problem})",
+            code="evidence_unreadable",
+        )
+    undecided = [] if signs(state, options) else _undecided(state, options)
+    if findings and undecided:
+        raise StorageOpsError(
+            f"the node is not ready for iSCSI ({findings[0].summary}), and whether it has to be is "
+            f"not known, since {', '.join(undecided)} can also use other protocols: say which in "
+            "uses_iscsi",
+            code="iscsi_use_unknown",
+        )
 
 
 def plan(state: IscsiState, options: IscsiOptions) -> Plan:
-    """Findings for each kernel module, for iscsid and for the initiator name."""
+    """Findings for each kernel module, for iscsid and for the initiator name.
+
+    Of an audit, which judges no node that does not use iSCSI, it raises StorageOpsError if that is
+    not known.
+    """
+    if options.if_used and not_applicable(state, options):
+        return Plan([])
+    findings = _judge(state, options)
+    if options.if_used:
+        _require_evidence(state, options, findings)
+    return Plan(findings)
+
+
+def _judge(state: IscsiState, options: IscsiOptions) -> list[Finding]:
     findings = [
         finding
         for module in state.modules
@@ -92,7 +180,7 @@ def plan(state: IscsiState, options: IscsiOptions) -> Plan:
     ]
     for finding in (_judge_iscsid(state, options), _judge_initiator(state, options)):
         findings += [finding] if finding else []
-    return Plan(findings)
+    return findings
 
 
 def _finding(
@@ -207,6 +295,11 @@ def _judge_iscsid(state: IscsiState, options: IscsiOptions) -> Finding | None:
         "sessions are neither made nor recovered without it",
     )
     finding.evidence = {"units": dict(state.iscsid)}
+    # systemd may know it, and not have answered.
+    if state.iscsid_problem:
+        finding.summary = "whether iscsid runs is not known"
+        finding.refuse(Reason("evidence_unreadable", state.iscsid_problem))
+        return finding
     # systemctl start fails on a masked unit (systemctl(1), mask), and who masked it meant it.
     if state.iscsid.get("iscsid.service") == "masked":
         finding.refuse(Reason("service_masked", "it is masked: systemctl unmask iscsid.service"))

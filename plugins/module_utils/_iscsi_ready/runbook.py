@@ -11,11 +11,23 @@ from __future__ import annotations
 import os
 import re
 import shlex
+from typing import Any
 
 from .._core.engine import Action, ActionFailed, Finding, Plan
 from .._core.errors import BadOption, StorageOpsError
+from .._node import kubelet
 from .._node.host import Host
-from .plan import INITIATOR_FILE, RUNBOOK, IscsiOptions, IscsiState, Module, is_active, plan
+from .plan import (
+    INITIATOR_FILE,
+    RUNBOOK,
+    IscsiOptions,
+    IscsiState,
+    Module,
+    Use,
+    is_active,
+    not_applicable,
+    plan,
+)
 
 # modules-load.d(5). /etc is the administrator's, and the only one to write to.
 _PERSIST_FOLDERS = (
@@ -36,8 +48,24 @@ _MODPROBE_FOLDERS = (
 _LOADERS = ("modprobe", "insmod")
 # A module counts as loaded only if those that it needs are (modules.dep(5)).
 _DEPENDENCIES = {"iscsi_tcp": ("libiscsi_tcp", "libiscsi", "scsi_transport_iscsi")}
+# open-iscsi's database of targets, a folder for each: upstream and Debian, Red Hat (iscsiadm(8)).
+_TARGETS = ("/etc/iscsi/nodes", "/var/lib/iscsi/nodes")
+# Each driver's registrar makes its socket here, and CSINode lists who did (kubernetes
+# pkg/kubelet/config/defaults.go; kubernetes-csi/node-driver-registrar
+# cmd/csi-node-driver-registrar/node_register.go, which names it DRIVER-reg.sock).
+_REGISTRY = "plugins_registry"
+_SOCKET = "-reg.sock"
 # Also the names of files in /sys/module and /lib/modules: no slash, no dot.
 _MODULE = re.compile(r"^[A-Za-z0-9_-]+$")
+
+
+def audit_options(params: dict[str, Any]) -> IscsiOptions:
+    """The options of an audit, checked. Raises BadOption."""
+    names = ("peer_initiator_names", "peer_boot_ids", "uses_iscsi", "kubelet_root")
+    odd = [name for name, used in params["uses_iscsi"].items() if not isinstance(used, bool)]
+    if odd:
+        raise BadOption(f"uses_iscsi has no true or false for {odd[0]}")
+    return IscsiOptions(if_used=True, **{name: params[name] for name in names})
 
 
 class IscsiReady:
@@ -62,7 +90,13 @@ class IscsiReady:
         modules = tuple(read_module(host, name.replace("-", "_")) for name in self._options.modules)
         boot_id = host.read("/proc/sys/kernel/random/boot_id") or ""
         names = _initiator_names(host)
-        return IscsiState(host.name, host.kernel, modules, _iscsid(host), names, boot_id)
+        iscsid, problem = _iscsid(host)
+        use = read_use(host, self._options.kubelet_root) if self._options.if_used else Use()
+        return IscsiState(host.name, host.kernel, modules, iscsid, names, boot_id, problem, use)
+
+    def not_applicable(self, state: IscsiState) -> dict[str, str]:
+        """The control, where nothing uses iSCSI."""
+        return not_applicable(state, self._options) if self._options.if_used else {}
 
     def plan(self, state: IscsiState) -> Plan:
         """Decide, from what was gathered."""
@@ -91,7 +125,7 @@ class IscsiReady:
                     f"{', '.join(module.missing_dependencies) or module.name}"
                 )
         # iscsid may need a moment after systemctl has returned.
-        elif not self._host.wait_for(lambda: is_active(_iscsid(self._host)), 10):
+        elif not self._host.wait_for(lambda: is_active(_iscsid(self._host)[0]), 10):
             raise ActionFailed("iscsid is not active after its start: see 'journalctl -u iscsid'")
 
     def undo(self, action: Action) -> Action | None:
@@ -258,8 +292,27 @@ def _persisted(host: Host, name: str) -> str:
     return next((path for path, line in lines if line.replace("-", "_") == name), "")
 
 
-def _iscsid(host: Host) -> dict[str, str]:
-    """Unit -> its ActiveState, or ``masked``; empty if systemd does not answer."""
+def read_use(host: Host, kubelet_root: str) -> Use:
+    """What shows whether the node uses iSCSI. Raises StorageOpsError if that cannot be read."""
+    # As in a container without sysfs, where there would be no session.
+    if not host.exists("/sys/class"):
+        raise StorageOpsError(
+            "there is no /sys here, so no iSCSI session would be seen: connect to the node itself "
+            "(by ssh, not in a container)",
+            code="privileges_missing",
+        )
+    root = kubelet.find_root(host, kubelet_root)
+    registered = host.listing(f"{root}/{_REGISTRY}") if root else []
+    return Use(
+        # The kernel adds the class with the first transport (drivers/scsi/scsi_transport_iscsi.c).
+        tuple(host.listing("/sys/class/iscsi_session")),
+        tuple(target for folder in _TARGETS for target in host.listing(folder)),
+        tuple(name[: -len(_SOCKET)] if name.endswith(_SOCKET) else name for name in registered),
+    )
+
+
+def _iscsid(host: Host) -> tuple[dict[str, str], str]:
+    """(unit -> its ActiveState, or ``masked``; why systemd does not tell)."""
     result = host.run(
         [
             "systemctl",
@@ -270,14 +323,16 @@ def _iscsid(host: Host) -> dict[str, str]:
         ]
     )
     states = {}
-    for block in result.stdout.split("\n\n") if result.ok else []:
+    if not result.ok:
+        return {}, result.describe()
+    for block in result.stdout.split("\n\n"):
         values = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
         # not-found stands for a unit that is not installed.
         if values.get("LoadState") in ("loaded", "masked"):
             # A masked unit may still run, if it was masked after its start.
             runs = values["LoadState"] == "loaded" or values["ActiveState"] == "active"
             states[values["Id"]] = values["ActiveState"] if runs else "masked"
-    return states
+    return states, ""
 
 
 def _initiator_names(host: Host) -> tuple[str, ...] | None:

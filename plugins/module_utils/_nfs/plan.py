@@ -18,7 +18,7 @@ from typing import Any
 
 from .._core.codes import Reason
 from .._core.engine import Finding, Plan
-from .._core.errors import BadOption
+from .._core.errors import BadOption, StorageOpsError
 
 RUNBOOK = "storage_ops.runbooks.check_nfs"
 
@@ -175,6 +175,13 @@ class NfsState:
     left_mounts: tuple[str, ...] = ()
 
 
+def not_applicable(state: NfsState) -> dict[str, str]:
+    """The control, where no share was named, and none is mounted for a pod."""
+    if state.shares:
+        return {}
+    return {"STOR-09": "no NFS share is mounted in the kubelet's folder"}
+
+
 def split_share(share: str) -> tuple[str, str]:
     """(server, export) of ``server:/export``. Raises BadOption for anything else."""
     match = _SHARE.fullmatch(share)
@@ -214,6 +221,15 @@ def plan(state: NfsState, options: NfsOptions) -> Plan:
     """Findings for each share, and for what could not be cleaned up."""
     findings = [finding for share in state.shares for finding in _judge(share, state, options)]
     return Plan([*findings, *_judge_left(state)])
+
+
+def require_measured(findings: Sequence[Finding]) -> None:
+    """Raise StorageOpsError if there are findings, and all of them only say that nothing could be
+    measured.
+    """
+    if findings and all(finding.verdict == "refuse" for finding in findings):
+        first = findings[0]
+        raise StorageOpsError(f"{first.summary}: {first.reason}", code=first.code)
 
 
 def _judge(share: Share, state: NfsState, options: NfsOptions) -> list[Finding]:

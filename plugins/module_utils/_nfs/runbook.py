@@ -48,8 +48,10 @@ from .plan import (
     Target,
     classify,
     describe,
+    not_applicable,
     plan,
     port_of,
+    require_measured,
     split_share,
 )
 from .runtime_limit import LimitOptions, excessive, read_limits
@@ -135,15 +137,24 @@ def _missing_versions(options: NfsOptions) -> list[str]:
 
 
 class NfsShares:
-    """STOR-09 on one node; only reports."""
+    """STOR-09 on one node; only reports.
+
+    ``measured``: what could not be measured is an error, so that it does not fail the control.
+    """
 
     def __init__(
-        self, host: Host, options: NfsOptions, limits: LimitOptions, kubelet_root: str
+        self,
+        host: Host,
+        options: NfsOptions,
+        limits: LimitOptions,
+        kubelet_root: str,
+        measured: bool = False,
     ) -> None:
         self._host = host
         self._options = options
         self._limits = limits
         self._root = kubelet_root
+        self._measured = measured
         self._state: NfsState | None = None
 
     def gather(self) -> NfsState:
@@ -163,7 +174,14 @@ class NfsShares:
 
     def plan(self, state: NfsState) -> Plan:
         """Decide, from what was gathered."""
-        return plan(state, self._options)
+        found = plan(state, self._options)
+        if self._measured:
+            require_measured(found.findings)
+        return found
+
+    def not_applicable(self, state: NfsState) -> dict[str, str]:
+        """The control, where there is no share."""
+        return not_applicable(state)
 
     def healthy(self, state: NfsState) -> str:
         """What a run says that finds nothing."""
@@ -190,7 +208,26 @@ class NfsShares:
 def _targets_here(host: Host, kubelet_root: str) -> list[Target]:
     """One share of each server from which the kubelet has mounted; none if there is no kubelet."""
     root = find_root(host, kubelet_root)
-    return targets_of(read_table(host, "1").mounts, root) if root else []
+    mounts = nfs_mounts(read_table(host, "1").mounts, root) if root else []
+    targets = targets_of(mounts, root)
+    # Else it would look as if no share were mounted here.
+    if mounts and not targets:
+        raise StorageOpsError(
+            f"what is mounted at {mounts[0].point} is no NFS share that could be tried: give one "
+            "in shares",
+            code="evidence_unreadable",
+        )
+    return targets
+
+
+def nfs_mounts(mounts: Iterable[Mount], root: str) -> list[Mount]:
+    """The NFS mounts below ``root``."""
+    # nfs4 is shown for version 4, nfs for 3 and older (fs/nfs/fs_context.c).
+    return [
+        mount
+        for mount in mounts
+        if mount.fstype in ("nfs", "nfs4") and mount.point.startswith(f"{root}/")
+    ]
 
 
 def targets_of(mounts: Iterable[Mount], root: str) -> list[Target]:
@@ -199,12 +236,10 @@ def targets_of(mounts: Iterable[Mount], root: str) -> list[Target]:
     That the others are mounted shows that their exports exist.
     """
     by_server: dict[str, list[Mount]] = {}
-    for mount in mounts:
-        # nfs4 is shown for version 4, nfs for 3 and older (fs/nfs/fs_context.c).
-        if mount.fstype in ("nfs", "nfs4") and mount.point.startswith(f"{root}/"):
-            # A source that is no share cannot be tried.
-            with contextlib.suppress(StorageOpsError):
-                by_server.setdefault(split_share(mount.source)[0], []).append(mount)
+    for mount in nfs_mounts(mounts, root):
+        # A source that is no share cannot be tried.
+        with contextlib.suppress(StorageOpsError):
+            by_server.setdefault(split_share(mount.source)[0], []).append(mount)
     return [
         Target(
             found[0].source,

@@ -23,6 +23,7 @@ from .._core.argspec import ArgumentSpec, check_numbers, given_options
 from .._core.bounded import call_each
 from .._core.codes import Reason
 from .._core.engine import Finding, Plan
+from .._core.errors import StorageOpsError
 from .._node.control_groups import pod_uid_of
 from .._node.host import Host
 from .._node.options import NOFILE
@@ -137,12 +138,20 @@ class RuntimeLimits:
         """Read the units, the running processes and those of CSI drivers."""
         # /proc/PID/limits of other users' processes needs it.
         self._host.require_root()
-        self._state = read_limits(self._host, self._options)
-        return self._state
+        state = read_limits(self._host, self._options)
+        # Without systemd's answer there is neither a limit nor a repair.
+        if state.problem:
+            raise StorageOpsError(state.problem, code="evidence_unreadable")
+        self._state = state
+        return state
 
     def plan(self, state: LimitState) -> Plan:
         """Decide, from what was gathered."""
         return plan_limits(state, self._options)
+
+    def not_applicable(self, state: LimitState) -> dict[str, str]:
+        """The control, where there is no container runtime."""
+        return not_applicable(state)
 
     def healthy(self, state: LimitState) -> str:
         """What a run says that finds nothing."""
@@ -182,15 +191,27 @@ def read_limits(host: Host, options: LimitOptions) -> LimitState:
     # One call for all units; unknown ones have LoadState=not-found.
     shown = host.run(["systemctl", "show", f"--property={','.join(_PROPERTIES)}", *units])
     if not shown.ok:
-        return LimitState(host.name, nr_open, systemd, (), (), shown.describe())
+        problem = (
+            f"what container runtimes there are cannot be read ({shown.describe()}): see "
+            "'systemctl status'"
+        )
+        return LimitState(host.name, nr_open, systemd, (), (), problem)
     loaded = [
         block
         for block in _blocks(shown.stdout)
         if block.get("LoadState") == "loaded" and block.get("Id") in units
     ]
     runtimes = tuple(_runtime(host, units[block["Id"]], block) for block in loaded)
-    csi, unread = _csi_processes(host) if runtimes else ((), ())
-    return LimitState(host.name, nr_open, systemd, runtimes, csi, unread=unread)
+    pods = _pods(host)
+    csi, unread = _csi_processes(host, pods) if runtimes else ((), ())
+    problem = ""
+    # As those of k3s, whose containerd is no unit of its own.
+    if pods and not runtimes and not options.runtimes:
+        problem = (
+            f"pods run here, but systemd knows none of {', '.join(units)}: the limit of the "
+            "runtime that started them cannot be read"
+        )
+    return LimitState(host.name, nr_open, systemd, runtimes, csi, problem, unread)
 
 
 def _blocks(text: str) -> list[dict[str, str]]:
@@ -258,11 +279,9 @@ def _live_restore(host: Host) -> bool:
     return isinstance(settings, dict) and settings.get("live-restore") is True
 
 
-def _csi_processes(host: Host) -> tuple[tuple[CsiProcess, ...], tuple[str, ...]]:
-    """The processes of pods with "csi" in their command line, and IDs of those that hang."""
-    # In children: reading another process's command line may block (fs/proc/base.c get_mm_cmdline),
-    # and one that a tenant has made hang must not hide the others.
-    pods = {
+def _pods(host: Host) -> dict[str, str]:
+    """The processes of pods, by their IDs, with the pod's uid."""
+    return {
         pid: uid
         for pid in host.names("/proc")
         if pid.isdigit()
@@ -270,6 +289,14 @@ def _csi_processes(host: Host) -> tuple[tuple[CsiProcess, ...], tuple[str, ...]]
         if uid
     }
 
+
+def _csi_processes(
+    host: Host, pods: dict[str, str]
+) -> tuple[tuple[CsiProcess, ...], tuple[str, ...]]:
+    """The processes of pods with "csi" in their command line, and IDs of those that hang."""
+
+    # In children: reading another process's command line may block (fs/proc/base.c get_mm_cmdline),
+    # and one that a tenant has made hang must not hide the others.
     def reading(pid: str) -> dict[str, Any] | None:
         found = _csi_process(host, int(pid), pods[pid])
         return asdict(found) if found else None
@@ -292,15 +319,15 @@ def _csi_process(host: Host, pid: int, uid: str) -> CsiProcess | None:
     )
 
 
+def not_applicable(state: LimitState) -> dict[str, str]:
+    """The control, where systemd answers and knows no container runtime, and no pod runs."""
+    if state.problem or state.runtimes:
+        return {}
+    return {"STOR-10": "systemd knows no container runtime"}
+
+
 def plan_limits(state: LimitState, options: LimitOptions) -> Plan:
     """Findings for each runtime, and for CSI drivers that still have an old limit."""
-    # Without systemd's answer there is neither a limit nor a repair.
-    if state.problem:
-        finding = _finding(
-            state, "major", "service", "systemd", "what container runtimes there are cannot be read"
-        )
-        finding.refuse(Reason("evidence_unreadable", f"{state.problem}: see 'systemctl status'"))
-        return Plan([finding])
     findings = [
         finding
         for runtime in state.runtimes

@@ -117,6 +117,19 @@ class Host:
             # Most folders of sysfs come and go with devices: one that has just gone is empty.
             return []
 
+    def listing(self, path: str) -> list[str]:
+        """The same, where what is not there is a proof: raises StorageOpsError if a folder that
+        exists cannot be read.
+        """
+        try:
+            return sorted(os.listdir(self.path(path)))
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise StorageOpsError(
+                f"{path} cannot be read: {error.strerror}", code="evidence_unreadable"
+            ) from error
+
     def exists(self, path: str) -> bool:
         """Whether ``path`` exists; a dangling link counts."""
         # stat would follow the link, perhaps to a server that does not answer.

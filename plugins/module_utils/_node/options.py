@@ -21,6 +21,7 @@ from .kubelet import ROOT
 
 __all__ = [
     "BOUNDS",
+    "ISCSI_USE",
     "KUBELET",
     "NOFILE",
     "PEERS",
@@ -58,6 +59,7 @@ SHARES = ArgumentSpec({"shares": {"type": "list", "elements": "str", "default": 
 # fs.nr_open of the kernel (fs/file.c sysctl_nr_open), before systemd 240 raises it (its NEWS).
 NOFILE = ArgumentSpec({"limit_nofile_max": {"type": "int", "default": 1048576}})
 PUBLISH = ArgumentSpec({"publish_from": {"type": "dict", "default": {}}})
+ISCSI_USE = ArgumentSpec({"uses_iscsi": {"type": "dict", "default": {}}})
 PEERS = ArgumentSpec(
     {
         "peer_initiator_names": {"type": "dict", "default": {}},

@@ -28,6 +28,16 @@ from .stacks import filesystems, suspicious_filesystems, suspicious_stacks
 from .wrong_mounts import is_unknown, judge_stack
 
 
+def not_applicable(state: PodMountState) -> dict[str, str]:
+    """Controls of what the kubelet has not mounted on this node. The scope does not matter."""
+    absent = {}
+    if not state.places(kubelet.PUBLISH):
+        absent["STOR-07"] = "no CSI volume is mounted for a pod"
+    if not filesystems(state):
+        absent["STOR-08"] = "no filesystem of a volume on a block device is mounted"
+    return absent
+
+
 def plan(state: PodMountState, options: PodMountOptions) -> Plan:
     """A finding for everything in scope that is not as it should be, with its repair if that is
     proven and allowed.

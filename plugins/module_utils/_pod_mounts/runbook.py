@@ -108,6 +108,10 @@ class PodMounts:
         """Decide, from what was gathered."""
         return pure.plan(state, self._options)
 
+    def not_applicable(self, state: PodMountState) -> dict[str, str]:
+        """Controls of what the kubelet has not mounted here."""
+        return pure.not_applicable(state)
+
     def healthy(self, state: PodMountState) -> str:
         """What a run says that finds nothing; with the scope, if there was one."""
         options = self._options

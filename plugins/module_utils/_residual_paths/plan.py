@@ -33,6 +33,19 @@ from .model import (
 from .scans import mixtures
 
 
+def not_applicable(state: ResidualState) -> dict[str, str]:
+    """Controls of a node without maps, and without SCSI disks. The scope does not matter."""
+    last, absent = state.last, {}
+    if not last.maps:
+        absent["STOR-01"] = "there is no multipath map"
+    if not last.plain_disks:
+        absent["STOR-03"] = "there is no SCSI disk that is in no multipath map"
+    # A path of a map is one of the disks, unless it is no SCSI disk.
+    if not last.maps and not last.disks:
+        absent["STOR-02"] = "there is neither a multipath map nor a SCSI disk"
+    return absent
+
+
 def plan(state: ResidualState, options: ResidualOptions) -> Plan:
     """A finding for everything in scope that does not serve its LUN, with its repair if that is
     proven and allowed.

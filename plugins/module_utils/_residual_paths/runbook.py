@@ -125,6 +125,10 @@ class ResidualPaths:
         self._planned_from, self._findings = state, plan.findings
         return plan
 
+    def not_applicable(self, state: ResidualState) -> dict[str, str]:
+        """Controls of what the node does not have."""
+        return pure.not_applicable(state)
+
     def healthy(self, state: ResidualState) -> str:
         """What a run says that finds nothing; with the scope, outside which nothing was judged."""
         last, options = state.last, self._options

@@ -46,7 +46,8 @@ SPDX-License-Identifier: GPL-3.0-or-later
   const MARKS = { critical: "\u25c6", major: "\u25b2", minor: "\u25cf", info: "\u25cb" };
   const SEVERITIES = Object.keys(MARKS);
   const WORDS = {
-    pass: "pass", fail: "fail", accepted: "accepted", not_assessed: "not assessed", not_in_scope: "not in scope",
+    pass: "pass", fail: "fail", accepted: "accepted", not_applicable: "not applicable", not_assessed: "not assessed",
+    not_in_scope: "not in scope",
     assessed: "assessed", partly_assessed: "partly assessed",
   };
   const hosts = new Map(report.hosts.map((host) => [host.name, { ...host, findings: [] }]));
@@ -230,11 +231,15 @@ SPDX-License-Identifier: GPL-3.0-or-later
     return make("li", {}, button);
   };
 
+  const reasonOf = (host, control) => {
+    const why = host.reasons[control] ?? host.not_applicable[control];
+    return why ? ` ${why}` : "";
+  };
   const aboutHost = (host) => make("div", { class: "card" },
     make("h3", {}, host.kind === "node" ? "Host" : host.kind),
     make("p", {}, make("b", {}, host.name), " ", chip(host.status, WORDS[host.status]), host.reason ? ` ${host.reason}` : ""),
     make("ul", { class: "results" }, ...Object.entries(host.controls).map(([control, result]) =>
-      make("li", {}, chip(result, `${control} ${WORDS[result]}`), host.reasons[control] ? ` ${host.reasons[control]}` : ""))));
+      make("li", {}, chip(result, `${control} ${WORDS[result]}`), reasonOf(host, control)))));
 
   let rows = [];
   const render = (from) => {

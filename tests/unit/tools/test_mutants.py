@@ -58,6 +58,48 @@ def test_only_the_condition_is_changed(found: list[mutants.Mutant]) -> None:
         compile(mutant.text, "mutant", "exec")
 
 
+ABSENCES = """
+def not_applicable(state):
+    absent = {}
+    if not state.maps and not state.disks:
+        absent["STOR-02"] = "none"
+    inside = [mount for mount in state.mounts if mount.inside]
+    if state.root and inside:
+        return {}
+    return absent
+
+def signs(state):
+    found = []
+    if state.sessions:
+        found.append("a session")
+    return found
+
+def other(state):
+    if state.sessions:
+        return {}
+"""
+
+
+def test_a_control_is_not_applicable_too_often(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "plan.py").write_text(ABSENCES, encoding="utf-8")
+    monkeypatch.setattr(mutants, "ROOT", tmp_path)
+    monkeypatch.setattr(mutants, "FOLDER", Path())
+    found = {one.condition: one for one in mutants.mutants_of(Path("plan.py"))}
+    changed = {
+        condition: "or True)" if "or True)" in one.text else "and False)"
+        for condition, one in found.items()
+    }
+    assert changed == {
+        **dict.fromkeys(("not state.maps", "not state.disks"), "or True)"),
+        **dict.fromkeys(("state.root", "inside", "mount.inside", "state.sessions"), "and False)"),
+    }
+    assert {one.function for one in found.values()} == {"not_applicable", "signs"}
+    for one in found.values():
+        compile(one.text, "mutant", "exec")
+
+
 def test_each_is_in_one_share(found: list[mutants.Mutant]) -> None:
     shares = [mutants.chosen(found, str(number)) for number in range(mutants.SHARES)]
     assert sorted(str(mutant) for share in shares for mutant in share) == sorted(map(str, found))

@@ -59,6 +59,20 @@ def result(*findings: dict[str, Any], **changes: Any) -> dict[str, Any]:
     }
 
 
+def test_what_is_not_applicable() -> None:
+    """By evidence, with its controls; of what no module returns nothing is made."""
+    absent = {"STOR-05": "no FUSE mount", "STOR-06": "no FUSE mount", "STOR-04": "no\x1b[2J"}
+    assert render(result(msg="nothing to do", not_applicable=absent), 79, verbose=False) == [
+        "nothing to do",
+        "",
+        "  not applicable  STOR-05, STOR-06: no FUSE mount",
+        "  not applicable  STOR-04: no\\x1b[2J",
+    ]
+    assert render(result(msg="nothing to do", not_applicable=["STOR-05"]), 79, verbose=False) == [
+        "nothing to do"
+    ]
+
+
 def test_message_table_reasons_and_actions() -> None:
     """A repair's reason goes without saying; of what is not repaired it is told."""
     refused = finding(

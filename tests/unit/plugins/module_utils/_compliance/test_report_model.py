@@ -147,6 +147,88 @@ def test_an_audit_that_ended_without_a_word_of_what_it_looked_at() -> None:
     assert (row["status"], row["reason"]) == ("not_assessed", "said")
 
 
+ABSENT = {"STOR-01": "there is no multipath map", "STOR-04": "there is no iSCSI session"}
+
+
+def test_what_has_nothing_to_look_at_neither_passes_nor_fails() -> None:
+    report = build({"n1": result(not_applicable=ABSENT)})
+    row = host(report, "n1")
+    assert (row["status"], row["not_applicable"]) == ("assessed", ABSENT)
+    assert [row["controls"][control] for control in ("STOR-01", "STOR-02", "STOR-04")] == [
+        "not_applicable",
+        "pass",
+        "not_applicable",
+    ]
+    counts = report["summary"]["controls"]["STOR-01"]
+    assert (counts["pass"], counts["not_applicable"]) == (0, 1)
+    assert not overview.failing(report) and overview.looked_at(report)
+    assert overview.sentence(report).startswith("no open findings on 1 of 1 host")
+    assert overview.counts(report)["controls"]["STOR-04"] == {"not_applicable": 1}
+
+
+@pytest.mark.parametrize(
+    ("returned", "control"),
+    [
+        (result(finding(), not_applicable=ABSENT), "fail"),
+        (result(finding(severity="info"), not_applicable=ABSENT), "pass"),
+        (
+            result(failed=True, not_assessed={"STOR-01": "no"}, not_applicable=ABSENT),
+            "not_assessed",
+        ),
+        # A module that ended without saying how far it came.
+        (result(failed=True, not_applicable=ABSENT), "not_assessed"),
+        (result(not_applicable=["STOR-01"]), "not_assessed"),
+        ({"unreachable": True, "msg": "off", "not_applicable": ABSENT}, "not_assessed"),
+        (result(not_applicable={"STOR-11": "not a node's"}), "pass"),
+    ],
+)
+def test_what_is_there_or_unread_is_applicable(returned: Any, control: str) -> None:
+    row = host(build({"n1": returned}), "n1")
+    assert (row["controls"]["STOR-01"], row["not_applicable"].get("STOR-01")) == (control, None)
+    assert "STOR-11" not in row["controls"]
+
+
+def test_accepted_and_hidden_findings_are_there_as_well() -> None:
+    returned = {"n1": result(finding(), not_applicable=ABSENT)}
+    rule = {
+        "select": "[?control=='STOR-01']",
+        "owner": "me",
+        "reason": "why",
+        "expires": "2027-01-01",
+    }
+    assert host(build(returned, [rule]), "n1")["controls"]["STOR-01"] == "accepted"
+    hidden = build(returned, severity="critical")
+    assert host(hidden, "n1")["controls"]["STOR-01"] == "not_in_scope"
+
+
+def test_where_nothing_is_applicable_the_run_has_looked() -> None:
+    """It does not fail; that nothing was applicable is said, and is no green page."""
+    every = dict.fromkeys(NODE_CONTROLS, "there is none")
+    report = build({"n1": result(not_applicable=every)}, controls=NODE_CONTROLS)
+    assert host(report, "n1")["status"] == "assessed"
+    assert not overview.failing(report) and not overview.looked_at(report)
+    assert overview.sentence(report) == "nothing in scope is applicable"
+
+
+def test_what_is_gone_with_the_last_object_is_resolved() -> None:
+    """The map was removed, and now there is none; a host that could not be read tells nothing."""
+    kept = history.keep(build({"n1": result(finding())}), None)
+    counts = kept["summary"]["controls"]["STOR-01"]
+    assert counts["not_applicable"] == 0
+    gone = build({"n1": result(not_applicable=ABSENT)}, previous=kept)
+    assert gone["summary"]["findings"]["resolved"] == 1
+    assert history.keep(gone, kept)["summary"]["controls"]["STOR-01"]["not_applicable"] == 1
+    unread = build({"n1": {"unreachable": True, "msg": "off"}}, previous=kept)
+    assert unread["summary"]["findings"]["resolved"] == 0
+
+
+def test_an_earlier_report_keeps_what_was_not_applicable() -> None:
+    report = build({"n1": result(not_applicable=ABSENT)})
+    part = reading.read_report(json.loads(json.dumps(report)), "report.json")
+    again = next(row for row in part.rows if row.name == "n1")
+    assert again.not_applicable == ABSENT
+
+
 REFUSED = {"verdict": "refuse", "reason": "it is mounted", "code": "in_use_mounted"}
 
 

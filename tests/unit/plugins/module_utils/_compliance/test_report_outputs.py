@@ -50,6 +50,7 @@ NODES: dict[str, Any] = {
         not_assessed_codes={"STOR-09": "program_missing"},
     ),
 }
+ABSENT = {"n4": result(not_applicable={"STOR-04": "there is no iSCSI <session>"})}
 EXCEPTIONS = [
     {"select": "[?control=='STOR-03']", "owner": "me", "reason": "why", "expires": "2027-01-01"}
 ]
@@ -311,3 +312,29 @@ def test_a_folder_that_cannot_be_used(tmp_path: Path) -> None:
         files.check(str(tmp_path / "none/x.prom"))
     with pytest.raises(StorageOpsError, match="it is a folder"):
         files.check(str(tmp_path))
+
+
+def test_what_is_not_applicable_is_shown_apart() -> None:
+    report = build({**NODES, **ABSENT})
+    metrics = prometheus.render(report)
+    found = dict(
+        re.findall(r'control_hosts{cluster="fleet",control="STOR-04",result="(\w+)"} (\d)', metrics)
+    )
+    assert (found["not_applicable"], found["pass"], found["not_assessed"]) == ("1", "2", "1")
+    tree = ElementTree.fromstring(junit.render(report))
+    (case,) = tree.findall(".//testcase[@classname='STOR-04'][@name='n4']")
+    skipped = case.find("skipped")
+    assert skipped is not None
+    assert skipped.get("message") == "not applicable: there is no iSCSI <session>"
+    page = html.render(report, json.dumps(report), [], ASSETS)
+    assert 'data-what="not applicable">1<' in page and "Not applicable</th>" in page
+    # An empty column takes room on a phone.
+    without = build(NODES)
+    assert "not applicable" not in html.render(without, "{}", [], ASSETS).partition("<script")[0]
+
+
+def test_a_page_without_anything_applicable_is_not_green() -> None:
+    absent = {"n1": result(not_applicable={"STOR-04": "there is no iSCSI session"})}
+    report = build(absent, controls=("STOR-04",))
+    page = html.render(report, json.dumps(report), [], ASSETS)
+    assert 'class="sentence warn"' in page and "Nothing in scope is applicable" in page

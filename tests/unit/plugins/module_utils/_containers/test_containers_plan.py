@@ -20,6 +20,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._containers.p
     HostMount,
     Known,
     Runtime,
+    not_applicable,
     plan,
     pods_to_restart,
 )
@@ -77,6 +78,13 @@ def pods(*containers: Container, runtime: Runtime = CRICTL, **options: Any) -> l
         ContainerState("node1", containers, runtime),
         ContainerOptions(**{"accept_majority": True, **options}),
     )
+
+
+def test_fuse_controls_of_containers_without_fuse() -> None:
+    """One whose mounts cannot be read may have such mounts."""
+    assert list(not_applicable(ContainerState("node1", ()))) == ["STOR-05", "STOR-06"]
+    for one in (container(), replace(container(), copies=(), problem="no answer")):
+        assert not_applicable(ContainerState("node1", (one,))) == {}
 
 
 def test_a_container_whose_mount_is_dead_is_stopped_by_the_runtime() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -653,6 +654,64 @@ def test_what_is_read_after_the_deadline_is_not_assessed() -> None:
         "STOR-03": False,
     }
     assert result["code"] == "deadline_passed"
+
+
+class Absent(World):
+    """An audit that has nothing to look at for these controls."""
+
+    def __init__(self, absent: str, findings: Sequence[Finding] = ()) -> None:
+        super().__init__(list(findings))
+        self.absent = absent.split()
+
+    def not_applicable(self, _state: Any) -> dict[str, str]:
+        return {control: f"there is no {control}" for control in self.absent}
+
+
+def test_a_control_without_anything_to_look_at_is_not_applicable() -> None:
+    result = report_parts(part("STOR-01 STOR-02", Absent("STOR-01")), part("STOR-03", World([])))
+    assert (result["failed"], result["not_applicable"]) == (
+        False,
+        {"STOR-01": "there is no STOR-01"},
+    )
+    assert "not_assessed" not in result
+    assert "not_applicable" not in report_parts(part("STOR-03", World([])))
+    asked = report_parts(part("STOR-01 STOR-02", Absent("STOR-01 STOR-02")), wanted="STOR-02")
+    assert list(asked["not_applicable"]) == ["STOR-02"]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        World([]),
+        Unreadable(StorageOpsError("no")),
+        Absent("STOR-01", [finding("a", "report")]),
+        Absent("STOR-01", [replace(finding("a", "report"), severity="info")]),
+    ],
+)
+def test_what_another_part_sees_or_cannot_read_is_applicable(other: Any) -> None:
+    parts = [part("STOR-01", Absent("STOR-01")), part("STOR-01", other)]
+    assert "not_applicable" not in report_parts(*parts)
+    assert "not_applicable" not in report_parts(*reversed(parts))
+
+
+def test_all_parts_have_to_be_without_anything_to_look_at() -> None:
+    both = [part("STOR-01", Absent("STOR-01")), part("STOR-01 STOR-02", Absent("STOR-01 STOR-02"))]
+    assert report_parts(*both)["not_applicable"] == {
+        "STOR-01": "there is no STOR-01",
+        "STOR-02": "there is no STOR-02",
+    }
+
+
+def test_what_is_not_there_after_the_deadline_may_be() -> None:
+    now = [0.0]
+
+    class Slow(Absent):
+        def gather(self) -> list[Finding]:
+            now[0] += 11
+            return super().gather()
+
+    result = report_parts(part("STOR-01", Slow("STOR-01"), Deadline(10, lambda: now[0])))
+    assert "not_applicable" not in result and list(result["not_assessed"]) == ["STOR-01"]
 
 
 def test_a_workload_is_never_cut() -> None:

@@ -154,6 +154,27 @@ def test_one_finding_for_all_mounts_of_a_filesystem() -> None:
     ]
 
 
+ELSEWHERE = mount(20, "/mnt/mine")
+
+
+@pytest.mark.parametrize(
+    ("found", "applicable"),
+    [
+        (state(), True),
+        # A mount of the driver's own shows that FUSE is used, though no volume is mounted now.
+        (state(mount(20, f"{ROOT}/plugins/s3.example.com/cache")), True),
+        (state(mount(20, f"{ROOT}2/pods")), False),
+        (state(ELSEWHERE), False),
+        (state(replace(MOUNTS[0], fstype="nfs4")), False),
+        (state(ELSEWHERE, unfinished=(Unfinished("k", "n", (), ()),)), True),
+        (replace(state(), root=""), False),
+    ],
+)
+def test_fuse_controls_of_a_node_without_fuse(found: FuseState, applicable: bool) -> None:
+    told = fuse_plan.not_applicable(found)
+    assert list(told) == ([] if applicable else ["STOR-05", "STOR-06"])
+
+
 def test_command_line_of_the_new_mount() -> None:
     action = only(
         state(), volumes=(replace(VOLUME, options=("use_path_request_style", "$x")),)

@@ -30,6 +30,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._iscsi_ready.
     IscsiOptions,
     IscsiState,
     Module,
+    Use,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._iscsi_ready.runbook import (
     IscsiReady,
@@ -408,6 +409,147 @@ def test_without_a_boot_id_of_its_own_nothing_is_the_node() -> None:
 def test_the_boot_id_is_read(tmp_path: Path) -> None:
     host = node(tmp_path, files={"proc/sys/kernel/random/boot_id": f"{OURS}\n"})
     assert IscsiReady(host, IscsiOptions()).gather().boot_id == OURS
+
+
+AUDIT = {"if_used": True}
+NOTHING = replace(GONE, installed_for=())
+USED = Use(sessions=("session1",))
+TRIDENT, NFS = "csi.trident.netapp.io", "nfs.csi.k8s.io"
+
+
+def audited(state: IscsiState, **options: Any) -> list[str]:
+    return [finding.name for finding in found(state, **AUDIT, **options)]
+
+
+def bare(**use: tuple[str, ...]) -> IscsiState:
+    """A node where nothing of iSCSI is installed."""
+    return make_state(NOTHING, iscsid={}, initiator_names=None, use=Use(**use))
+
+
+@pytest.mark.parametrize("drivers", [(), (NFS,), ("rbd.csi.ceph.com", "cephfs.csi.ceph.com")])
+def test_a_node_that_does_not_use_iscsi(drivers: tuple[str, ...]) -> None:
+    """Not even where a package came with the distribution, and is half set up."""
+    for state in (bare(drivers=drivers), make_state(GONE, use=Use(drivers=drivers))):
+        assert audited(state) == []
+        assert list(pure.not_applicable(state, IscsiOptions(if_used=True))) == ["STOR-04"]
+    # A repair prepares it all the same.
+    assert [finding.name for finding in found(bare(drivers=drivers))] == [
+        *("iscsi_tcp", "iscsid", "none"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("state", "options"),
+    [
+        (bare(sessions=("session1",)), {}),
+        (bare(targets=("iqn.2020-01.x:y",)), {}),
+        (bare(drivers=("iscsi.csi.k8s.io",)), {}),
+        (bare(drivers=("org.democratic-csi.iscsi",)), {}),
+        (bare(drivers=("driver.longhorn.io",)), {}),
+        (bare(drivers=(TRIDENT,)), {"uses_iscsi": {TRIDENT: True}}),
+        (bare(drivers=("own.example.com",)), {"uses_iscsi": {"own.example.com": True}}),
+        (bare(), {"peer_initiator_names": {"n2": "iqn.2020-01.x:y"}}),
+        (replace(bare(), modules=(replace(NOTHING, persisted="/etc/modules"),)), {}),
+    ],
+)
+def test_a_node_that_uses_iscsi_has_to_be_ready(state: IscsiState, options: dict[str, Any]) -> None:
+    assert audited(state, **options) == ["iscsi_tcp", "iscsid", "none"]
+    assert pure.not_applicable(state, IscsiOptions(if_used=True, **options)) == {}
+
+
+def test_what_a_package_loads_at_boot_is_no_sign() -> None:
+    loaded = replace(READY, persisted="/usr/lib/modules-load.d/open-iscsi.conf")
+    state = make_state(loaded, initiator_names=())
+    assert audited(state) == [] and pure.not_applicable(state, IscsiOptions(if_used=True))
+
+
+def test_a_driver_with_several_protocols() -> None:
+    """Where the node is ready nothing hangs on it; else it is not assessed, unless the user says
+    it.
+    """
+    state = bare(drivers=(NFS, TRIDENT))
+    with pytest.raises(StorageOpsError, match=f"since {TRIDENT} can also") as raised:
+        audited(state)
+    assert raised.value.code == "iscsi_use_unknown"
+    assert pure.not_applicable(state, IscsiOptions(if_used=True)) == {}
+    assert audited(state, uses_iscsi={TRIDENT: False}) == []
+    assert audited(make_state(use=Use(drivers=(TRIDENT,)))) == []
+    # Another sign decides.
+    assert audited(bare(drivers=(TRIDENT,), targets=("iqn.2020-01.x:y",)))
+
+
+def test_systemd_that_does_not_answer(tmp_path: Path) -> None:
+    """That iscsid is not installed does not follow; without iSCSI it does not matter."""
+    state = make_state(iscsid={}, iscsid_problem="systemctl: no bus", use=USED)
+    with pytest.raises(StorageOpsError, match="no bus") as raised:
+        audited(state)
+    assert raised.value.code == "evidence_unreadable"
+    assert audited(replace(state, modules=(NOTHING,), use=Use())) == []
+    (finding,) = found(state)
+    assert (finding.code, finding.verdict) == ("evidence_unreadable", "refuse")
+
+    class Silent(Node):
+        def run(self, argv: Any, timeout: float | None = None) -> CommandResult:
+            return CommandResult(tuple(argv), 1, "", "no bus", 0.1)
+
+    assert "no bus" in IscsiReady(Silent(tmp_path, FILES), IscsiOptions()).gather().iscsid_problem
+
+
+def test_what_shows_that_iscsi_is_used(tmp_path: Path) -> None:
+    registry = "var/lib/kubelet/plugins_registry"
+    files = {
+        "sys/class/iscsi_session/session3/state": "LOGGED_IN",
+        "etc/iscsi/nodes/iqn.2020-01.x:y/192.0.2.1,3260,1/default": "",
+        "var/lib/iscsi/nodes/iqn.2020-01.x:z/192.0.2.1,3260,1/default": "",
+        f"{registry}/{NFS}-reg.sock": "",
+        f"{registry}/own.example.com/csi.sock": "",
+    }
+    options = IscsiOptions(if_used=True, kubelet_root="/var/lib/kubelet")
+    host = node(tmp_path, files=files)
+    assert IscsiReady(host, options).gather().use == Use(
+        ("session3",), ("iqn.2020-01.x:y", "iqn.2020-01.x:z"), (NFS, "own.example.com")
+    )
+    assert IscsiReady(host, IscsiOptions()).gather().use == Use()
+
+
+def test_a_node_without_kubelet_or_iscsi(tmp_path: Path) -> None:
+    host = node(tmp_path, files={"sys/class/net/lo": ""})
+    audit = IscsiReady(host, IscsiOptions(if_used=True, kubelet_root="/var/lib/kubelet"))
+    assert list(audit.not_applicable(audit.gather())) == ["STOR-04"]
+    repair = IscsiReady(host, IscsiOptions())
+    assert repair.not_applicable(repair.gather()) == {}
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        # No sysfs, as in a container.
+        {},
+        # What is no folder cannot be listed, as one that gives an I/O error.
+        {"sys/class/iscsi_session": ""},
+        {"sys/class/net/lo": "", "etc/iscsi/nodes": ""},
+        {"sys/class/net/lo": "", "var/lib/kubelet/plugins_registry": ""},
+    ],
+)
+def test_signs_that_cannot_be_read_are_not_assessed(tmp_path: Path, files: dict[str, str]) -> None:
+    options = IscsiOptions(if_used=True, kubelet_root="/var/lib/kubelet")
+    with pytest.raises(StorageOpsError) as raised:
+        IscsiReady(node(tmp_path, files=files), options).gather()
+    assert raised.value.code in ("evidence_unreadable", "privileges_missing")
+
+
+def test_options_of_an_audit() -> None:
+    params: dict[str, Any] = {
+        "peer_initiator_names": {},
+        "peer_boot_ids": {},
+        "uses_iscsi": {TRIDENT: True},
+        "kubelet_root": "/k",
+    }
+    assert runbook.audit_options(params) == IscsiOptions(
+        if_used=True, uses_iscsi={TRIDENT: True}, kubelet_root="/k"
+    )
+    with pytest.raises(StorageOpsError, match=f"no true or false for {TRIDENT}"):
+        runbook.audit_options({**params, "uses_iscsi": {TRIDENT: "false"}})
 
 
 def test_repair_from_nothing_to_ready(tmp_path: Path) -> None:

@@ -26,8 +26,13 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._nfs.plan imp
     REFUSED,
     Attempt,
     NfsOptions,
+    NfsState,
     Share,
     Target,
+    not_applicable,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._nfs.runtime_limit import (
+    LimitOptions,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
@@ -95,6 +100,55 @@ def test_one_share_for_each_server() -> None:
         Target("nas1:/a", ("4.1", "3"), ("proto=tcp", "sec=krb5", "port=2050"), 2),
         Target("[fd00::1]:/z", ("4.2",), (), 1),
     ]
+
+
+class Node(Host):
+    """A node with these mounts."""
+
+    def __init__(self, root: Path, mounts: str, kubelet: bool = True) -> None:
+        super().__init__(Deadline(60), 10, str(root))
+        (root / "proc/1").mkdir(parents=True)
+        (root / "proc/1/mountinfo").write_text(mounts)
+        (root / ROOT[1:]).mkdir(parents=True) if kubelet else None
+
+    def require_root(self) -> None:
+        """Files of a folder need no root."""
+
+
+def shares_of(node: Node) -> nfs.NfsShares:
+    return nfs.NfsShares(node, NfsOptions(), LimitOptions(), ROOT)
+
+
+@pytest.mark.parametrize("kubelet", [True, False])
+def test_a_node_without_nfs(tmp_path: Path, kubelet: bool) -> None:
+    lines = MOUNTINFO.splitlines()
+    audit = shares_of(Node(tmp_path, f"{lines[0]}\n{lines[4]}\n{lines[6]}\n", kubelet))
+    assert list(audit.not_applicable(audit.gather())) == ["STOR-09"]
+
+
+def test_a_mount_that_is_no_share_is_not_assessed(tmp_path: Path) -> None:
+    lines = MOUNTINFO.splitlines()
+    with pytest.raises(StorageOpsError, match="is no NFS share") as raised:
+        shares_of(Node(tmp_path, f"{lines[0]}\n{lines[5]}\n")).gather()
+    assert raised.value.code == "evidence_unreadable"
+
+
+@pytest.mark.parametrize("measured", [True, False])
+def test_only_an_audit_does_not_judge_what_was_not_measured(tmp_path: Path, measured: bool) -> None:
+    """The module that measures tells it as a finding, beside what it has measured."""
+    node = Node(tmp_path, MOUNTINFO)
+    audit = nfs.NfsShares(node, NfsOptions(), LimitOptions(), ROOT, measured)
+    state = NfsState("n1", (Share(Target("nas1:/a"), attempts=(Attempt("4.2", NOT_TRIED),)),))
+    if measured:
+        with pytest.raises(StorageOpsError, match="could not be tried"):
+            audit.plan(state)
+    else:
+        assert [finding.verdict for finding in audit.plan(state).findings] == ["refuse"]
+
+
+def test_a_share_is_applicable() -> None:
+    state = NfsState("n1", (Share(Target("nas1:/a")),))
+    assert not_applicable(state) == {}
 
 
 def test_mount_command() -> None:

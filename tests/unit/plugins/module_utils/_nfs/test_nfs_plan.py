@@ -254,6 +254,16 @@ def test_what_was_not_found_out_is_refused() -> None:
     )
 
 
+def test_a_control_of_which_nothing_was_measured_is_not_assessed() -> None:
+    """What was measured of another share counts all the same."""
+    unmeasured = findings(share(v42=NO_HELPER))
+    with pytest.raises(StorageOpsError, match=f"{SHARE}: .*mount.nfs is not installed") as raised:
+        nfs_plan.require_measured(unmeasured)
+    assert raised.value.code == "program_missing"
+    nfs_plan.require_measured([*unmeasured, *findings(share(v42=DENIED))])
+    nfs_plan.require_measured([])
+
+
 def test_what_may_have_held_it_up_is_said() -> None:
     beside = replace(share(), attempts=(Attempt("4.2", OK, 12.0, alone=False),))
     finding = only(findings(beside, hanging=("pid 7 (/sbin/mount.nfs nas2:/b /mnt)",)))

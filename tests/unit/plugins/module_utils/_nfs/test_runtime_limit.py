@@ -27,6 +27,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._nfs.runtime_
     LimitOptions,
     LimitState,
     Runtime,
+    RuntimeLimits,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 
@@ -210,10 +211,37 @@ def test_one_command_line_that_cannot_be_read_hides_no_other(tmp_path: Path) -> 
 
 
 def test_systemd_that_does_not_answer(tmp_path: Path) -> None:
-    state = runtime_limit.read_limits(Node(tmp_path, {}), LimitOptions())
-    (finding,) = runtime_limit.plan_limits(state, LimitOptions()).findings
-    assert finding.verdict == "refuse"
-    assert "no such thing" in finding.reason
+    """Neither fails nor passes, nor is it as if there were no runtime."""
+    node = Node(tmp_path, {})
+    with pytest.raises(StorageOpsError, match="no such thing") as raised:
+        RuntimeLimits(node, LimitOptions()).gather()
+    assert raised.value.code == "evidence_unreadable"
+    state = runtime_limit.read_limits(node, LimitOptions())
+    assert runtime_limit.not_applicable(state) == {}
+
+
+ABSENT = {
+    f"{unit}": f"Id={unit}.service\nLoadState=not-found\n"
+    for unit in ("containerd", "crio", "docker")
+}
+
+
+def test_a_node_without_a_container_runtime(tmp_path: Path) -> None:
+    node = Node(tmp_path, {"systemctl": "\n".join(ABSENT.values())})
+    audit = RuntimeLimits(node, LimitOptions())
+    assert list(audit.not_applicable(audit.gather())) == ["STOR-10"]
+    # Pods that run have a runtime, whatever its unit is called.
+    node.put("proc/77/cgroup", f"0::{BURSTABLE}-pod{UNDER}.slice/cri-containerd-1.scope\n")
+    with pytest.raises(StorageOpsError, match="pods run here") as raised:
+        audit.gather()
+    assert raised.value.code == "evidence_unreadable"
+    named = RuntimeLimits(node, LimitOptions(runtimes=("crio",)))
+    assert list(named.not_applicable(named.gather())) == ["STOR-10"]
+
+
+def test_a_runtime_is_applicable(tmp_path: Path) -> None:
+    audit = RuntimeLimits(Node(tmp_path, {"systemctl": SHOWN}), LimitOptions())
+    assert audit.not_applicable(audit.gather()) == {}
 
 
 def judged(

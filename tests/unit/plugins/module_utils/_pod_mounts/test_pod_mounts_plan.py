@@ -112,6 +112,20 @@ def taken(finding: Finding) -> list[int]:
     return [action.subject.mount.id for action in finding.repair]
 
 
+def test_controls_of_a_node_without_volumes() -> None:
+    both = ["STOR-07", "STOR-08"]
+    assert list(pure.not_applicable(Lines().state())) == both
+    assert pure.not_applicable(stacked((A, "/")).state()) == {}
+    # Staged for a pod that is about to start.
+    assert list(pure.not_applicable(stacked().state())) == ["STOR-07"]
+    # A filesystem of a server does not turn read-only by itself.
+    served = Lines()
+    served.add(publish(), "0:60", fstype="nfs4")
+    assert list(pure.not_applicable(served.state())) == ["STOR-08"]
+    bare = Lines().state()
+    assert list(pure.not_applicable(PodMountState("node1", "", bare.table, {}))) == both
+
+
 @pytest.mark.parametrize("layers", [[(A, "/")], [(A, "/sub/folder")], [(A, "/sub//deleted")]])
 def test_right_mounts(layers: list[tuple[str, str]]) -> None:
     assert found(stacked(*layers).state()) == []

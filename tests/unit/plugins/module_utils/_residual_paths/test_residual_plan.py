@@ -129,6 +129,23 @@ def test_healthy_node() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("changes", "absent"),
+    [
+        ({}, {"STOR-03"}),
+        # A path of no map is looked at by itself.
+        ({"dm": {}}, {"STOR-01"}),
+        # Paths that are no SCSI disks, as those of NVMe.
+        ({"disks": {}}, {"STOR-03"}),
+        ({"disks": {}, "dm": {}}, {"STOR-01", "STOR-02", "STOR-03"}),
+        # A map of another kind is no multipath map.
+        ({"dm": {"dm-1": replace(make_map(), uuid="LVM-x")}}, {"STOR-01"}),
+    ],
+)
+def test_controls_of_what_the_node_does_not_have(changes: dict[str, Any], absent: set[str]) -> None:
+    assert pure.not_applicable(make_state({}, **changes)).keys() == absent
+
+
 def test_dead_map_is_repaired_in_order() -> None:
     finding = only(make_state())
     assert (finding.control, finding.severity, finding.verdict) == ("STOR-01", "major", "repair")
