@@ -19,7 +19,6 @@ import stat
 import struct
 from collections import Counter
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from .._core.bounded import Deadline, call_each
@@ -107,8 +106,7 @@ class UsesByDevice:
         self._kernel_names: dict[str, str] = {}
         with_nodes = _filesystems_with_nodes(host)
         for namespace in each_namespace(host):
-            too_long = partial(self._add_long, namespace.pid)
-            for mount in namespace.mounts(self._is_needed, too_long):
+            for mount in namespace.mounts(self._is_needed, self._add_long):
                 self._add_mount(mount, with_nodes)
         for swap in swap_devices(host):
             self._by_name.setdefault(self._name_of(swap), []).append(
@@ -151,13 +149,13 @@ class UsesByDevice:
             name = mount.root.rpartition("/")[2]
             self._note(self._by_name, name, f"its device node is bound at {where}")
 
-    def _add_long(self, pid: str, device: str) -> None:
+    def _add_long(self, mount: Mount) -> None:
         """Index a mount whose path is too long to read."""
-        where = f"in the mount namespace of pid {pid}, at a path that is too long to read"
-        if not device.startswith("0:"):
-            self._note(self._by_dev, device, f"mounted {where}")
+        where = f"in the mount namespace of pid {mount.pid}, at a path that is too long to read"
+        if not mount.device.startswith("0:"):
+            self._note(self._by_dev, mount.device, f"mounted {where}")
         else:
-            said = f"whether the mount of {device} is of it is unknown: it is {where}"
+            said = f"whether the mount of {mount.device} is of it is unknown: it is {where}"
             self._unknown.append(Reason("evidence_unreadable", said))
 
     def _note(self, index: dict[str, list[Reason]], key: str, text: str) -> None:
@@ -189,7 +187,7 @@ def _filesystems_with_nodes(host: Host) -> set[str]:
     # them.
     # What is too long to read may have some.
     long: set[str] = set()
-    found = Namespace(host, "1").mounts(too_long=long.add)
+    found = Namespace(host, "1").mounts(too_long=lambda mount: long.add(mount.device))
     return long | {
         mount.device
         for mount in found

@@ -312,9 +312,12 @@ def test_of_a_path_without_end_the_device_is_known(tmp_path: Path) -> None:
     first = "1 0 254:0 / / rw - ext4 /dev/vda rw\n"
     text = first + long_line(2, "8:16") + long_line(3, "8:32", 500_000) + "4 1 8:48 / /b rw - a b c"
     host = tree(tmp_path, {"proc/1/mountinfo": text}, {"proc/1/ns/mnt": "mnt:[1]"})
-    told: list[str] = []
+    told: list[mounts.Mount] = []
     found = list(mounts.all_mounts(host, told.append))
-    assert ([mount.id for mount in found], told) == ([1, 3, 4], ["8:16"])
+    assert [mount.id for mount in found] == [1, 3, 4]
+    # The words after the path are read whole.
+    (long,) = told
+    assert (long.device, long.fstype, long.source) == ("8:16", "ext4", "/dev/x")
     with pytest.raises(StorageOpsError, match="line of more than"):
         list(mounts.all_mounts(host))
     uses = usage.UsesByDevice(host)
