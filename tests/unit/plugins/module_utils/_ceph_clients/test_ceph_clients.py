@@ -22,6 +22,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph_clients
     Client,
     _image,
     _instance,
+    _Mounts,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
@@ -460,6 +461,7 @@ def test_places_are_few_however_many_there_are(root: Path) -> None:
     (client,) = clients(root)["clients"]
     assert len(client["in_use"]) == 21
     assert client["in_use"][-1] == "(+30 more)"
+    assert [len(places) for places in _Mounts(Tree(root))._places.values()] == [20]
 
 
 def put_mounts_of_1(root: Path, *lines: str) -> None:

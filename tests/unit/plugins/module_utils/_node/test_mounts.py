@@ -307,6 +307,15 @@ def long_line(number: int, device: str, characters: int = MOST_LINE) -> str:
     return f"{number} 1 {device} / /{'x' * characters} rw - ext4 /dev/x rw\n"
 
 
+def test_of_a_line_without_end_little_is_kept(tmp_path: Path) -> None:
+    """The words after a long path, each cut; so that many of them do not take memory either."""
+    (tmp_path / "mountinfo").write_text(f"{'x' * 3 * MOST_LINE} {'y' * MOST_LINE} - {'z ' * 2**17}")
+    (line,) = Host(Deadline(60), 10, str(tmp_path)).lines("/mountinfo")
+    kept = line[MOST_LINE:].decode()
+    assert kept.startswith(f"{'x' * 256} {'y' * 256} - z z ")
+    assert len(kept) == 2**16
+
+
 def test_of_a_path_without_end_the_device_is_known(tmp_path: Path) -> None:
     """A path in mountinfo may have any length. Its mount is in use, and others are read."""
     first = "1 0 254:0 / / rw - ext4 /dev/vda rw\n"
