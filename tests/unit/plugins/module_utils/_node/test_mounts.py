@@ -334,9 +334,36 @@ def test_of_a_path_without_end_the_device_is_known(tmp_path: Path) -> None:
         (use,) = uses.of({"sdx": device})
         assert said in use
     assert uses.of({"sdx": "8:64"}) == []
-    # Any filesystem without a device of its own may be one on this device.
-    text = first + long_line(2, "0:99")
-    host = tree(tmp_path / "b", {"proc/1/mountinfo": text}, {"proc/1/ns/mnt": "mnt:[1]"})
+
+
+@pytest.mark.parametrize(
+    ("mount", "unknown"),
+    [
+        # A filesystem without a device of its own may be one on this device.
+        ("btrfs /dev/x", True),
+        ("fuseblk.ntfs /dev/x", True),
+        ("devtmpfs udev", True),
+        # Those that a container can mount in a user namespace of its own are on none.
+        ("overlay /dev/sdx", False),
+        ("fuse.btrfs /dev/sdx", False),
+        ("tmpfs tmpfs", False),
+    ],
+)
+def test_a_containers_path_without_end_hides_no_use_of_a_disk(
+    tmp_path: Path, mount: str, unknown: bool
+) -> None:
+    text = "1 0 254:0 / / rw - ext4 /dev/vda rw\n"
+    long = text + long_line(2, "0:99").replace("ext4 /dev/x", mount)
+    files = {"proc/1/mountinfo": text, "proc/7/mountinfo": long}
+    links = {"proc/1/ns/mnt": "mnt:[1]", "proc/7/ns/mnt": "mnt:[7]"}
+    uses = usage.UsesByDevice(tree(tmp_path, files, links)).of({"sdx": "8:64"})
+    assert [use.code for use in uses] == ["evidence_unreadable"] * unknown
+
+
+def test_a_tmpfs_with_device_nodes_may_have_one_at_a_path_without_end(tmp_path: Path) -> None:
+    text = "1 0 254:0 / / rw - ext4 /dev/vda rw\n2 1 0:99 / /dev rw - tmpfs tmpfs rw\n"
+    long = long_line(3, "0:99").replace("ext4 /dev/x", "tmpfs tmpfs")
+    host = tree(tmp_path, {"proc/1/mountinfo": text + long}, {"proc/1/ns/mnt": "mnt:[1]"})
     (use,) = usage.UsesByDevice(host).of({"sdx": "8:64"})
     assert use.code == "evidence_unreadable"
 
