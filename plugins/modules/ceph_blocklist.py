@@ -159,8 +159,9 @@ fsid:
   type: str
   sample: e85137c6-a788-4727-9328-d29102331453
 blocklist:
-  description: All entries, as they were last read. Entries that Ceph itself cannot write as an
-    address are left out.
+  description: The entries, as they were last read. Of those for single clients at one address, only
+    the one that expires last is listed. Entries that Ceph itself cannot write as an address are
+    left out.
   returned: when the blocklist could be read
   type: list
   elements: dict
@@ -192,6 +193,12 @@ blocklist:
         a killed run leaves one behind.
       type: bool
       returned: always
+    clients:
+      description: Number of entries for single clients at this address, if it is one of them; V(0)
+        for an address or a range.
+      type: int
+      returned: always
+      sample: 0
 entries:
   description: >-
     The state of each of O(entries) after the run; in check mode, and after a refusal, the current

@@ -18,8 +18,12 @@ description:
     requires its result if a fenced node was not rebooted, because a client that survived the fence
     writes again once the fence is gone. The kernel's RBD client does so without a watch on its
     image, so the cluster no longer shows it.
+  - Anyone can give a process a name. So C(rbd-nbd) and C(ceph-fuse) are listed if they have, or may
+    get, C(CAP_SYS_ADMIN) in the first user namespace, which privileged containers have, and other
+    containers have not. A mount of C(ceph-fuse) is listed if it is in a mount namespace that the
+    first user namespace owns. If this cannot be told, they are listed.
   - It does not see other programs that use librbd or libcephfs themselves, for example QEMU,
-    tcmu-runner or NFS-Ganesha.
+    tcmu-runner or NFS-Ganesha, nor C(ceph-fuse) in a user namespace of its own.
 requirements:
   - Root (C(become)), in the first PID namespace of the node. In a container some processes are
     hidden, and RV(clients.problem) says so.
@@ -130,7 +134,8 @@ clients:
           type: str
           returned: always
         in_use:
-          description: Where it is mounted, what is built on it, and which process serves it.
+          description: Which process serves it, with the uid of its pod, where it is mounted, and
+            what is built on it.
           type: list
           elements: str
           returned: always

@@ -248,6 +248,18 @@ ceph:
               description: Whether all observations, at least two, showed it.
               type: bool
               returned: always
+        more_watchers:
+          description: Number of further watchers. Of those with the same address that differ in
+            nothing else that decides, the first five are listed.
+          type: int
+          returned: always
+          sample: 0
+        more_locks:
+          description: Number of further locks. Of those with the same address, the first five are
+            listed.
+          type: int
+          returned: always
+          sample: 0
         locks:
           description: Owners of locks on the image, which may be dead.
           type: list

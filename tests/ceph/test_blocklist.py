@@ -108,10 +108,12 @@ def test_every_kind_is_added_and_taken_back_and_foreign_entries_stay(storage: St
     told = {found["entry"]: found for found in blocklist(storage, *KINDS).result["blocklist"]}
     assert {told[name]["kind"] for name in ("10.0.0.5:0/0", "[fd00::5]:0/0")} == {"address"}
     assert (
-        told["10.0.0.5:0/7"]["kind"],
+        told["10.0.0.5:0/319745466"]["kind"],
         told["10.0.0.0/24"]["kind"],
         told["fd00::/64"]["address"],
     ) == ("client", "range", "fd00::/64")
+    # Of the two clients at one address, only the one that is blocked for longer is told.
+    assert "10.0.0.5:0/7" not in told and told["10.0.0.5:0/319745466"]["clients"] == 2
     assert told["[fd00::5]:0/12"]["until"].startswith(str(time.gmtime(time.time() + YEAR).tm_year))
     assert four_ways(storage, *KINDS, verbs=(REMOVE,), state="absent") == set(foreign)
     assert storage.ceph.blocklist() == foreign

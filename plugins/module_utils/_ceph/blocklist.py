@@ -72,15 +72,15 @@ class Blocked(NamedTuple):
     text: str
     until: datetime
 
-    def to_result(self, now: datetime) -> dict[str, Any]:
-        """As modules return it."""
+    def to_result(self, now: datetime, clients: int = 0) -> dict[str, Any]:
+        """As modules return it. ``clients``: at its address, if it is for one of them."""
         entry = {
             "entry": self.text,
             "kind": self.entry.kind,
             "address": self.entry.address,
             "until": self.until_text,
         }
-        return {**entry, "stand_in": self.is_stand_in(now)}
+        return {**entry, "stand_in": self.is_stand_in(now), "clients": clients}
 
     def is_stand_in(self, now: datetime) -> bool:
         """It ends as only those do that we put in while another entry is renewed; there is none for
@@ -112,6 +112,21 @@ class Blocklist(NamedTuple):
     ranges: bool
     entries: tuple[Blocked, ...]
     osds: tuple[str, ...] = ()
+
+    def to_result(self, now: datetime) -> list[dict[str, Any]]:
+        """As modules return it: of the clients at an address, only the one that stays longest."""
+        # Ceph itself adds an entry for each dead owner of a lock (src/librbd/managed_lock/
+        # BreakRequest.cc), so tenants can cause any number. Whoever decides by this asks at most
+        # whether there is one at an address.
+        clients: dict[str, list[Blocked]] = {}
+        for found in self.entries:
+            if found.entry.kind == CLIENT:
+                clients.setdefault(found.entry.address, []).append(found)
+        told = [found.to_result(now) for found in self.entries if found.entry.kind != CLIENT]
+        return told + [
+            max(found, key=lambda one: one.until).to_result(now, len(found))
+            for found in clients.values()
+        ]
 
     def find(self, entry: Entry) -> list[Blocked]:
         """What is there of exactly this kind, the one that lasts longest first; a range may be
@@ -398,7 +413,7 @@ class Runbook:
             return {}
         return {
             "fsid": self._blocklist.fsid,
-            "blocklist": [found.to_result(self._now()) for found in self._blocklist.entries],
+            "blocklist": self._blocklist.to_result(self._now()),
             "entries": [
                 self._told(entry, self._first.find(entry), self._blocklist.find(entry))
                 for entry in self._options.entries

@@ -17,10 +17,11 @@ from __future__ import annotations
 import binascii
 import re
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
-from typing import Any, Callable, NamedTuple
+from typing import Any, Callable, NamedTuple, TypeVar
 
 from .._core.argspec import check_numbers
 from .._core.codes import Reason
@@ -36,6 +37,9 @@ RUNBOOK = "storage_ops.runbooks.fail_over_volumes"
 # Enough to hide the start of a process, few enough for a toolbox pod.
 _PARALLEL = 8
 _POLL_SECONDS = 1.0
+# How many clients of an image are handed on of those that differ in nothing that decides.
+_MOST_ALIKE = 5
+_T = TypeVar("_T")
 # ceph-csi writes it in both ways; behind it stand the volume's id and the node. Metadata of an
 # image is in its header's omap, with the prefix "metadata_" (src/cls/rbd/cls_rbd.cc). The key after
 # it is of ceph-csi's docs/design/proposals/non-graceful-node-shutdown.md.
@@ -209,7 +213,7 @@ class Watchers:
             images.append(
                 Observed(
                     target,
-                    tuple((watcher, every.count(watcher)) for watcher in dict.fromkeys(every)),
+                    tuple(Counter(every).items()),
                     detail,
                 )
             )
@@ -414,9 +418,9 @@ def plan(state: WatcherState, options: WatcherOptions) -> Plan:
             held = held_by([watcher for watcher, _seen in image.watchers], options.gone)
             if not held:
                 continue
-            who = ", ".join(
-                sorted(f"{watcher.entry.text} (client.{watcher.client})" for watcher in held)
-            )
+            named = sorted(f"{watcher.entry.text} (client.{watcher.client})" for watcher in held)
+            more = len(named[_MOST_ALIKE:])
+            who = ", ".join(named[:_MOST_ALIKE]) + (f" and {more} more" if more else "")
             summary = (
                 f"{name} is still watched by {who}, {state.waited:.0f} s after that should "
                 "have been gone"
@@ -450,19 +454,54 @@ def plan(state: WatcherState, options: WatcherOptions) -> Plan:
 
 def to_result(state: WatcherState) -> dict[str, Any]:
     """What was read, as plain data."""
+    # Those with a watch that was always there, on any image.
+    staying = {
+        watcher.client
+        for image in state.images
+        for watcher, seen in image.watchers
+        if seen == state.observations > 1
+    }
     # Cookies are 64-bit numbers, which JSON readers may round, so they are passed as text.
     return {
         "fsid": state.blocklist.fsid,
         "read_at": state.read_at.strftime("%Y-%m-%dT%H:%M:%SZ"),
         "observations": state.observations,
         "seconds": round(state.seconds, 1),
-        "blocklist": [found.to_result(state.read_at) for found in state.blocklist.entries],
-        "images": [_image(image, state.observations) for image in state.images],
+        "blocklist": state.blocklist.to_result(state.read_at),
+        "images": [_image(image, state.observations, staying) for image in state.images],
     }
 
 
-def _image(image: Observed, observations: int) -> dict[str, Any]:
+def _few(items: Iterable[_T], kind: Callable[[_T], Any]) -> list[_T]:
+    """The first of each kind."""
+    counts: Counter[Any] = Counter()
+    kept = []
+    for item in items:
+        counts[kind(item)] += 1
+        if counts[kind(item)] <= _MOST_ALIKE:
+            kept.append(item)
+    return kept
+
+
+def _image(image: Observed, observations: int, staying: set[int]) -> dict[str, Any]:
     pool, namespace, name = image.target.spec
+
+    def is_mirror(watcher: Watcher) -> bool:
+        return (watcher.entry, watcher.client) in image.details.mirrors
+
+    # Who has a key for an image can open and lock it any number of times, also from one address.
+    # Decisions ask for addresses, for who is there all the time, there or on another image, and who
+    # is a mirror.
+    watchers = _few(
+        image.watchers,
+        lambda found: (
+            found[0].entry.address,
+            found[1] == observations > 1,
+            found[0].client in staying,
+            is_mirror(found[0]),
+        ),
+    )
+    locks = _few(image.details.locks, lambda lock: lock.entry.address)
     return {
         "volume": image.target.volume,
         "pool": pool,
@@ -480,14 +519,16 @@ def _image(image: Observed, observations: int) -> dict[str, Any]:
                 # The same client with the same cookie: a client that opens the image again
                 # registers another watch, with another cookie.
                 "persistent": seen == observations > 1,
-                "mirror": (watcher.entry, watcher.client) in image.details.mirrors,
+                "mirror": is_mirror(watcher),
             }
-            for watcher, seen in image.watchers
+            for watcher, seen in watchers
         ],
+        "more_watchers": len(image.watchers) - len(watchers),
         "locks": [
             {"locker": lock.locker, "address": lock.entry.address, "entry": lock.entry.text}
-            for lock in image.details.locks
+            for lock in locks
         ],
+        "more_locks": len(image.details.locks) - len(locks),
         "client_addresses": [
             {"node": node, "address": address} for node, address in image.details.notes
         ],

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
@@ -22,8 +23,9 @@ from typing import Any, NamedTuple
 from .._core import untrusted
 from .._core.engine import Plan
 from .._core.errors import StorageOpsError
+from .._node.control_groups import pod_uid_of
 from .._node.host import Host
-from .._node.mounts import Mount, all_mounts
+from .._node.mounts import Mount, Namespace, each_namespace
 
 _RBD = "/sys/bus/rbd/devices"
 _DEBUG = "/sys/kernel/debug"
@@ -33,8 +35,14 @@ _SHOWN = 300
 # The kernel numbers the first PID namespace so (PROC_PID_INIT_INO); in any other, processes of the
 # node are hidden.
 _FIRST_PIDS = "pid:[4026531836]"
+# And so the first user namespace (PROC_USER_INIT_INO). Where there is none but this, /proc/PID/ns
+# has no link to it.
+_FIRST_USERS = ("user:[4026531837]", "")
 # comm holds 15 characters of a program's name.
 _PROGRAMS = ("rbd-nbd", "ceph-fuse")
+# The capabilities that a process has or may get by execve(2) (capabilities(7)), as bit masks.
+_CAPABILITIES = re.compile(r"^Cap(?:Prm|Eff|Bnd):\s*([0-9a-f]+)$", re.MULTILINE)
+_CAP_SYS_ADMIN = 1 << 21
 # ms_mode puts the address's type in front: (2)10.0.0.5:0/3197.
 _INSTANCE = re.compile(
     r"(?:\(\d+\))?\[?(?P<address>[0-9A-Fa-f:.]+?)\]?:(?P<port>\d+)/(?P<nonce>\d+)"
@@ -159,27 +167,120 @@ def read(host: Host) -> tuple[list[dict[str, Any]], list[str]]:
         )
     if not host.exists("/sys/bus"):
         problems.append("/sys is not mounted")
-    # A tenant may have any number of other mounts.
-    long: dict[str, None] = {}
-    mounts = [mount for mount in all_mounts(host, long.setdefault) if _may_be_ceph(mount)]
-    problems += [f"a mount of {device} has a path that is too long to read" for device in long]
+    mounts = _Mounts(host)
     rbd = _krbd(host, mounts, problems)
     processes = _processes(host, problems)
     found = [*rbd, *_nbd(host, mounts, processes), *_filesystems(host, mounts, rbd, processes)]
     return [asdict(client) for client in found], problems
 
 
-def _may_be_ceph(mount: Mount) -> bool:
-    """A mount of a block device, which may be a mapped image, or of CephFS."""
-    # Filesystems without a block device have a major number of 0 (fs/super.c, get_anon_bdev).
-    return (
-        not mount.device.startswith("0:")
-        or mount.source.startswith("/dev/")
-        or "ceph" in mount.fstype
-    )
+class _Mounts:
+    """The mounts of images and of CephFS, in all mount namespaces.
+
+    ``filesystems``: a mount of each CephFS, by its device.
+    """
+
+    # Tenants may have any number of mounts, at paths of any length, so only what is told is kept.
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self.filesystems: dict[str, Mount] = {}
+        # Device -> path -> processes, one of each mount namespace.
+        self._places: dict[str, dict[str, dict[str, None]]] = {}
+        self._more: Counter[str] = Counter()
+        self._blocks = {
+            number
+            for name in host.names("/sys/class/block")
+            if name.startswith(("rbd", "nbd"))
+            for number in _numbers(host, name)
+        }
+        elsewhere = []
+        for namespace in each_namespace(host):
+            if host.owner(f"/proc/{namespace.pid}/ns/mnt") in _FIRST_USERS:
+                self._read(namespace, trusted=True)
+            else:
+                elsewhere.append(namespace)
+        # Only now it is known which FUSE mounts there are copies (clone(2), CLONE_NEWNS).
+        for namespace in elsewhere:
+            self._read(namespace, trusted=False)
+
+    def _read(self, namespace: Namespace, trusted: bool) -> None:
+        """Note the mounts of a namespace.
+
+        ``trusted``: not just anyone can mount there.
+        """
+
+        def note(mount: Mount) -> None:
+            if mount.device in self._blocks or self._is_filesystem(mount, trusted):
+                self._note(mount)
+
+        # Filesystems without a block device have a major number of 0 (fs/super.c, get_anon_bdev).
+        for mount in namespace.mounts(
+            lambda _number, device: device in self._blocks or device.startswith("0:"), note
+        ):
+            note(mount)
+
+    def _is_filesystem(self, mount: Mount, trusted: bool) -> bool:
+        """It is of a CephFS; FUSE as its program says, or anyone who may mount."""
+        # With a user namespace, which any process may make, FUSE can be mounted in mount namespaces
+        # that it owns, with any name as its subtype (fs/fuse/inode.c, FS_USERNS_MOUNT). The
+        # kernel's CephFS cannot (fs/ceph/super.c). No mount gets from there to the node's own
+        # namespaces (mount_namespaces(7), less privileged mount namespaces).
+        if mount.fstype == "ceph":
+            found = True
+        else:
+            found = mount.fstype.startswith("fuse.ceph") and (
+                trusted or mount.device in self.filesystems
+            )
+        if found:
+            self.filesystems.setdefault(mount.device, mount)
+        return found
+
+    def _note(self, mount: Mount) -> None:
+        places = self._places.setdefault(mount.device, {})
+        point = untrusted.shown(mount.point, _SHOWN)
+        if point in places or len(places) < _MOST_PLACES:
+            places.setdefault(point, {})[mount.pid] = None
+        else:
+            self._more[mount.device] += 1
+
+    def places(self, devices: Iterable[str]) -> tuple[str, ...]:
+        """Where filesystems are mounted: the first places, with a count of the others.
+
+        None of them decides anything; they say where to look.
+        """
+        told, more = [], 0
+        for device in devices:
+            more += self._more[device]
+            for point, pids in self._places.get(device, {}).items():
+                others = f" (and {len(pids) - 1} more)" if len(pids) > 1 else ""
+                whose = _whose(self._host, next(iter(pids)))
+                told.append(f"mounted at {point} in the mount namespace of {whose}{others}")
+        more += len(told[_MOST_PLACES:])
+        return (*told[:_MOST_PLACES], *([f"(+{more} more)"] if more else []))
 
 
-def _krbd(host: Host, mounts: list[Mount], problems: list[str]) -> list[Client]:
+def _numbers(host: Host, name: str) -> list[str]:
+    """The numbers of a block device and of its partitions."""
+    # mountinfo shows the number, and a mount's source may be any text.
+    numbers = [host.read(f"{folder}/dev") for folder in _folders(host, name)]
+    return [number for number in numbers if number]
+
+
+def _folders(host: Host, name: str) -> list[str]:
+    """Of a block device and its partitions in sysfs."""
+    base = f"/sys/class/block/{name}"
+    parts = [part for part in host.names(base) if host.exists(f"{base}/{part}/partition")]
+    return [base, *(f"{base}/{part}" for part in parts)]
+
+
+def _whose(host: Host, pid: str) -> str:
+    """A process, with its pod."""
+    pod = pod_uid_of(host.read(f"/proc/{pid}/cgroup") or "")
+    return f"pid {pid}" + (f" of the pod with uid {pod}" if pod else "")
+
+
+def _krbd(host: Host, mounts: _Mounts, problems: list[str]) -> list[Client]:
     """Images that the kernel has mapped."""
     # The attributes are described in Documentation/ABI/testing/sysfs-bus-rbd. config_info is not
     # read, since it holds the key.
@@ -220,36 +321,15 @@ def _image_of_kernel(host: Host, base: str) -> Client:
     )
 
 
-def _in_use(host: Host, mounts: list[Mount], name: str) -> tuple[str, ...]:
+def _in_use(host: Host, mounts: _Mounts, name: str) -> tuple[str, ...]:
     """Where a block device or a partition of it is mounted, and what is built on it."""
-    base = f"/sys/class/block/{name}"
-    parts = [part for part in host.names(base) if host.exists(f"{base}/{part}/partition")]
-    folders = [base, *(f"{base}/{part}" for part in parts)]
-    # By number, since mountinfo shows the device and a mount's source may be any text.
-    numbers = {host.read(f"{folder}/dev") for folder in folders}
     # LVM, device-mapper or md on the image keep it open without any mount.
     holders = [
-        f"held by {holder}" for folder in folders for holder in host.names(f"{folder}/holders")
+        f"held by {holder}"
+        for folder in _folders(host, name)
+        for holder in host.names(f"{folder}/holders")
     ]
-    return (*_places([mount for mount in mounts if mount.device in numbers]), *holders)
-
-
-def _places(mounts: Iterable[Mount]) -> tuple[str, ...]:
-    """The first of them, with a count of the others: a tenant may have any number, at long paths.
-
-    None of them decides anything; they say where to look.
-    """
-    # A mount of the node is copied into the namespaces of its containers (clone(2), CLONE_NEWNS).
-    namespaces: dict[str, dict[str, None]] = {}
-    for mount in mounts:
-        namespaces.setdefault(mount.point, {})[mount.pid] = None
-    told = [
-        f"mounted at {untrusted.shown(point, _SHOWN)} in the mount namespace of pid "
-        f"{next(iter(pids))}" + (f" (and {len(pids) - 1} more)" if len(pids) > 1 else "")
-        for point, pids in namespaces.items()
-    ]
-    left = len(told) - _MOST_PLACES
-    return (*told[:_MOST_PLACES], *([f"(+{left} more)"] if left > 0 else []))
+    return (*mounts.places(_numbers(host, name)), *holders)
 
 
 def _processes(host: Host, problems: list[str]) -> list[Process]:
@@ -257,16 +337,34 @@ def _processes(host: Host, problems: list[str]) -> list[Process]:
     found = []
     for pid in filter(str.isdigit, host.names("/proc")):
         program = host.read(f"/proc/{pid}/comm")
-        if program in _PROGRAMS:
+        # Its name a process chooses (prctl(2), PR_SET_NAME).
+        if program in _PROGRAMS and _may_attach(host, pid):
             words = tuple(filter(None, host.command_line(pid)))
             if words:
                 found.append(Process(int(pid), program, words))
             elif host.link(f"/proc/{pid}/exe"):
-                problems.append(f"the command line of process {pid} ({program}) cannot be read")
+                problems.append(
+                    f"the command line of {program}, {_whose(host, pid)}, cannot be read (if it "
+                    "is in a pod, delete that pod)"
+                )
     return found
 
 
-def _nbd(host: Host, mounts: list[Mount], processes: list[Process]) -> list[Client]:
+def _may_attach(host: Host, pid: str) -> bool:
+    """Whether a process may have attached a device, or mounted something in a namespace of the
+    node; so, too, if that is unknown.
+    """
+    # Both need CAP_SYS_ADMIN in the first user namespace (drivers/block/nbd.c, nbd_ioctl and
+    # nbd_genl_connect; fs/namespace.c, may_mount). A process may have given it up since, or have it
+    # from fusermount3, which is set-user-ID: it is in its bounding set then. Containers do not have
+    # it there, unless they are privileged.
+    if host.link(f"/proc/{pid}/ns/user") not in _FIRST_USERS:
+        return False
+    masks = _CAPABILITIES.findall(host.read(f"/proc/{pid}/status") or "")
+    return not masks or any(int(mask, 16) & _CAP_SYS_ADMIN for mask in masks)
+
+
+def _nbd(host: Host, mounts: _Mounts, processes: list[Process]) -> list[Client]:
     """Images that rbd-nbd has mapped: its processes, each with its device if it still has one."""
     serving: dict[int, str] = {}
     for name in host.names("/sys/block"):
@@ -283,7 +381,7 @@ def _nbd(host: Host, mounts: list[Mount], processes: list[Process]) -> list[Clie
         if process.program == "rbd-nbd":
             name = serving.get(process.pid, "")
             in_use = (
-                f"served by rbd-nbd, pid {process.pid}",
+                f"served by rbd-nbd, {_whose(host, str(process.pid))}",
                 *(_in_use(host, mounts, name) if name else ()),
             )
             found.append(
@@ -317,28 +415,26 @@ def _image(words: tuple[str, ...]) -> tuple[str, str, str, str]:
 
 
 def _filesystems(
-    host: Host, mounts: list[Mount], rbd: list[Client], processes: list[Process]
+    host: Host, mounts: _Mounts, rbd: list[Client], processes: list[Process]
 ) -> list[Client]:
     """CephFS by its mounts, its processes, and the kernel's clients in debugfs."""
     # A busy client outlives its last mount, and is then seen in debugfs only.
-    by_device: dict[str, list[Mount]] = {}
-    for mount in mounts:
-        if mount.fstype == "ceph" or mount.fstype.startswith("fuse.ceph"):
-            by_device.setdefault(mount.device, []).append(mount)
-    found = [_mounted(places) for places in by_device.values()]
-    serving = [process.pid for process in processes if process.program == "ceph-fuse"]
+    found = [
+        _mounted(mount, mounts.places([device])) for device, mount in mounts.filesystems.items()
+    ]
     found += [
-        Client("ceph-fuse", "", in_use=(f"served by ceph-fuse, pid {pid}",)) for pid in serving
+        Client("ceph-fuse", "", in_use=(f"served by ceph-fuse, {_whose(host, str(process.pid))}",))
+        for process in processes
+        if process.program == "ceph-fuse"
     ]
     return _with_instances(found, _kernel_clients(host, {client.client for client in rbd}))
 
 
-def _mounted(places: list[Mount]) -> Client:
-    """A CephFS by all of its mounts."""
-    source = places[0].source
-    fsid = _FSID.match(source)
-    kind = "cephfs" if places[0].fstype == "ceph" else "ceph-fuse"
-    return Client(kind, source, fsid=fsid.group("fsid") if fsid else "", in_use=_places(places))
+def _mounted(mount: Mount, places: tuple[str, ...]) -> Client:
+    """A CephFS by one of its mounts."""
+    fsid = _FSID.match(mount.source)
+    kind = "cephfs" if mount.fstype == "ceph" else "ceph-fuse"
+    return Client(kind, mount.source, fsid=fsid.group("fsid") if fsid else "", in_use=places)
 
 
 def _kernel_clients(host: Host, mapped: set[str]) -> list[Client]:

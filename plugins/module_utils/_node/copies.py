@@ -90,8 +90,8 @@ def _copies(
     ``crowded`` those whose line is too long.
     """
 
-    def too_long(device: str) -> None:
-        crowded[device] = (
+    def too_long(mount: Mount) -> None:
+        crowded[mount.device] = (
             f"a mount in the mount namespace of {_whose(owner)}, whose path is too long to read"
         )
 
@@ -104,7 +104,7 @@ def _copies(
     if not copies:
         return []
     needed = {str(mount.parent) for mount in copies}
-    long: list[str] = []
+    long: list[Mount] = []
     parents = {
         mount.id: mount
         for mount in namespace.mounts(lambda number, _: number in needed, long.append)
@@ -112,5 +112,5 @@ def _copies(
     # On which mounts they are is then not known of all.
     if long:
         for mount in copies:
-            too_long(mount.device)
+            too_long(mount)
     return [_Copy(owner, mount, parents.get(mount.parent)) for mount in copies]

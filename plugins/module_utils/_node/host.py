@@ -11,6 +11,7 @@ Tests give another one in its place.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import time
@@ -29,6 +30,10 @@ MOST_BYTES = 2**24
 # and mounted on by relative paths (mount(2)).
 MOST_LINE = 2**20
 _CHUNK = 2**16
+# Of a longer line, so many bytes of each later word are kept.
+_MOST_WORD = 2**8
+# ioctl_ns(2). Where an architecture numbers it differently, the kernel does not know this number.
+_NS_GET_USERNS = 0xB701
 # Bytes. Options that are looked for come first; a Java program has a few thousand.
 _MOST_COMMAND_LINE = 65_536
 
@@ -154,6 +159,25 @@ class Host:
         except OSError:
             return ""
 
+    def owner(self, path: str) -> str:
+        """The user namespace that owns the namespace at ``path`` (/proc/PID/ns/mnt), as the text of
+        a link /proc/PID/ns/user; empty if it cannot be told.
+        """
+        try:
+            namespace = os.open(self.path(path), os.O_RDONLY)
+        except OSError:
+            return ""
+        try:
+            found = fcntl.ioctl(namespace, _NS_GET_USERNS)
+            try:
+                return f"user:[{os.fstat(found).st_ino}]"
+            finally:
+                os.close(found)
+        except OSError:
+            return ""
+        finally:
+            os.close(namespace)
+
     def run(self, argv: Sequence[str], timeout: float | None = None) -> CommandResult:
         """Run a command for at most ``timeout`` seconds (default: ``command_timeout``), and not
         past the deadline.
@@ -211,20 +235,24 @@ class Host:
 def lines_of(path: str, deadline: Deadline) -> Iterator[bytes]:
     """The lines of a file, without their line feeds; only one of them is kept at a time.
 
-    Of a line with more than MOST_LINE bytes, only so many are there. Raises OSError, and
-    StorageOpsError when the deadline passes.
+    Of a line with more than MOST_LINE bytes, so many are there, and then the beginning of each word
+    after them. Raises OSError, and StorageOpsError when the deadline passes.
     """
-    begun = b""
+    begun = words = b""
     for chunk in _chunks(path, deadline):
         first, *others = chunk.split(b"\n")
-        begun += first[: MOST_LINE - len(begun)]
+        room = MOST_LINE - len(begun)
+        begun += first[:room]
+        # One that goes on is cut again, and stays as it is.
+        cut = (word[:_MOST_WORD] for word in (words + first[room:]).split(b" "))
+        words = b" ".join(cut)[:_CHUNK]
         if others:
-            yield begun
-            *whole, last = others
+            yield begun + words
+            *whole, begun = others
             yield from whole
-            begun = last
+            words = b""
     if begun:
-        yield begun
+        yield begun + words
 
 
 def _chunks(path: str, deadline: Deadline) -> Iterator[bytes]:

@@ -64,13 +64,13 @@ def each_mount(
     lines: Iterable[bytes],
     pid: str,
     wanted: Callable[[str, str], bool] | None = None,
-    too_long: Callable[[str], object] | None = None,
+    too_long: Callable[[Mount], object] | None = None,
 ) -> Iterator[Mount]:
     """The mounts in the lines of a mountinfo file, one by one.
 
     ``wanted``: takes ID and device of a mount, and returns whether to yield it. ``too_long``: is
-    told the device of a mount whose line is longer than what is read of one; without it, such a
-    line raises StorageOpsError.
+    told a mount whose line is longer than what is read of one, with the beginnings of its texts;
+    without it, such a line raises StorageOpsError.
     """
     # A tenant's namespace may have 100,000 mounts (fs.mount-max), each with a path of any length.
     # So neither the text nor a list of them is kept.
@@ -80,8 +80,10 @@ def each_mount(
             continue
         if len(line) < MOST_LINE:
             yield _mount(line.decode("utf-8", "replace"), pid)
-        elif too_long and len(fields) > 3:
-            too_long(fields[2])
+        elif too_long:
+            # No path has a blank, so the filesystem's type is found behind two of any length
+            # (fs/seq_file.c mangle_path).
+            too_long(_mount(line.decode("utf-8", "replace"), pid))
         else:
             raise StorageOpsError(
                 f"/proc/{pid}/mountinfo has a line of more than {MOST_LINE} bytes",
@@ -89,7 +91,7 @@ def each_mount(
             )
 
 
-def pass_over(_device: str) -> None:
+def pass_over(_mount: Mount) -> None:
     """As ``too_long`` of ``each_mount``: none of the mounts that are looked for has such a line."""
 
 
@@ -266,13 +268,13 @@ class Namespace(NamedTuple):
     def mounts(
         self,
         wanted: Callable[[str, str], bool] | None = None,
-        too_long: Callable[[str], object] | None = None,
+        too_long: Callable[[Mount], object] | None = None,
     ) -> Iterator[Mount]:
         """As ``each_mount``."""
         return each_mount(self.lines(), self.pid, wanted, too_long)
 
 
-def all_mounts(host: Host, too_long: Callable[[str], object] | None = None) -> Iterator[Mount]:
+def all_mounts(host: Host, too_long: Callable[[Mount], object] | None = None) -> Iterator[Mount]:
     """The mounts of every mount namespace with a process, one by one; keep only what is needed.
 
     ``too_long``: as for ``each_mount``.

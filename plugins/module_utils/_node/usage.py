@@ -107,7 +107,7 @@ class UsesByDevice:
         self._kernel_names: dict[str, str] = {}
         with_nodes = _filesystems_with_nodes(host)
         for namespace in each_namespace(host):
-            too_long = partial(self._add_long, namespace.pid)
+            too_long = partial(self._add_long, with_nodes)
             for mount in namespace.mounts(self._is_needed, too_long):
                 self._add_mount(mount, with_nodes)
         for swap in swap_devices(host):
@@ -151,13 +151,13 @@ class UsesByDevice:
             name = mount.root.rpartition("/")[2]
             self._note(self._by_name, name, f"its device node is bound at {where}")
 
-    def _add_long(self, pid: str, device: str) -> None:
-        """Index a mount whose path is too long to read."""
-        where = f"in the mount namespace of pid {pid}, at a path that is too long to read"
-        if not device.startswith("0:"):
-            self._note(self._by_dev, device, f"mounted {where}")
-        else:
-            said = f"whether the mount of {device} is of it is unknown: it is {where}"
+    def _add_long(self, with_nodes: set[str], mount: Mount) -> None:
+        """Index a mount whose path is too long to read. ``with_nodes``: as above."""
+        where = f"in the mount namespace of pid {mount.pid}, at a path that is too long to read"
+        if not mount.device.startswith("0:"):
+            self._note(self._by_dev, mount.device, f"mounted {where}")
+        elif mount.fstype.partition(".")[0] not in _ANYBODYS or mount.device in with_nodes:
+            said = f"whether the mount of {mount.device} is of it is unknown: it is {where}"
             self._unknown.append(Reason("evidence_unreadable", said))
 
     def _note(self, index: dict[str, list[Reason]], key: str, text: str) -> None:
@@ -187,15 +187,18 @@ def _filesystems_with_nodes(host: Host) -> set[str]:
     # A CSI driver binds devices from the /dev of its container. A tenant's tmpfs, such as an
     # emptyDir in memory, may have folders with the names of devices, but only the kubelet binds
     # them.
-    # What is too long to read may have some.
-    long: set[str] = set()
-    found = Namespace(host, "1").mounts(too_long=long.add)
-    return long | {
-        mount.device
-        for mount in found
-        if mount.fstype == "tmpfs"
-        and (mount.point == "/dev" or (mount.root != "/" and _SUBPATHS not in mount.point))
-    }
+    found: set[str] = set()
+
+    # The beginning of a path that is too long to read tells as much.
+    def note(mount: Mount) -> None:
+        if mount.fstype == "tmpfs" and (
+            mount.point == "/dev" or (mount.root != "/" and _SUBPATHS not in mount.point)
+        ):
+            found.add(mount.device)
+
+    for mount in Namespace(host, "1").mounts(too_long=note):
+        note(mount)
+    return found
 
 
 def loop_backings(host: Host) -> dict[str, tuple[tuple[str, ...], str]]:

@@ -61,6 +61,7 @@ class Client(NamedTuple):
     """A client of Ceph that a node shows.
 
     ``entry``: its address and nonce as the blocklist has it, empty where it cannot be told.
+    ``place``: a process that serves it, or a place where it is mounted, as a text; may be empty.
     """
 
     kind: str
@@ -68,11 +69,13 @@ class Client(NamedTuple):
     image: str
     entry: str
     fsid: str
+    place: str
 
     @property
     def title(self) -> str:
         """For the eye."""
-        return " ".join(filter(None, (self.kind, self.device, self.image, self.entry)))
+        said = " ".join(filter(None, (self.kind, self.device, self.image, self.entry)))
+        return said + (f", {self.place}" if self.place else "")
 
 
 class Clients(NamedTuple):
@@ -151,6 +154,7 @@ def read_clients(data: Mapping[str, Any]) -> Clients:
                     ),
                     _text(item.get("entry") or ""),
                     _text(item.get("fsid") or ""),
+                    _text((item.get("in_use") or [""])[0]),
                 )
                 for item in data["clients"]
             ),
@@ -476,7 +480,8 @@ def _client_doubts(clients: Clients, ledger: Ledger, host: HostRecord, same: str
             Reason(
                 "old_clients_left",
                 f"{same}, and it still shows {len(held)} clients that were fenced "
-                f"({', '.join(held[:3])}), which would go on writing. {_REBOOT}",
+                f"({'; '.join(held[:3])}), which would go on writing. {_REBOOT}. If a process of "
+                "theirs is in a pod, it ends when you delete that pod",
             )
         )
     return doubts

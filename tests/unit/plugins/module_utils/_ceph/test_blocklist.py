@@ -221,19 +221,38 @@ def test_a_dump() -> None:
         )
     )
     assert [tuple(found.to_result(NOW).values()) for found in read.entries] == [
-        ("10.0.0.5:0/0", "address", "10.0.0.5", "2026-11-22T12:00:00Z", False),
-        ("10.0.0.5:6800/3", "client", "10.0.0.5", "2026-11-29T03:33:33Z", False),
-        ("10.0.0.7/24", "range", "10.0.0.0/24", "2026-11-24T12:00:00Z", False),
-        ("10.0.0.5/32", "range", "10.0.0.5/32", "2026-11-29T03:33:33Z", True),
-        ("fd00::5/128", "range", "fd00::5/128", "2026-11-28T12:00:00Z", False),
+        ("10.0.0.5:0/0", "address", "10.0.0.5", "2026-11-22T12:00:00Z", False, 0),
+        ("10.0.0.5:6800/3", "client", "10.0.0.5", "2026-11-29T03:33:33Z", False, 0),
+        ("10.0.0.7/24", "range", "10.0.0.0/24", "2026-11-24T12:00:00Z", False, 0),
+        ("10.0.0.5/32", "range", "10.0.0.5/32", "2026-11-29T03:33:33Z", True, 0),
+        ("fd00::5/128", "range", "fd00::5/128", "2026-11-28T12:00:00Z", False, 0),
     ]
-    assert [*read.entries[0].to_result(NOW)] == ["entry", "kind", "address", "until", "stand_in"]
+    names = ["entry", "kind", "address", "until", "stand_in", "clients"]
+    assert [*read.entries[0].to_result(NOW)] == names
     assert (read.fsid, read.word, read.ranges, read.osds) == (
         "e85137c6",
         "blocklist",
         True,
         ("192.0.2.77",),
     )
+
+
+def test_of_the_clients_at_an_address_one_is_told() -> None:
+    """Ceph adds one for each dead owner of a lock, so a tenant's clients can add thousands, and
+    what modules return has an end.
+    """
+    many = {f"10.0.0.5:0/{number}": number % 4000 for number in range(1, 10_000)}
+    others = {"10.0.0.5:0/0": 1, "10.0.0.6:0/9": 2, "[fd00::5]:0/7": 3}
+    read = parse_dump(dump({**many, **others}, {"cidr:10.0.0.0:0/24": 4}))
+    assert len(read.entries) == 10_003
+    told = read.to_result(NOW)
+    assert [(found["entry"], found["kind"], found["clients"]) for found in told] == [
+        ("10.0.0.5:0/0", "address", 0),
+        ("10.0.0.0/24", "range", 0),
+        ("10.0.0.5:0/3999", "client", 9999),
+        ("10.0.0.6:0/9", "client", 1),
+        ("[fd00::5]:0/7", "client", 1),
+    ]
 
 
 def test_a_dump_of_an_old_release() -> None:

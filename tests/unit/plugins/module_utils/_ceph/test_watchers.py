@@ -198,6 +198,7 @@ def test_one_observation() -> None:
             "until": "2027-11-21T12:00:00Z",
         },
         "stand_in": False,
+        "clients": 0,
     }
     assert ceph["images"] == [
         {
@@ -220,9 +221,11 @@ def test_one_observation() -> None:
                     **{"seen": 1, "persistent": False, "mirror": False},
                 }
             ],
+            "more_watchers": 0,
             "locks": [
                 {"locker": "client.4123", "address": "10.0.0.5", "entry": "10.0.0.5:0/319745466"}
             ],
+            "more_locks": 0,
             "client_addresses": [
                 {"node": "node-a", "address": "10.0.0.5"},
                 {"node": "node-b", "address": "10.0.0.6"},
@@ -245,6 +248,44 @@ def test_only_who_is_always_there_is_persistent() -> None:
         ("10.0.0.6:0/7", "2"): (1, False),
     }
     assert ceph["observations"] == 3 and [round(seconds) for seconds in tools.slept] == [30, 61]
+
+
+def test_of_thousands_of_clients_those_that_decide_are_handed_on() -> None:
+    """Who has a key for an image may open it as often as he likes, and a result has an end."""
+    crowd = [watcher("10.9.9.9:0/1", 100_000 + number, 1) for number in range(9_000)]
+    passing = [watcher("10.9.9.9:0/2", 200_000 + number, 1) for number in range(9_000)]
+    # At an address of its own; there all the time; by another client that stays; and a mirror.
+    stays = watcher("10.9.9.9:0/3", 4123, 1)
+    others = [A, stays, watcher("10.9.9.9:0/4", 4999, 7)]
+    mirrors = "watcher=10.9.9.9:0/4 client.4999 cookie=9\n"
+    tools = Tools([*crowd, *passing, *others], [*crowd, A, others[2]], mirrors=mirrors)
+    ceph, findings = read(tools, observations=2, observation_seconds=1)
+    assert findings == []
+    (image,) = ceph["images"]
+    clients = [found["client"].removeprefix("client.") for found in image["watchers"]]
+    assert clients == [
+        *(str(100_000 + number) for number in range(5)),
+        *(str(200_000 + number) for number in range(5)),
+        "4123",
+        "4123",
+        "4999",
+    ]
+    assert image["more_watchers"] == 2 * 8_995
+    assert {found["client"] for found in image["watchers"] if found["mirror"]} == {"client.4999"}
+    # What is to be gone is asked of all of them, and told in few words.
+    _ceph, (finding,) = read(Tools([*crowd, A]), gone=["10.9.9.9"], gone_timeout=0)
+    assert "and 8995 more" in finding.summary and len(finding.summary) < 1_000
+
+
+def test_of_the_locks_of_an_address_the_first_are_handed_on() -> None:
+    lock = {"locker": "client.9", "address": "10.9.9.9:0/1"}
+    found = watchers.parse_locks([lock] * 9_000 + [{**lock, "address": "10.9.9.8:0/1"}])
+    target = watchers.Target("", "rbd", "", "data")
+    image = watchers._image(
+        watchers.Observed(target, details=watchers.Details(locks=found)), 1, set()
+    )
+    assert [one["address"] for one in image["locks"]] == ["10.9.9.9"] * 5 + ["10.9.9.8"]
+    assert image["more_locks"] == 8_995
 
 
 def test_every_question_opens_the_image_read_only() -> None:

@@ -8,6 +8,10 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +22,20 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph_clients
     Client,
     _image,
     _instance,
+    _Mounts,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
     StorageOpsError,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import MOST_LINE, Host
 
 FSID = "981f368d-d55e-474a-b0be-3df26643b32a"
 BOOT = "82b619b4-0ab0-4e9c-b2a2-196bbf0b9cf0"
+POD = "0c7e5a39-6c1f-4b7c-9f55-2f4d3f1c8a11"
+# Capability sets: of root, of a container by default (a80425fb has no CAP_SYS_ADMIN), and none.
+ALL, CONTAINER, NONE = "000001ffffffffff", "00000000a80425fb", "0000000000000000"
+FIRST_USERS, OTHER_USERS = "user:[4026531837]", "user:[4026532999]"
 SECRET = "AQD8gwFrapYrHxAAo8zsHVXbtOL+LbjKs9BMkg=="
 ROOT = "22 1 254:0 / / rw - ext4 /dev/vda rw"
 KRBD = Client(
@@ -51,8 +60,17 @@ def put(root: Path, name: str, text: str) -> None:
 def put_process(root: Path, pid: int, program: str, *words: str) -> None:
     put(root, f"proc/{pid}/comm", program)
     (root / f"proc/{pid}/cmdline").write_text("".join(f"{word}\0" for word in words))
-    put(root, f"proc/{pid}/status", f"Name:\t{program}\nTgid:\t{pid}\nPid:\t{pid}")
+    put_status(root, pid)
     (root / f"proc/{pid}/exe").symlink_to(f"/usr/bin/{program}")
+    (root / f"proc/{pid}/ns").mkdir(exist_ok=True)
+    (root / f"proc/{pid}/ns/user").symlink_to(FIRST_USERS)
+
+
+def put_status(
+    root: Path, pid: int, permitted: str = ALL, effective: str = ALL, bounding: str = ALL
+) -> None:
+    sets = f"CapInh:\t{NONE}\nCapPrm:\t{permitted}\nCapEff:\t{effective}\nCapBnd:\t{bounding}"
+    put(root, f"proc/{pid}/status", f"Name:\tx\nTgid:\t{pid}\nPid:\t{pid}\n{sets}")
 
 
 def put_image(root: Path, number: int = 0, **changed: str) -> None:
@@ -71,10 +89,12 @@ def put_image(root: Path, number: int = 0, **changed: str) -> None:
     put(root, f"sys/class/block/rbd{number}/dev", f"252:{16 * number}")
 
 
-def put_mounts(root: Path, *lines: str, pid: int = 1) -> None:
+def put_mounts(root: Path, *lines: str, pid: int = 1, owner: str = FIRST_USERS) -> None:
     put(root, f"proc/{pid}/mountinfo", "\n".join([ROOT, *lines]))
     (root / f"proc/{pid}/ns").mkdir(exist_ok=True)
     (root / f"proc/{pid}/ns/mnt").symlink_to(f"mnt:[{pid}]")
+    if owner:
+        (root / f"proc/{pid}/ns/mnt.owner").symlink_to(owner)
 
 
 class Tree(Host):
@@ -86,6 +106,9 @@ class Tree(Host):
 
     def require_root(self) -> None:
         pass
+
+    def owner(self, path: str) -> str:
+        return self.link(f"{path}.owner")
 
 
 @pytest.fixture
@@ -215,7 +238,12 @@ def test_images_mapped_by_rbd_nbd(root: Path) -> None:
 
 def test_a_process_that_does_not_show_its_command_line(root: Path) -> None:
     put_process(root, 2797, "rbd-nbd")
-    assert clients(root)["problem"] == "the command line of process 2797 (rbd-nbd) cannot be read"
+    put(root, "proc/2797/cgroup", f"0::/kubepods/besteffort/pod{POD}/{'a' * 64}")
+    problem = clients(root)["problem"]
+    assert problem == (
+        f"the command line of rbd-nbd, pid 2797 of the pod with uid {POD}, cannot be read (if it "
+        "is in a pod, delete that pod)"
+    )
     # It ended meanwhile: then there is nothing to see, and nothing left.
     (root / "proc/2797/exe").unlink()
     assert clients(root)["problem"] == ""
@@ -309,6 +337,214 @@ def test_ceph_fuse_by_its_mount_and_by_its_process(root: Path) -> None:
         ("ceph-fuse", "ceph-fuse", ["mounted at /mnt/f in the mount namespace of pid 1"]),
         ("ceph-fuse", "", ["served by ceph-fuse, pid 3008"]),
     ]
+
+
+@pytest.mark.parametrize("program", ["rbd-nbd", "ceph-fuse"])
+def test_a_container_may_give_its_process_any_name(root: Path, program: str) -> None:
+    put_process(root, 3008, program, program, "map", "rbd/img2")
+    put_status(root, 3008, CONTAINER, CONTAINER, CONTAINER)
+    # All of its capabilities are of a user namespace that it has made itself.
+    put_process(root, 3009, program, program, "map", "rbd/img2")
+    (root / "proc/3009/ns/user").unlink()
+    (root / "proc/3009/ns/user").symlink_to(OTHER_USERS)
+    # Nor need it show its command line.
+    put_process(root, 3010, program)
+    put_status(root, 3010, CONTAINER, CONTAINER, CONTAINER)
+    found = clients(root)
+    assert (found["clients"], found["problem"]) == ([], "")
+
+
+@pytest.mark.parametrize("program", ["rbd-nbd", "ceph-fuse"])
+@pytest.mark.parametrize(
+    "sets", [(ALL, NONE, NONE), (NONE, ALL, NONE), (NONE, NONE, ALL), ("200000", NONE, NONE)]
+)
+def test_what_may_have_attached_something_counts(
+    root: Path, program: str, sets: tuple[str, str, str]
+) -> None:
+    """Also what has given up its capabilities since, or got them from fusermount3."""
+    put_process(root, 3008, program, program, "map", "rbd/img2")
+    put_status(root, 3008, *sets)
+    put(root, "proc/3008/cgroup", f"0::/kubepods/besteffort/pod{POD}/{'a' * 64}")
+    (client,) = clients(root)["clients"]
+    assert client["kind"] == program
+    assert client["in_use"] == [f"served by {program}, pid 3008 of the pod with uid {POD}"]
+
+
+@pytest.mark.parametrize("program", ["rbd-nbd", "ceph-fuse"])
+@pytest.mark.parametrize("gone", ["status", "ns/user"])
+def test_what_is_unknown_of_a_process_counts(root: Path, program: str, gone: str) -> None:
+    """So does a process of a kernel without user namespaces."""
+    put_process(root, 3008, program, program, "map", "rbd/img2")
+    (root / f"proc/3008/{gone}").unlink()
+    assert [client["kind"] for client in clients(root)["clients"]] == [program]
+
+
+FUSE = "50 22 0:51 / /mnt/f rw - fuse.ceph-fuse ceph-fuse rw"
+
+
+def test_anyone_may_mount_fuse_in_a_mount_namespace_of_his_own(root: Path) -> None:
+    (root / "proc/77").mkdir()
+    put_mounts(root, FUSE, pid=77, owner=OTHER_USERS)
+    found = clients(root)
+    assert (found["clients"], found["problem"]) == ([], "")
+
+
+@pytest.mark.parametrize("owner", ["", FIRST_USERS])
+def test_a_mount_that_not_just_anyone_can_make_counts(root: Path, owner: str) -> None:
+    (root / "proc/77").mkdir()
+    put_mounts(root, FUSE, pid=77, owner=owner)
+    # Read first, and shows where else the node's mount is.
+    (root / "proc/10").mkdir()
+    put_mounts(root, FUSE.replace("/mnt/f", "/copy"), pid=10, owner=OTHER_USERS)
+    (client,) = clients(root)["clients"]
+    assert (client["kind"], client["in_use"]) == (
+        "ceph-fuse",
+        [
+            "mounted at /mnt/f in the mount namespace of pid 77",
+            "mounted at /copy in the mount namespace of pid 10",
+        ],
+    )
+
+
+def test_the_kernels_cephfs_counts_in_every_mount_namespace(root: Path) -> None:
+    """Of a pod with a user namespace, only the container may be left."""
+    (root / "proc/77").mkdir()
+    put_mounts(root, cephfs("10.0.0.1:/"), pid=77, owner=OTHER_USERS)
+    assert [client["kind"] for client in clients(root)["clients"]] == ["cephfs"]
+
+
+def long_mount(device: str, rest: str) -> str:
+    """Both the folder that is mounted, and where, may be deeper than what is read of a line."""
+    deep = f"/{'x' * 250}" * (MOST_LINE // 250)
+    return f"60 22 {device} {deep} {deep} rw,nosuid shared:9 - {rest}"
+
+
+@pytest.mark.parametrize(
+    ("device", "rest"),
+    [
+        # A folder of an emptyDir, on the node's disk or in memory, that a container has moved.
+        ("254:0", "ext4 /dev/vda rw"),
+        ("0:44", "tmpfs tmpfs rw"),
+        ("0:45", f"overlay - rw,lowerdir={'/y' * MOST_LINE} - ceph ceph rw"),
+        ("0:46", "nfs4 10.0.0.9:/ceph rw"),
+    ],
+)
+def test_a_mount_with_a_long_line_is_none_of_ceph(root: Path, device: str, rest: str) -> None:
+    put_mounts_of_1(root, long_mount(device, rest))
+    found = clients(root)
+    assert (found["clients"], found["problem"]) == ([], "")
+
+
+@pytest.mark.parametrize(
+    ("rest", "kind"),
+    [
+        ("ceph 10.0.0.1:/ rw", "cephfs"),
+        ("fuse.ceph-fuse ceph-fuse rw", "ceph-fuse"),
+        (f"fuse.ceph {'z' * MOST_LINE} rw", "ceph-fuse"),
+    ],
+)
+def test_a_mount_of_ceph_counts_however_long_its_line(root: Path, rest: str, kind: str) -> None:
+    put_mounts_of_1(root, long_mount("0:47", rest), "61 22 0:48 / /b rw - ceph 10.0.0.2:/ rw")
+    found = clients(root)
+    assert [client["kind"] for client in found["clients"]] == [kind, "cephfs"]
+    assert found["problem"] == ""
+    (place,) = found["clients"][0]["in_use"]
+    assert place.startswith("mounted at /xxx") and len(place) < 500
+
+
+def test_places_are_few_however_many_there_are(root: Path) -> None:
+    """A tenant may mount a volume on itself as often as he likes, and each mount costs memory."""
+    put_image(root)
+    number = (root / "sys/class/block/rbd0/dev").read_text().strip()
+    lines = [f"{50 + n} 22 {number} / /p{n} rw - ext4 /dev/rbd0 rw" for n in range(50)]
+    put_mounts_of_1(root, *lines)
+    (client,) = clients(root)["clients"]
+    assert len(client["in_use"]) == 21
+    assert client["in_use"][-1] == "(+30 more)"
+    assert [len(places) for places in _Mounts(Tree(root))._places.values()] == [20]
+
+
+def put_mounts_of_1(root: Path, *lines: str) -> None:
+    put(root, "proc/1/mountinfo", "\n".join([ROOT, *lines]))
+
+
+# A process of a container, named like a client; it mounts FUSE where it may. Arguments: name, and
+# whether to make namespaces of its own, by which it has all capabilities there.
+TENANT = """
+import ctypes, os, sys, time
+libc = ctypes.CDLL(None, use_errno=True)
+def check(result):
+    if result:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+name, own = sys.argv[1].encode(), sys.argv[2] == "own"
+if own:
+    check(libc.unshare(0x10000000 | 0x00020000))  # CLONE_NEWUSER, CLONE_NEWNS
+    for file, text in (("setgroups", "deny"), ("uid_map", "0 0 1"), ("gid_map", "0 0 1")):
+        with open("/proc/self/" + file, "w") as opened:
+            opened.write(text)
+    fuse = os.open("/dev/fuse", os.O_RDWR)
+    options = b"fd=%d,rootmode=40000,user_id=0,group_id=0,subtype=ceph-fuse" % fuse
+    check(libc.mount(b"ceph-fuse", b"/mnt", b"fuse", 0, options))
+else:
+    check(libc.prctl(24, 21, 0, 0, 0))  # PR_CAPBSET_DROP, CAP_SYS_ADMIN
+    os.setresgid(65534, 65534, 65534)
+    os.setresuid(65534, 65534, 65534)
+check(libc.prctl(15, name, 0, 0, 0))  # PR_SET_NAME
+print(flush=True)
+time.sleep(600)
+"""
+
+
+@contextmanager
+def tenant(name: str, own: str) -> Iterator[int]:
+    """A real process; its id."""
+    command = [sys.executable, "-c", TENANT, name, own]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout and process.stdout.readline() == b"\n"
+            yield process.pid
+        finally:
+            process.kill()
+
+
+class Real(Host):
+    """This machine, without what it shows of others: they may come and go."""
+
+    def __init__(self, *pids: int) -> None:
+        super().__init__(Deadline(60), 60)
+        self._pids = [str(pid) for pid in (os.getpid(), *pids)]
+
+    def names(self, path: str) -> list[str]:
+        return self._pids if path == "/proc" else super().names(path)
+
+
+@pytest.mark.skipif(
+    os.geteuid() != 0
+    or os.readlink("/proc/self/ns/pid") != "pid:[4026531836]"
+    or not os.access("/dev/fuse", os.W_OK),
+    reason="needs root of a machine, and /dev/fuse",
+)
+@pytest.mark.parametrize("name", ["rbd-nbd", "ceph-fuse"])
+def test_a_real_process_and_a_real_mount_of_a_tenant(name: str) -> None:
+    before = CephClients(Real()).gather()
+    assert before.problem == ""
+    with tenant(name, "own") as first, tenant(name, "none") as second:
+        mounts = Path(f"/proc/{first}/mountinfo").read_text()
+        assert "- fuse.ceph-fuse ceph-fuse" in mounts
+        for pid in (first, second):
+            assert Path(f"/proc/{pid}/comm").read_text() == f"{name}\n"
+        assert CephClients(Real(first, second)).gather() == before
+    # Such a process with the node's capabilities counts, and so does root's mount.
+    code = TENANT.replace("0x10000000 | ", "").replace('"/proc/self/" + file', "os.devnull")
+    command = ["unshare", "-m", sys.executable, "-c", code, name, "own"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout and process.stdout.readline() == b"\n"
+            kinds = [client.kind for client in CephClients(Real(process.pid)).gather().clients]
+        finally:
+            process.kill()
+    added = kinds[len(before.clients) :]
+    assert sorted(added) == sorted(["ceph-fuse", name])
 
 
 def test_in_a_container_nobody_may_conclude_that_there_is_none(root: Path) -> None:

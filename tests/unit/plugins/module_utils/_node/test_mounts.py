@@ -307,14 +307,26 @@ def long_line(number: int, device: str, characters: int = MOST_LINE) -> str:
     return f"{number} 1 {device} / /{'x' * characters} rw - ext4 /dev/x rw\n"
 
 
+def test_of_a_line_without_end_little_is_kept(tmp_path: Path) -> None:
+    """The words after a long path, each cut; so that many of them do not take memory either."""
+    (tmp_path / "mountinfo").write_text(f"{'x' * 3 * MOST_LINE} {'y' * MOST_LINE} - {'z ' * 2**17}")
+    (line,) = Host(Deadline(60), 10, str(tmp_path)).lines("/mountinfo")
+    kept = line[MOST_LINE:].decode()
+    assert kept.startswith(f"{'x' * 256} {'y' * 256} - z z ")
+    assert len(kept) == 2**16
+
+
 def test_of_a_path_without_end_the_device_is_known(tmp_path: Path) -> None:
     """A path in mountinfo may have any length. Its mount is in use, and others are read."""
     first = "1 0 254:0 / / rw - ext4 /dev/vda rw\n"
     text = first + long_line(2, "8:16") + long_line(3, "8:32", 500_000) + "4 1 8:48 / /b rw - a b c"
     host = tree(tmp_path, {"proc/1/mountinfo": text}, {"proc/1/ns/mnt": "mnt:[1]"})
-    told: list[str] = []
+    told: list[mounts.Mount] = []
     found = list(mounts.all_mounts(host, told.append))
-    assert ([mount.id for mount in found], told) == ([1, 3, 4], ["8:16"])
+    assert [mount.id for mount in found] == [1, 3, 4]
+    # The words after the path are read whole.
+    (long,) = told
+    assert (long.device, long.fstype, long.source) == ("8:16", "ext4", "/dev/x")
     with pytest.raises(StorageOpsError, match="line of more than"):
         list(mounts.all_mounts(host))
     uses = usage.UsesByDevice(host)
@@ -322,9 +334,36 @@ def test_of_a_path_without_end_the_device_is_known(tmp_path: Path) -> None:
         (use,) = uses.of({"sdx": device})
         assert said in use
     assert uses.of({"sdx": "8:64"}) == []
-    # Any filesystem without a device of its own may be one on this device.
-    text = first + long_line(2, "0:99")
-    host = tree(tmp_path / "b", {"proc/1/mountinfo": text}, {"proc/1/ns/mnt": "mnt:[1]"})
+
+
+@pytest.mark.parametrize(
+    ("mount", "unknown"),
+    [
+        # A filesystem without a device of its own may be one on this device.
+        ("btrfs /dev/x", True),
+        ("fuseblk.ntfs /dev/x", True),
+        ("devtmpfs udev", True),
+        # Those that a container can mount in a user namespace of its own are on none.
+        ("overlay /dev/sdx", False),
+        ("fuse.btrfs /dev/sdx", False),
+        ("tmpfs tmpfs", False),
+    ],
+)
+def test_a_containers_path_without_end_hides_no_use_of_a_disk(
+    tmp_path: Path, mount: str, unknown: bool
+) -> None:
+    text = "1 0 254:0 / / rw - ext4 /dev/vda rw\n"
+    long = text + long_line(2, "0:99").replace("ext4 /dev/x", mount)
+    files = {"proc/1/mountinfo": text, "proc/7/mountinfo": long}
+    links = {"proc/1/ns/mnt": "mnt:[1]", "proc/7/ns/mnt": "mnt:[7]"}
+    uses = usage.UsesByDevice(tree(tmp_path, files, links)).of({"sdx": "8:64"})
+    assert [use.code for use in uses] == ["evidence_unreadable"] * unknown
+
+
+def test_a_tmpfs_with_device_nodes_may_have_one_at_a_path_without_end(tmp_path: Path) -> None:
+    text = "1 0 254:0 / / rw - ext4 /dev/vda rw\n2 1 0:99 / /dev rw - tmpfs tmpfs rw\n"
+    long = long_line(3, "0:99").replace("ext4 /dev/x", "tmpfs tmpfs")
+    host = tree(tmp_path, {"proc/1/mountinfo": text + long}, {"proc/1/ns/mnt": "mnt:[1]"})
     (use,) = usage.UsesByDevice(host).of({"sdx": "8:64"})
     assert use.code == "evidence_unreadable"
 

@@ -356,6 +356,22 @@ def test_the_same_boot_and_another_client(kind: str) -> None:
     )
 
 
+def test_a_client_in_a_pod_is_named_with_what_to_do() -> None:
+    place = "served by rbd-nbd, pid 2797 of the pod with uid 0c7e5a39"
+    nbd = {"kind": "rbd-nbd", "device": "/dev/nbd0", "in_use": [place, "mounted at /b"]}
+    refused(
+        World(node(boot="boot-1")),
+        f"still shows 2 clients that were fenced (krbd /dev/rbd0 rbd/db 10.0.0.1:0/7; rbd-nbd "
+        f"/dev/nbd0, {place}), which would go on writing. Reboot the node.",
+        clients={**CLEAN, "clients": [{**KRBD, "in_use": []}, nbd]},
+    )
+    refused(
+        World(node(boot="boot-1")),
+        "If a process of theirs is in a pod, it ends when you delete that pod",
+        clients={**CLEAN, "clients": [nbd]},
+    )
+
+
 def test_the_same_boot_and_a_node_that_could_not_be_read() -> None:
     refused(
         World(node(boot="boot-1")),
@@ -1352,6 +1368,7 @@ def test_each_run_is_killed_after_its_first_change(ledger: Ledger) -> None:
         {"boot_id": "b", "clients": []},
         {"boot_id": 1, "clients": [], "problem": ""},
         {**CLEAN, "clients": [{}]},
+        {**CLEAN, "clients": [{**KRBD, "in_use": [1]}]},
         {**CLEAN, "clients": None},
     ],
 )
