@@ -34,8 +34,8 @@ description:
     time remains in between, so do not run this while the same node is being fenced.
   - After each creation it waits for the message V(unfencing operation successful), which proves
     that the controller and the driver work.
-  - An existing NetworkFence is never changed and never deleted. It is accepted under any name if it
-    has the right driver, cluster and addresses.
+  - An existing NetworkFence is never changed and never deleted. It is accepted under any name but
+    that of another node's, if it has the right driver, cluster and addresses.
 options:
   driver:
     description: Name of the CSI driver, for example V(rbd.csi.ceph.com) or

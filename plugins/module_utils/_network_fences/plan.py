@@ -185,8 +185,14 @@ def plan(state: NetworkFenceState, options: NetworkFenceOptions) -> Plan:
     given: _Owners[str] = _Owners()
     claimed: _Owners[str] = _Owners()
     everything: _Owners[str] = _Owners()
+    # A NetworkFence is another node's by its name, even where that node says something else by now.
+    made = {
+        fence.name: fence.cidrs for fence in state.fences if _has_settings(fence, state, options)
+    }
     for host in state.hosts:
         name, cidrs = host.node.name, wanted[host.node.name]
+        for owners in (given, claimed, everything):
+            owners.add(made.get(options.name_prefix + name, ()), name)
         if name in options.addresses:
             given.add(cidrs, name)
             claimed.add(cidrs, name)
@@ -361,7 +367,7 @@ def _claimed_too(
         if others:
             who = ", ".join(others[:5])
             advice = (
-                "correct the option addresses"
+                f"correct the option addresses, or the NetworkFence of {who}"
                 if name in options.addresses
                 else f"what a node says of itself proves nothing, so neither {name} nor {who} is "
                 "believed: find out whose it is, and give the option addresses for the one that "

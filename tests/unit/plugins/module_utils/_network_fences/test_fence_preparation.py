@@ -460,6 +460,22 @@ def test_a_driver_does_not_take_the_address_that_a_kubelet_says_of_another_node(
     assert verdicts(cluster) == {"a": "refuse", "evil": "refuse"}
 
 
+def test_the_network_fence_of_another_node_does_not_prepare_one_that_claims_its_address() -> None:
+    evil = endpoint("evil", ceph=["10.9.0.1/32"])
+    nodes = node("a", "10.0.0.1"), node("evil", "10.0.0.9")
+    there = fence("storage-ops-a", "10.9.0.1/32", source="driver", networkFenceClassName="ceph")
+    cluster = FakeCluster(*nodes, evil, endpoint("provisioner"), class_item(), there)
+    finding = only(cluster, **BY_CLASS, nodes=["evil"])
+    assert (finding.verdict, finding.code) == ("refuse", "fence_shared")
+    assert "10.9.0.1/32 is an address of a too" in finding.reason
+    # As long as it is there, whatever the user says of node a.
+    told = planned(cluster, **BY_CLASS, addresses={"a": ["10.9.0.7"]}).findings
+    assert [found.code for found in told] == ["network_fence_unfit", "fence_shared"]
+    for cidr in ("10.9.0.1", "10.9.0.0/30"):
+        told = planned(cluster, **BY_CLASS, nodes=["evil"], addresses={"evil": [cidr]}).findings
+        assert told[0].code == "fence_shared" and "the NetworkFence of a" in told[0].reason
+
+
 def test_the_user_gives_an_address_to_one_node() -> None:
     nodes = node("a", "10.0.0.1"), node("b", "10.0.0.2")
     cluster = FakeCluster(*nodes, endpoint("provisioner"))
