@@ -19,8 +19,12 @@ description:
     (C(networkFenceClientStatus) of its C(CSIAddonsNode)), else the node's C(InternalIP). Ceph may
     see other addresses than the C(InternalIP), for example with a separate storage network; then
     give O(addresses). The annotation C(runbooks.storage-ops/addresses-from) of the NetworkFence
-    names the source (V(driver), V(option) or V(node)). M(storage_ops.runbooks.node_fence) does not
-    accept V(node) as evidence of the node's address.
+    names the source (V(driver), V(option) or V(node)). V(driver) and V(node) are what the node says
+    of itself, so M(storage_ops.runbooks.node_fence) accepts them only together with what Ceph
+    shows. Only V(option) is enough alone.
+  - A range of several addresses that a driver reports is shown (C(not_used)), and not used. An
+    address that two nodes claim is used for neither of them. O(addresses) outweighs what a node
+    says of itself, also in later runs without it.
   - CSI-Addons calls the driver's UnFence for every Unfenced NetworkFence when it is created, and
     again whenever its controller starts. So a node is refused if it is not Ready, if it has a
     ledger, or if one of its addresses is in Ceph's blocklist (O(ceph)) or in a Fenced NetworkFence.
@@ -30,8 +34,8 @@ description:
     time remains in between, so do not run this while the same node is being fenced.
   - After each creation it waits for the message V(unfencing operation successful), which proves
     that the controller and the driver work.
-  - An existing NetworkFence is never changed and never deleted. It is accepted under any name if it
-    has the right driver, cluster and addresses.
+  - An existing NetworkFence is never changed and never deleted. It is accepted under any name but
+    that of another node's, if it has the right driver, cluster and addresses.
 options:
   driver:
     description: Name of the CSI driver, for example V(rbd.csi.ceph.com) or
@@ -73,7 +77,7 @@ options:
     default: storage-ops-
   addresses:
     description: Lists of addresses or ranges (CIDR) by node, for nodes whose addresses in Ceph
-      differ from those found.
+      differ from those found, or that Ceph may not show once the node is lost.
     type: dict
     default: {}
   ceph:

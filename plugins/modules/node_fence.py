@@ -101,10 +101,12 @@ options:
     description:
       - Addresses of the node in Ceph's network, if Ceph does not show them, for example after a
         power failure, or shows others.
-      - They are fenced in any case, so make sure that they are the node's.
+      - They are fenced in any case, so make sure that they are the node's. They outweigh a
+        NetworkFence that was prepared for another node with what that node says of itself.
       - Required if a client holds an image from an unknown address. Known addresses are in the
         node's status, in the metadata that ceph-csi wrote, or in a NetworkFence that was prepared
-        with addresses from the driver or the user. An unknown address counts as the node's only if
+        with addresses from the user. What the driver on the node has reported counts like the
+        status. An unknown address counts as the node's only if
         its client has an image of the node open and owns the lock on it, if all clients of the
         node's images are at this address, and if the images are attached to no other node. The
         number of images does not count.

@@ -571,7 +571,7 @@ CODES = {
         Code(
             "address_unknown",
             "It is not known from which address the node reaches Ceph.",
-            "Name it in fence_addresses, or prepare NetworkFences while nodes are Ready.",
+            "Name it in fence_addresses, or give addresses when you prepare NetworkFences.",
         ),
         # Rook once took each watcher for the lost node's, and fenced the healthy node that had just
         # opened the image (rook issue 14832).

@@ -40,10 +40,12 @@ SUCCEEDED, FAILED = "Succeeded", "Failed"
 # api/csiaddons/v1alpha1/networkfence_types.go, compared for equality.
 MESSAGES = {FENCED: "fencing operation successful", UNFENCED: "unfencing operation successful"}
 
-# How the addresses of a prepared NetworkFence are known: "driver" (its CSIAddonsNode reports them),
-# "option" (the user gave them), or "node" (the node's InternalIP, which Ceph may never see).
+# How the addresses of a prepared NetworkFence are known: OPTION (the user gave them), DRIVER (its
+# CSIAddonsNode reports them), or INTERNAL (the node's InternalIP, which Ceph may never see).
+# Only the first makes them known. The driver on a node answers GetFenceClients (csi-addons/spec
+# fence/fence.proto) and the kubelet writes the InternalIP, so root on the node chooses both.
 ADDRESSES_FROM = "runbooks.storage-ops/addresses-from"
-KNOWN_ADDRESSES = ("driver", "option")
+OPTION, DRIVER, INTERNAL = "option", "driver", "node"
 
 # Seconds between two looks at the status.
 _PAUSE = 0.5
@@ -93,6 +95,16 @@ class NetworkFence(NamedTuple):
     def in_force(self) -> bool:
         """It is Fenced, and its controller says that it has done that."""
         return self.state == FENCED and self.settled
+
+    @property
+    def by_user(self) -> bool:
+        """The user gave its addresses."""
+        return self.addresses_from == OPTION
+
+    @property
+    def by_node(self) -> bool:
+        """Its addresses are what the node says of itself."""
+        return self.addresses_from in (DRIVER, INTERNAL)
 
     @property
     def status(self) -> str:

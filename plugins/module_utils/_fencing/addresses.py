@@ -39,7 +39,8 @@ def find_addresses(case: FenceCase) -> None:
     # So a contradiction is refused, and never resolved by a guess.
     known = case.known
     case.holders = [found for image in case.images for found in _holders(case, image)]
-    # The sources besides the kubelet; ``mine`` has what the kubelet says as well.
+    # The sources besides the node itself; ``mine`` has what its kubelet says as well, and ``said``
+    # what its driver has reported.
     certain = {
         *case.noted,
         *case.options.fence_addresses,
@@ -47,6 +48,7 @@ def find_addresses(case: FenceCase) -> None:
         *(known.addresses if known else ()),
     }
     mine = certain | set(case.own)
+    said = mine | set(case.reported())
     others = sorted(mine & set(case.options.other_addresses))
     if others:
         case.reasons.append(
@@ -57,11 +59,13 @@ def find_addresses(case: FenceCase) -> None:
             )
         )
     if case.options.node_confirmed_off:
-        _check_off(case, mine)
+        _check_off(case, said)
     for holder in case.holders:
         _check_holder(case, holder, mine, certain)
     counting = _counting(case)
-    _check_strangers(case, counting, mine, bool(certain))
+    # The status is about Kubernetes' network. A driver speaks of Ceph's, so what Ceph shows
+    # elsewhere contradicts it.
+    _check_strangers(case, counting, said, bool(certain or case.reported()))
     _check_claims(case, counting, certain)
     _collect_sources(case)
     # An address that is added to a fence needs the same evidence as a new fence.
@@ -193,7 +197,8 @@ def _shared(holder: Holder, owner: Owner) -> Reason:
     return Reason(
         "fence_shared",
         f"{holder.title} {holder.does} of {holder.image.volume}, and its address {holder.address} "
-        f"belongs to {owner}, which a fence would hit: find out what uses the image there",
+        f"belongs to {owner}, which a fence would hit: find out what uses the image there"
+        f"{owner.advice}",
     )
 
 
@@ -208,20 +213,21 @@ def _counting(case: FenceCase) -> list[Holder]:
 
 
 def _check_claims(case: FenceCase, counting: list[Holder], certain: set[str]) -> None:
-    """No address of several is the node's by its own status alone.
+    """No address of several is the node's by its own word alone.
 
     Where several addresses hold its images, one may belong to a host that is no node, as for
-    backups, and the status of the node is written by its kubelet.
+    backups. The status of the node is written by its kubelet, and its driver runs on it.
     """
     # NodeRestriction lets a kubelet write any address into the status of its own Node.
-    claimed = sorted({found.address for found in counting} & set(case.own) - certain)
+    words = {*case.own, *case.reported()} - certain
+    claimed = sorted({found.address for found in counting} & words)
     if claimed and len({found.address for found in counting}) > 1:
         case.reasons.append(
             Reason(
                 "client_unknown",
                 f"several addresses hold what is attached to node {case.options.node}, and "
-                f"only the status of node {case.options.node} says that {', '.join(claimed)} "
-                f"is its own, which its kubelet writes. Who is where: {_seen(counting)}. "
+                f"only node {case.options.node} itself (its kubelet, or the driver on it) says "
+                f"that {', '.join(claimed)} is its own. Who is where: {_seen(counting)}. "
                 f"{_FIND_OUT}",
             )
         )
@@ -286,7 +292,7 @@ def check_addresses(case: FenceCase) -> None:
                 Reason(
                     "fence_shared",
                     f"address {address} ({source}) belongs to {owner} too, which a fence would "
-                    "hit: find out which of them Ceph sees there",
+                    f"hit: find out which of them Ceph sees there{owner.advice}",
                 )
             )
         if any(ip_address(address) in network for network in case.options.protected):

@@ -17,13 +17,13 @@ from typing import NamedTuple
 from .._core.codes import Reason
 from .._fences.ceph_reading import Image, Watcher
 from .._fences.ledger import Entry
-from .._fences.network_fence import KNOWN_ADDRESSES, NetworkFence, covers, may_act_on, networks
+from .._fences.network_fence import DRIVER, NetworkFence, covers, may_act_on
 from .._fences.proof import iso
 from .._fences.state import AttachedVolume, HostRecord, NodeState
 from .._kube.objects import age
 from .lost import is_present
 from .options import FenceOptions
-from .owners import fences_for, is_other, is_single, owners_of
+from .owners import fences_for, is_other, owners_of, singles
 
 
 class Holder(NamedTuple):
@@ -190,20 +190,23 @@ class FenceCase:
         return is_free and owner is not None and owner.node in theirs
 
     def prepared(self) -> list[str]:
-        """The addresses of the NetworkFences that were prepared for this node, if the driver or the
-        user gave them.
+        """The addresses of the NetworkFences that were prepared for this node, if the user gave
+        them.
+        """
+        return singles(fence for fence in self._own_fences() if fence.by_user)
+
+    def reported(self) -> list[str]:
+        """The addresses of those that were prepared with what the driver on the node reports.
+
+        It is the node's own word, as its status is: evidence only beside what Ceph shows.
         """
         # Those made from InternalIP say no more than the status of the node does.
-        mine = [
+        return singles(fence for fence in self._own_fences() if fence.addresses_from == DRIVER)
+
+    def _own_fences(self) -> list[NetworkFence]:
+        return [
             fence for fence in fences_for(self.state, self.options.node) if self.same_ceph(fence)
         ]
-        found = [
-            network
-            for fence in mine
-            if fence.addresses_from in KNOWN_ADDRESSES
-            for network in networks(fence.cidrs)
-        ]
-        return [str(network.network_address) for network in found if is_single(network)]
 
     def same_ceph(self, fence: NetworkFence) -> bool:
         """It may act on the Ceph that has the volumes that are meant."""

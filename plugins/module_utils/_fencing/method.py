@@ -14,13 +14,14 @@ from .._core.codes import Reason
 from .._fences.network_fence import NetworkFence, covers, networks, undecidable
 from .case import FenceCase
 from .options import Network
+from .owners import is_single
 
 UNREAD = Reason(
     "ceph_not_read",
-    "nothing was read of Ceph (option ceph), and no NetworkFence tells from which address the node "
-    "reaches Ceph: give what rbd_watcher_info returned, or name that address in fence_addresses if "
-    "a NetworkFence covers it, or prepare NetworkFences (playbook "
-    "storage_ops.runbooks.prepare_network_fences) while nodes are Ready",
+    "nothing was read of Ceph (option ceph), and by no NetworkFence does the user tell from which "
+    "address the node reaches Ceph: give what rbd_watcher_info returned, or name that address in "
+    "fence_addresses if a NetworkFence covers it, or prepare NetworkFences with the option "
+    "addresses (playbook storage_ops.runbooks.prepare_network_fences) while nodes are Ready",
 )
 _UNKNOWN = (
     "it is unknown from which address node {} reaches Ceph: no client holds its images, they have "
@@ -28,6 +29,8 @@ _UNKNOWN = (
     "looks like this: name its address on Ceph's network in fence_addresses, or prove that it is "
     "off and use method none with node_confirmed_off"
 )
+# What to do about a NetworkFence that would hit others.
+_MEND = "correct its spec.cidrs, or delete it while it is Unfenced"
 # What to do where no entry of the blocklist hits the lost node alone.
 POWER = (
     "prove that this one is off, by its power supply or its hypervisor, and use method none "
@@ -103,14 +106,21 @@ def _continued(case: FenceCase, is_covered: bool) -> str:
 
 def _no_address(case: FenceCase) -> Reason:
     """Why it is unknown whom to fence."""
+    said = case.reported()
+    word = (
+        f". The driver on the node has reported {', '.join(said)}, which is the node's own word, "
+        "and nothing else confirms it: if it is right, name it in fence_addresses"
+        if said
+        else ""
+    )
     if case.options.reading is None:
-        return UNREAD
+        return Reason("ceph_not_read", f"{UNREAD}{word}")
     before = (
         f". The fence before the node booted had {', '.join(case.old.addresses)}"
         if case.old and case.old.addresses
         else ""
     )
-    return Reason("address_unknown", _UNKNOWN.format(case.options.node) + before)
+    return Reason("address_unknown", _UNKNOWN.format(case.options.node) + before + word)
 
 
 def check_coverage(case: FenceCase, fences: list[NetworkFence]) -> None:
@@ -162,9 +172,32 @@ def check_fences(case: FenceCase, fences: list[NetworkFence]) -> None:
                 Reason(
                     "fence_shared",
                     f"NetworkFence {fence.name} ({', '.join(fence.cidrs)}) covers "
-                    f"{', '.join(sorted(hit))} too: a fence is for one node",
+                    f"{', '.join(sorted(hit))} too: a fence is for one node; {_MEND}",
                 )
             )
+        bare = _only_said(case, fence)
+        if bare:
+            case.reasons.append(
+                Reason(
+                    "network_fence_unfit",
+                    f"NetworkFence {fence.name} covers {', '.join(bare)} too, which only the node "
+                    "itself says (its kubelet, or the driver on it) and nothing that Ceph shows "
+                    f"confirms: if that is node {case.options.node}'s, name it in "
+                    f"fence_addresses; else {_MEND}",
+                )
+            )
+
+
+def _only_said(case: FenceCase, fence: NetworkFence) -> list[str]:
+    """What this NetworkFence would fence by a node's own word alone."""
+    # One that is in force hits nobody more by our doing, and a fence that stands is gone on with.
+    if not fence.by_node or fence.in_force:
+        return []
+    return [
+        str(network)
+        for network in networks(fence.cidrs)
+        if not (is_single(network) and str(network.network_address) in case.source)
+    ]
 
 
 def _also_hit(case: FenceCase, fence: NetworkFence) -> Iterator[str]:

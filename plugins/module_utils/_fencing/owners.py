@@ -12,17 +12,31 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from .._fences.ceph_reading import Image, Watcher
-from .._fences.network_fence import KNOWN_ADDRESSES, NetworkFence, covers, networks
+from .._fences.network_fence import NetworkFence, covers, networks
 from .._fences.state import HostRecord, NodeState
 from .lost import is_present
 from .options import FenceOptions, Network
 
 
 class Owner(NamedTuple):
-    """The node that an address belongs to, and how a message calls it."""
+    """The node that an address belongs to, and how a message calls it.
+
+    ``only_says``: the node says so itself, and the user may say otherwise.
+    """
 
     node: str
     title: str
+    only_says: bool = False
+
+    @property
+    def advice(self) -> str:
+        """What to do where the address is not the owner's; empty where the user's word is none."""
+        if not self.only_says:
+            return ""
+        return (
+            f". Only node {self.node} itself says so: if the address is not its own, name it in "
+            "fence_addresses, which outweighs what a node says of itself"
+        )
 
     def __str__(self) -> str:
         return self.title
@@ -45,7 +59,11 @@ def owners_of(state: NodeState, images: Iterable[Image], options: FenceOptions) 
     images = tuple(images)
     confirmed = _confirmed(state, images, options)
     # A dictionary keeps the first position and takes the last value, so the weakest goes in first.
-    named = {**_by_notes(state, images, confirmed), **_by_fences(state), **_by_status(state)}
+    named = {
+        **_by_notes(state, images, confirmed),
+        **_by_fences(state, options),
+        **_by_status(state),
+    }
     return {**_by_open_images(state, images, options, confirmed, named), **named}
 
 
@@ -58,20 +76,25 @@ def _by_status(state: NodeState) -> dict[str, Owner]:
     }
 
 
-def _by_fences(state: NodeState) -> dict[str, Owner]:
-    """By the NetworkFences that are named for another node."""
+def _by_fences(state: NodeState, options: FenceOptions) -> dict[str, Owner]:
+    """By the NetworkFences that are named for another node.
+
+    What that node says of itself takes no address from this one that the user gives to it.
+    """
     # The name is the link between a NetworkFence and its node: the object itself has no reference
     # to one.
     owners: dict[str, Owner] = {}
     mine = state.host.addresses if state.host else ()
+    given = _given(state, options)
     for other in state.others:
         for fence in fences_for(state, other.node.name):
-            single = [str(it.network_address) for it in networks(fence.cidrs) if is_single(it)]
+            single = singles([fence])
             # A range says which addresses it hits, but not which of them its node has. That it
             # covers one of this node's is enough to leave that one alone.
             for address in [*single, *(it for it in mine if covers(fence, it))]:
                 title = f"node {other.node.name} (by NetworkFence {fence.name})"
-                owners.setdefault(address, Owner(other.node.name, title))
+                if not (fence.by_node and address in given):
+                    owners.setdefault(address, Owner(other.node.name, title, fence.by_node))
     return owners
 
 
@@ -166,7 +189,7 @@ def _own_clients(state: NodeState, images: tuple[Image, ...]) -> set[str]:
 
 
 def _confirmed(state: NodeState, images: Iterable[Image], options: FenceOptions) -> set[str]:
-    """The addresses that are this node's by another source than its kubelet.
+    """The addresses that are this node's by another source than the node itself.
 
     A kubelet that was taken over can write any address into its own node's status, and so have
     another node fenced; NodeRestriction does not check addresses
@@ -180,16 +203,15 @@ def _confirmed(state: NodeState, images: Iterable[Image], options: FenceOptions)
             for found in image.client_addresses
             if found.node == options.node
         ),
-        *options.fence_addresses,
-        *(
-            str(network.network_address)
-            for fence in fences_for(state, options.node)
-            if fence.addresses_from in KNOWN_ADDRESSES
-            for network in networks(fence.cidrs)
-            if is_single(network)
-        ),
+        *_given(state, options),
         *(ledger.addresses if ledger and is_present(state, ledger) else ()),
     }
+
+
+def _given(state: NodeState, options: FenceOptions) -> set[str]:
+    """The addresses that the user calls this node's."""
+    mine = fences_for(state, options.node)
+    return {*options.fence_addresses, *singles(fence for fence in mine if fence.by_user)}
 
 
 def _images_of_others(state: NodeState, images: Iterable[Image]) -> list[Image]:
@@ -208,6 +230,16 @@ def fences_for(state: NodeState, node: str) -> list[NetworkFence]:
     # have a prefix, so that the two never write the same object.
     names = (node, f"storage-ops-{node}")
     return [fence for fence in state.fences or () if fence.name in names]
+
+
+def singles(fences: Iterable[NetworkFence]) -> list[str]:
+    """The addresses of NetworkFences, without their ranges of several."""
+    return [
+        str(network.network_address)
+        for fence in fences
+        for network in networks(fence.cidrs)
+        if is_single(network)
+    ]
 
 
 def is_single(network: Network) -> bool:

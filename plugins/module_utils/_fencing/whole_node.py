@@ -45,6 +45,9 @@ def widen(case: FenceCase, method: str) -> None:
                 case.spared[address] = why
             else:
                 case.source[address] = how
+    for address in case.reported():
+        if address not in case.source:
+            case.spared.setdefault(address, "is reported by the driver on the node alone")
 
 
 def _why_spared(case: FenceCase, method: str, address: str) -> str:
@@ -126,9 +129,12 @@ def _silent(case: FenceCase) -> list[AttachedVolume]:
 def _is_whole(case: FenceCase, method: str) -> bool:
     """Every address of the node is fenced, as far as they can be known."""
     # The driver itself reports by which addresses the node reaches Ceph (CSIAddonsNode
-    # status.networkFenceClientStatus), so no other address matters then.
-    prepared = set(case.prepared())
-    reported = method == "network_fence" and bool(prepared) and prepared <= set(case.source)
+    # status.networkFenceClientStatus), so no other address matters then. Its word adds nothing to
+    # the fence here, and what it names has to be known by more than the node's status.
+    known = {address for address, how in case.source.items() if how != "status"}
+    prepared, said = set(case.prepared()), set(case.reported())
+    reported = method == "network_fence" and bool(prepared | said)
+    reported = reported and prepared <= set(case.source) and said <= known
     # Once its Node object is gone, what was left out when the ledger was written is unknown.
     return bool(case.own) and (not case.spared or reported)
 

@@ -24,9 +24,12 @@ from .._fences.ceph_reading import Reading, parse_reading
 from .._fences.ledger import ANNOTATION, Ledger
 from .._fences.network_fence import (
     ADDRESSES_FROM,
+    DRIVER,
     FENCED,
     FENCES,
     GROUP,
+    INTERNAL,
+    OPTION,
     UNFENCED,
     Network,
     NetworkFence,
@@ -43,11 +46,11 @@ NODES = path("v1", "nodes")
 # NetworkFence.NETWORK_FENCE), as the sidecar lists it in status.capabilities of a CSIAddonsNode.
 CAPABLE = "network_fence.NETWORK_FENCE"
 # How the addresses of a node are known, as ADDRESSES_FROM has it, as a sentence.
+_UNPROVEN = "so node_fence takes it for the node's only where Ceph, or the user, says so too"
 _SOURCES = {
-    "option": "the option addresses",
-    "driver": "its CSIAddonsNode",
-    "node": "its InternalIP; Ceph may see another one, so node_fence takes it for the node's only "
-    "where Ceph, or the user, says so too",
+    OPTION: "the option addresses",
+    DRIVER: f"its CSIAddonsNode; the node itself reports that, {_UNPROVEN}",
+    INTERNAL: f"its InternalIP; Ceph may see another one, {_UNPROVEN}",
 }
 _BLOCKLIST_UNREAD = "not read, so whether something is fenced there is not known from Ceph itself"
 # The name of a NetworkFence is a DNS subdomain, at most so long (RFC 1123; Kubernetes
@@ -171,18 +174,31 @@ def plan(state: NetworkFenceState, options: NetworkFenceOptions) -> Plan:
     """One finding for each node that has no NetworkFence as it should be."""
     # An Unfenced NetworkFence is prepared while a node is well, since its controller unfences what
     # it is given: made for a node that is fenced, it would let that write again.
+    options = options._replace(addresses={**_kept(state, options), **options.addresses})
     wanted = {host.node.name: _wanted(state, options, host) for host in state.hosts}
-    nodes: _Owners[str] = _Owners()
     fences: _Owners[NetworkFence] = _Owners()
-    # An address that only its kubelet says must not be claimed by another node, whatever that
-    # node's own source says. Against an address that the user or the driver gives, a kubelet's
-    # word counts for nothing: it could claim those of all nodes, and none would be prepared. A
-    # range is compared with what every node says, since it may hold others by mistake.
+    # What a node says of itself, by its kubelet or its driver, must not be claimed by another node.
+    # Against an address that the user gives, a node's word counts for nothing: it could claim those
+    # of all nodes, and none would be prepared. So the user's word about a node takes the place of
+    # all that this node says: one word about a node that lies prepares all others. A range is
+    # compared with what every node says, since it may hold others by mistake.
+    given: _Owners[str] = _Owners()
     claimed: _Owners[str] = _Owners()
+    everything: _Owners[str] = _Owners()
+    # A NetworkFence is another node's by its name, even where that node says something else by now.
+    made = {
+        fence.name: fence.cidrs for fence in state.fences if _has_settings(fence, state, options)
+    }
     for host in state.hosts:
-        if _source(state, options, host) != "node":
-            nodes.add(wanted[host.node.name], host.node.name)
-        claimed.add((*wanted[host.node.name], *_internal(host)), host.node.name)
+        name, cidrs = host.node.name, wanted[host.node.name]
+        for owners in (given, claimed, everything):
+            owners.add(made.get(options.name_prefix + name, ()), name)
+        if name in options.addresses:
+            given.add(cidrs, name)
+            claimed.add(cidrs, name)
+        else:
+            claimed.add((*cidrs, *_internal(host)), name)
+        everything.add((*cidrs, *_internal(host)), name)
     for fence in state.fences:
         fences.add(fence.cidrs, fence)
     findings = []
@@ -190,8 +206,10 @@ def plan(state: NetworkFenceState, options: NetworkFenceOptions) -> Plan:
         if options.nodes and host.node.name not in options.nodes:
             continue
         cidrs = wanted[host.node.name]
-        exact = all(network.num_addresses == 1 for network in networks(cidrs))
-        known = nodes if exact and _source(state, options, host) != "node" else claimed
+        known = claimed
+        if host.node.name in options.addresses:
+            exact = all(network.num_addresses == 1 for network in networks(cidrs))
+            known = given if exact else everything
         finding = _judge(state, options, host, cidrs, known, fences)
         findings += [finding] if finding else []
     limit_repairs([one for one in findings if one.repair], options.max_repairs)
@@ -211,7 +229,8 @@ def _judge(
     name = options.name_prefix + host.node.name
     ours = next((fence for fence in state.fences if fence.name == name), None)
     touching = [fence for fence in fences.touching(cidrs) if fence.name != name]
-    if _is_prepared(state, options, cidrs, ours, touching):
+    shared = _claimed_too(state, options, host, cidrs, nodes)
+    if not shared and _is_prepared(state, options, cidrs, ours, touching):
         return None
     source = _source(state, options, host)
     body = _body(name, cidrs, source, options)
@@ -225,11 +244,14 @@ def _judge(
         verdict="repair",
         reason="so that it can be fenced at once when it is lost",
         runbook=RUNBOOK,
-        evidence=_evidence(state, options, cidrs, source, [ours, *touching]),
+        evidence={
+            **_evidence(state, options, cidrs, source, [ours, *touching]),
+            **_unused(state, options, host),
+        },
     )
     finding.named = host.node.name in options.nodes
     finding.repair = [Action("create_networkfence", name, _command(body), Subject(host, body))]
-    reasons = _against(state, options, host, cidrs, nodes)
+    reasons = _against(state, options, host, cidrs, shared)
     if ours and not (ours.settled and _fits(ours, state, options, cidrs)):
         reasons.append(Reason("network_fence_unfit", _misfit(ours, state, options, cidrs)))
     reasons += _opposed(state, options, cidrs, touching)
@@ -281,9 +303,12 @@ def _against(
     options: NetworkFenceOptions,
     host: PreparedNode,
     cidrs: tuple[str, ...],
-    nodes: _Owners[str],
+    shared: list[Reason],
 ) -> list[Reason]:
-    """Why no NetworkFence is made for this node, by the node itself and by what Ceph has."""
+    """Why no NetworkFence is made for this node, by the node itself and by what Ceph has.
+
+    ``shared``: what other nodes have of it too.
+    """
     # Every reason is told at once, so that one correction is enough.
     name = host.node.name
     reasons = []
@@ -312,18 +337,7 @@ def _against(
                 "write again: run release_fenced_node",
             )
         )
-    # A fence is for one node alone, and an address that two have would stop both.
-    for cidr in cidrs:
-        others = [other for other in nodes.touching((cidr,)) if other != name]
-        if others:
-            reasons.append(
-                Reason(
-                    "fence_shared",
-                    f"{cidr} is an address of {', '.join(others[:5])} too, which it would fence as "
-                    "well: give the option addresses",
-                )
-            )
-    reasons += fenced_for_others(state.fenced, name, cidrs)
+    reasons += [*shared, *fenced_for_others(state.fenced, name, cidrs)]
     for blocked in options.ceph.blocklist if options.ceph else ():
         if overlap((_as_range(blocked.address),), cidrs):
             reasons.append(
@@ -331,6 +345,38 @@ def _against(
                     "ceph_entry_left",
                     f"Ceph's blocklist has {blocked.entry} until {blocked.until}, which an "
                     "unfencing may take away: find out whose it is",
+                )
+            )
+    return reasons
+
+
+def _claimed_too(
+    state: NetworkFenceState,
+    options: NetworkFenceOptions,
+    host: PreparedNode,
+    cidrs: tuple[str, ...],
+    nodes: _Owners[str],
+) -> list[Reason]:
+    """Which of these ranges other nodes have too."""
+    # A fence is for one node alone, and an address that two have would stop both. Which of them
+    # lies is not to be seen: root on a node chooses what its kubelet and its driver say.
+    name = host.node.name
+    reasons = []
+    for cidr in cidrs:
+        others = [other for other in nodes.touching((cidr,)) if other != name]
+        if others:
+            who = ", ".join(others[:5])
+            advice = (
+                f"correct the option addresses, or the NetworkFence of {who}"
+                if name in options.addresses
+                else f"what a node says of itself proves nothing, so neither {name} nor {who} is "
+                "believed: find out whose it is, and give the option addresses for the one that "
+                "is wrong, or for both; it outweighs what a node says"
+            )
+            reasons.append(
+                Reason(
+                    "fence_shared",
+                    f"{cidr} is an address of {who} too, which it would fence as well: {advice}",
                 )
             )
     return reasons
@@ -407,11 +453,7 @@ def _misfit(
     there = f"NetworkFence {fence.name} is there already"
     if fence.deleted:
         return f"{there}, but it is being deleted: wait until it is gone"
-    if (fence.driver, fence.cluster_id, fence.class_name) != (
-        state.driver,
-        state.cluster_id,
-        options.class_name,
-    ):
+    if not _has_settings(fence, state, options):
         which = (
             f"class {fence.class_name}"
             if fence.class_name
@@ -440,12 +482,19 @@ def _fits(
 ) -> bool:
     """It is what would be made, but perhaps for its name."""
     # A NetworkFence by another name does the same, so it is not made twice.
-    settings = (fence.driver, fence.cluster_id, fence.class_name) == (
+    settings = _has_settings(fence, state, options)
+    return settings and fence.state == UNFENCED and not fence.deleted and _same(fence.cidrs, cidrs)
+
+
+def _has_settings(
+    fence: NetworkFence, state: NetworkFenceState, options: NetworkFenceOptions
+) -> bool:
+    """It is of the same driver, cluster and class."""
+    return (fence.driver, fence.cluster_id, fence.class_name) == (
         state.driver,
         state.cluster_id,
         options.class_name,
     )
-    return settings and fence.state == UNFENCED and not fence.deleted and _same(fence.cidrs, cidrs)
 
 
 def _wanted(
@@ -457,6 +506,18 @@ def _wanted(
     return options.addresses.get(name) or _reported(state, options, name) or _internal(host)
 
 
+def _kept(state: NetworkFenceState, options: NetworkFenceOptions) -> dict[str, tuple[str, ...]]:
+    """The ranges that the user gave for nodes when their NetworkFences were made."""
+    # A later run without the option must not take the node's word against the user's.
+    kept = {
+        fence.name: tuple(str(network) for network in networks(fence.cidrs))
+        for fence in state.fences
+        if fence.by_user and networks(fence.cidrs) and _has_settings(fence, state, options)
+    }
+    names = {host.node.name: options.name_prefix + host.node.name for host in state.hosts}
+    return {node: kept[name] for node, name in names.items() if name in kept}
+
+
 def _internal(host: PreparedNode) -> tuple[str, ...]:
     # All of them: a node with two families has an InternalIP of each (Kubernetes documentation,
     # "IPv4/IPv6 dual-stack").
@@ -464,14 +525,34 @@ def _internal(host: PreparedNode) -> tuple[str, ...]:
 
 
 def _source(state: NetworkFenceState, options: NetworkFenceOptions, host: PreparedNode) -> str:
-    # It is noted on the object (ADDRESSES_FROM), since a later fence trusts the user and the
-    # driver, and not InternalIP.
+    # It is noted on the object (ADDRESSES_FROM), since a later fence trusts the user alone.
     if host.node.name in options.addresses:
-        return "option"
-    return "driver" if _reported(state, options, host.node.name) else "node"
+        return OPTION
+    return DRIVER if _reported(state, options, host.node.name) else INTERNAL
+
+
+def _unused(
+    state: NetworkFenceState, options: NetworkFenceOptions, host: PreparedNode
+) -> dict[str, Any]:
+    """The ranges that the driver reports and that are not used, for the evidence."""
+    wide = [cidr for cidr in _reports(state, options, host.node.name) if not _is_single(cidr)]
+    return (
+        {"not_used": [f"{cidr} (a range, reported by the driver)" for cidr in wide]} if wide else {}
+    )
 
 
 def _reported(state: NetworkFenceState, options: NetworkFenceOptions, node: str) -> tuple[str, ...]:
+    """The single addresses among what the driver on that node reports, as ranges."""
+    # ceph-csi reports the one address of its client (GetFenceClients of
+    # internal/csi-addons/rbd/network_fence.go), and 0.0.0.0/0 would fence all nodes.
+    return tuple(cidr for cidr in _reports(state, options, node) if _is_single(cidr))
+
+
+def _is_single(cidr: str) -> bool:
+    return ip_network(cidr).num_addresses == 1
+
+
+def _reports(state: NetworkFenceState, options: NetworkFenceOptions, node: str) -> tuple[str, ...]:
     """The ranges that the driver on that node reports for the class, or else for any class of the
     same driver and cluster.
     """

@@ -990,8 +990,176 @@ def test_a_kubelet_has_no_other_node_fenced_by_an_address_it_claims(
     there = options(image(watchers=[watcher(THEIRS, 2, nonce=12)]), *images[1:])
     refused(pure.intend(state(CLAIMS), there), f"its address {THEIRS} belongs to {whose}")
     # Nor by a NetworkFence made of what the kubelet says.
-    made = network_fence(cidrs=(f"{A}/32", f"{THEIRS}/32"), addresses_from="node")
-    refused(pure.intend(state(CLAIMS, fences=(made,)), given), f"covers {whose} too")
+    for source in ("node", "driver", ""):
+        made = network_fence(cidrs=(f"{A}/32", f"{THEIRS}/32"), addresses_from=source)
+        refused(pure.intend(state(CLAIMS, fences=(made,)), given), f"covers {whose} too")
+
+
+LIE = network_fence(cidrs=(f"{THEIRS}/32",))
+SHARED = volume("w", elsewhere="b")
+
+
+@pytest.mark.parametrize(
+    ("found", "images", "reason"),
+    [
+        # What node b has open there, and what ceph-csi noted of it, is b's.
+        (
+            state(CLAIMS, fences=(LIE,)),
+            [image(), image("x", notes=[("b", THEIRS)])],
+            "it is unknown from which address node a reaches Ceph",
+        ),
+        (
+            state(CLAIMS, fences=(LIE,)),
+            [
+                image(watchers=[watcher(THEIRS, 2, nonce=12)]),
+                image("x", watchers=[watcher(THEIRS, 2, nonce=12)]),
+            ],
+            f"its address {THEIRS} belongs to {THEIRS}:0/12 (client.2), which has p/x open",
+        ),
+        # What the kubelet says is used here, and what both nodes have, node b has open.
+        (
+            state(fences=(LIE,), attached=[], used=(moved("x"),)),
+            [image("x", watchers=[watcher(THEIRS, 2, nonce=12)])],
+            f"it is unknown whose address {THEIRS} is: it may be that node's",
+        ),
+        (
+            state(fences=(LIE,), attached=[SHARED]),
+            [image("w", watchers=[watcher(THEIRS, 2, nonce=12)])],
+            f"it is unknown whose address {THEIRS} is: it may be that node's",
+        ),
+        # A host for backups has an image of node a open, beside the node.
+        (
+            state(fences=(LIE,)),
+            [image(watchers=[watcher(), watcher(THEIRS, 2, nonce=12)])],
+            f"only node a itself (its kubelet, or the driver on it) says that {A}, {THEIRS}",
+        ),
+        # Ceph shows it at another address than it says.
+        (
+            state(fences=(LIE,)),
+            [image(watchers=[watcher(STORAGE)], locks=[lock(STORAGE)])],
+            f"no source lists as this node's (known: {A}, {THEIRS})",
+        ),
+        (
+            state(fences=(network_fence(),)),
+            [image(watchers=[watcher(STORAGE)], locks=[lock(STORAGE)])],
+            f"no source lists as this node's (known: {A})",
+        ),
+        # Nothing shows anyone there.
+        (
+            state(fences=(LIE,)),
+            [image()],
+            f"The driver on the node has reported {THEIRS}, which is the node's own word",
+        ),
+    ],
+)
+def test_a_nodes_driver_has_no_other_host_fenced(
+    found: NodeState, images: list[Any], reason: str
+) -> None:
+    """Root on a node chooses what its driver reports, which its NetworkFence was made of."""
+    for method in ("auto", "network_fence"):
+        refused(pure.intend(found, options(*images, method=method)), reason)
+
+
+def test_a_nodes_driver_has_no_other_host_fenced_beside_its_own() -> None:
+    """What is seen of the node is at its own address, and its NetworkFence covers another too."""
+    for cidrs in ((f"{A}/32", f"{THEIRS}/32"), (f"{A}/32", "192.168.7.0/29"), ("10.0.0.4/31",)):
+        beside = pure.intend(state(fences=(network_fence(cidrs=cidrs),)), OPTIONS)
+        refused(
+            beside,
+            f"NetworkFence storage-ops-a covers {cidrs[-1]} too, which only the node itself says",
+            "delete it while it is Unfenced",
+        )
+    both = state(fences=(network_fence(cidrs=(f"{A}/32", f"{THEIRS}/32")),))
+    assert pure.intend(both, OPTIONS).plan.findings[0].evidence["not_fenced"] == {
+        THEIRS: "is reported by the driver on the node alone"
+    }
+    # Nor a range for the sake of its first address.
+    wide = network_fence(cidrs=(f"{A}/32", "10.0.0.8/30"))
+    first = replace(OPTIONS, fence_addresses=("10.0.0.8",))
+    refused(pure.intend(state(fences=(wide,)), first), "storage-ops-a covers 10.0.0.8/30 too")
+    # One that is in force is gone on with.
+    done = network_fence(cidrs=(f"{A}/32", f"{THEIRS}/32"), fenced=True)
+    assert intended(state(fences=(done,))).addresses == (A,)
+    # The user confirms it, now or with the NetworkFence.
+    told = replace(OPTIONS, fence_addresses=(THEIRS,))
+    assert set(intended(both, told).addresses) == {A, THEIRS}
+    kept = state(
+        fences=(network_fence(cidrs=(f"{A}/32", f"{THEIRS}/32"), addresses_from="option"),)
+    )
+    assert intended(kept).source == {A: "watcher", THEIRS: "network_fence"}
+    # By other means nothing but what Ceph shows is fenced.
+    assert intended(state(fences=(LIE,))).addresses == (A,)
+    refused(
+        pure.intend(
+            state(attached=[volume(), volume("w")], fences=(LIE,)),
+            options(image(watchers=[watcher()]), image("w"), method="network_fence"),
+        ),
+        "no NetworkFence of clusterID c1 covers 10.0.0.5",
+    )
+
+
+def test_a_nodes_driver_is_right_where_ceph_shows_the_same() -> None:
+    """Kubernetes knows nothing of Ceph's network, and all that the node has is held from there."""
+    reported = state(fences=(network_fence(cidrs=(f"{STORAGE}/32",)),))
+    held = image(watchers=[watcher(STORAGE)])
+    ledger = intended(reported, options(held))
+    assert (ledger.method, ledger.source) == ("network_fence", {STORAGE: "watcher"})
+    refused(pure.intend(state(fences=()), options(held)), "no source lists as this node's")
+    # What hangs is held from nowhere else.
+    two = reported._replace(attached=(volume(), volume("w")))
+    assert intended(two, options(held, image("w"))).addresses == (STORAGE,)
+    # But not where the node's status is all that speaks for what its driver says.
+    both = network_fence(cidrs=(f"{STORAGE}/32", f"{SECOND}/32"))
+    host = node(addresses=(A, SECOND))
+    refused(
+        pure.intend(state(host, two.attached, fences=(both,)), options(held, image("w"))),
+        "nothing shows from where w is held",
+        f"{A} is covered by no NetworkFence",
+    )
+    # After a loss of power the lock is left, or what ceph-csi has noted.
+    for left in (image(locks=[lock(STORAGE)]), image(notes=[("a", STORAGE)])):
+        assert intended(reported, options(left)).addresses == (STORAGE,)
+    # The user's word about a host that is none outweighs what the node says.
+    told = options(image(watchers=[watcher()]), other_addresses=(STORAGE,))
+    assert intended(reported, told).addresses == (A,)
+    off = options(
+        image(watchers=[watcher(STORAGE, seen=1)]), method="none", node_confirmed_off=True
+    )
+    refused(pure.intend(reported, off), "is said to be off")
+
+
+@pytest.mark.parametrize("source", ["driver", "node"])
+def test_a_nodes_own_word_keeps_no_other_node_from_being_fenced(source: str) -> None:
+    """Its driver, or once its kubelet, has claimed the address of node a."""
+    for cidr in (f"{A}/32", "10.0.0.4/31"):
+        lie = network_fence("storage-ops-b", (cidr,), addresses_from=source)
+        for given in (OPTIONS, replace(OPTIONS, method="ceph")):
+            refused(
+                pure.intend(state(fences=(network_fence(), lie)), given),
+                "belongs to node b (by NetworkFence storage-ops-b)",
+                "Only node b itself says so: if the address is not its own, name it in "
+                "fence_addresses",
+            )
+    lie = network_fence("storage-ops-b", (f"{A}/32",), addresses_from=source)
+    told = state(fences=(network_fence(), lie))
+    ledger = intended(told, replace(OPTIONS, fence_addresses=(A,)))
+    # Unfenced, the other one would take the fence away.
+    assert [made.name for made in ledger.network_fences] == ["storage-ops-a", "storage-ops-b"]
+    kept = state(fences=(network_fence(addresses_from="option"), lie))
+    assert intended(kept).addresses == (A,)
+    # Together with an address of node b it would hit that one.
+    wide = network_fence("storage-ops-b", (f"{A}/32", f"{B}/32"), addresses_from=source)
+    refused(
+        pure.intend(state(fences=(wide,)), replace(OPTIONS, fence_addresses=(A,))),
+        f"NetworkFence storage-ops-b ({A}/32, {B}/32) covers node b (Ready) too",
+        "delete it while it is Unfenced",
+    )
+    # Of node b the user has said it too.
+    sure = network_fence("storage-ops-b", (f"{A}/32",), addresses_from="option")
+    refused(
+        pure.intend(state(fences=(sure,)), replace(OPTIONS, fence_addresses=(A,))),
+        "belongs to node b (by NetworkFence storage-ops-b)",
+    )
 
 
 def test_a_client_of_anothers_image_that_may_be_the_nodes() -> None:
@@ -1043,7 +1211,7 @@ def replace_fence(fence: NetworkFence, cidrs: tuple[str, ...]) -> NetworkFence:
 def test_of_two_that_hold_its_images_its_kubelet_does_not_choose() -> None:
     """One of them may be a host for backups, which no Node object has."""
     both = image(watchers=[watcher(), watcher(THEIRS, 2, nonce=12)])
-    why = "only the status of node a says that"
+    why = "only node a itself (its kubelet, or the driver on it) says that"
     refused(pure.intend(state(CLAIMS), options(both)), why, THEIRS)
     apart = options(image(watchers=[watcher()]), image("w", locks=[lock(THEIRS, 2, nonce=12)]))
     refused(pure.intend(state(CLAIMS, [volume(), volume("w")]), apart), why)
@@ -1172,7 +1340,7 @@ def test_an_address_that_the_fence_of_another_node_has() -> None:
     )
     assert intended(state(ledgers=(other_ledger(addresses=(B,), entries=()),))).addresses == (A,)
     # The range of a NetworkFence covers both, whichever was first.
-    wide = network_fence("wide", ("10.0.0.0/24",))
+    wide = network_fence("wide", ("10.0.0.0/24",), addresses_from="")
     noted = other_ledger(addresses=("10.0.0.99",), entries=())
     refused(
         pure.intend(state(fences=(wide,), others=(), ledgers=(noted,)), ALL_LOST),
@@ -1258,7 +1426,10 @@ def test_a_network_fence_is_used_where_there_is_one() -> None:
     assert intended(guessed, replace(OPTIONS, reading=None, fence_addresses=(A,))).source == {
         A: "fence_addresses"
     }
-    alone = intended(state(fences=(network_fence(),)), replace(OPTIONS, reading=None))
+    reported = pure.intend(state(fences=(network_fence(),)), replace(OPTIONS, reading=None))
+    refused(reported, "nothing was read of Ceph", f"The driver on the node has reported {A}")
+    given = state(fences=(network_fence(addresses_from="option"),))
+    alone = intended(given, replace(OPTIONS, reading=None))
     assert (alone.source, alone.unverified) == ({A: "network_fence"}, True)
     refused(
         pure.intend(state(fences=(network_fence(),)), replace(OPTIONS, method="ceph")),

@@ -496,7 +496,7 @@ def with_network_fence(cluster: FakeCluster) -> Callable[[float], None]:
         "kind": "NetworkFence",
         "metadata": {
             "name": "storage-ops-a",
-            "annotations": {network_fence.ADDRESSES_FROM: "driver"},
+            "annotations": {network_fence.ADDRESSES_FROM: network_fence.OPTION},
         },
         "spec": {
             "driver": "rbd.csi.ceph.com",

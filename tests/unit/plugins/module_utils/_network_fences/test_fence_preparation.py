@@ -81,7 +81,12 @@ def node(name: str, *addresses: str, ready: str = "True", **meta: Any) -> dict[s
 
 
 def fence(
-    name: str, *cidrs: str, state: str = UNFENCED, message: str = "", **spec: Any
+    name: str,
+    *cidrs: str,
+    state: str = UNFENCED,
+    message: str = "",
+    source: str = "",
+    **spec: Any,
 ) -> dict[str, Any]:
     spec = {
         "driver": DRIVER,
@@ -94,7 +99,7 @@ def fence(
     return {
         "apiVersion": nf.GROUP,
         "kind": "NetworkFence",
-        "metadata": {"name": name},
+        "metadata": {"name": name, "annotations": {nf.ADDRESSES_FROM: source}},
         "spec": spec,
         "status": status,
     }
@@ -211,7 +216,7 @@ def test_whence_the_addresses_are_is_kept(addresses: dict[str, Any], source: str
     cluster = FakeCluster(node("a", "10.0.0.1"), endpoint("provisioner"), reports, class_item())
     made = runbook(cluster, **BY_CLASS, addresses=addresses)
     engine._carry_out(made, made.plan(made.gather()))
-    assert addresses_from(cluster) == source and source in nf.KNOWN_ADDRESSES
+    assert addresses_from(cluster) == source
 
 
 def test_check_mode_asks_the_server_and_makes_nothing() -> None:
@@ -390,8 +395,7 @@ def test_a_kubelet_has_no_fence_of_another_node_taken_off(how: str) -> None:
 
 def test_a_kubelet_that_posts_nonsense_keeps_no_other_node_unprepared() -> None:
     cluster = FakeCluster(node("a", "10.0.0.1"), node("b", "x; y"), endpoint("provisioner"))
-    verdicts = {found.name: found.verdict for found in planned(cluster).findings}
-    assert verdicts == {"a": "repair", "b": "refuse"}
+    assert verdicts(cluster) == {"a": "repair", "b": "refuse"}
 
 
 def test_a_kubelet_that_claims_all_addresses_keeps_no_other_node_unprepared() -> None:
@@ -402,15 +406,102 @@ def test_a_kubelet_that_claims_all_addresses_keeps_no_other_node_unprepared() ->
     assert {found.verdict for found in planned(cluster).findings} == {"repair"}
 
 
-@pytest.mark.parametrize("source", ["option", "driver"])
-def test_a_kubelets_claim_counts_for_nothing_against_the_user_and_the_driver(source: str) -> None:
-    evil = node("evil", "10.9.0.1", "10.0.0.9")
-    reports = endpoint("a", capability="network_fence.GET_CLIENTS_TO_FENCE", ceph=["10.9.0.1/32"])
-    more = (reports, class_item()) if source == "driver" else ()
-    cluster = FakeCluster(node("a", "10.0.0.1"), evil, endpoint("provisioner"), *more)
-    given = {"addresses": {"a": ["10.9.0.1"]}} if source == "option" else {}
-    verdicts = {found.name: found.verdict for found in planned(cluster, **given).findings}
-    assert verdicts == {"a": "repair", "evil": "refuse"}
+def verdicts(cluster: FakeCluster, **params: Any) -> dict[str, str]:
+    return {found.name: found.verdict for found in planned(cluster, **params).findings}
+
+
+REPORTS = endpoint("a", capability="network_fence.GET_CLIENTS_TO_FENCE", ceph=["10.9.0.1/32"])
+# What root on a node says by its kubelet, and by the driver on it.
+LIES = {
+    "kubelet": (node("evil", "10.0.0.9", "10.9.0.1"),),
+    "driver": (
+        node("evil", "10.0.0.9"),
+        endpoint("evil", ceph=["10.0.0.9/32", "10.9.0.1/32"]),
+    ),
+}
+
+
+@pytest.mark.parametrize("how", LIES)
+def test_of_two_nodes_that_claim_an_address_neither_is_believed(how: str) -> None:
+    cluster = FakeCluster(
+        node("a", "10.0.0.1"), REPORTS, *LIES[how], endpoint("provisioner"), class_item()
+    )
+    for finding in planned(cluster).findings:
+        other = {"a": "evil", "evil": "a"}[finding.name]
+        assert finding.verdict == "refuse" and finding.code == "fence_shared", finding
+        assert f"10.9.0.1/32 is an address of {other} too" in finding.reason
+        assert f"neither {finding.name} nor {other} is believed" in finding.reason
+        assert "give the option addresses" in finding.reason
+    # The user's word outweighs that of a node: for the one that is honest, or the one that is not.
+    assert verdicts(cluster, addresses={"a": ["10.9.0.1"]}) == {"a": "repair", "evil": "refuse"}
+    assert set(verdicts(cluster, addresses={"evil": ["10.0.0.9"]}).values()) == {"repair"}
+    # It is kept with the NetworkFence that was made by it, and also against the node's new word.
+    kept = fence("storage-ops-a", "10.9.0.1", source="option")
+    cluster.add(kept)
+    assert verdicts(cluster) == {"evil": "refuse"}
+    cluster.add(fence("storage-ops-a", "10.9.0.7/32", source="option"))
+    assert "a" not in verdicts(cluster)
+    corrected = only(cluster, nodes=["a"], addresses={"a": ["10.9.0.1"]})
+    assert "with 10.9.0.7/32 instead of 10.9.0.1/32" in corrected.reason
+    cluster.add(fence("storage-ops-a", "nonsense", source="option"))
+    assert only(cluster, nodes=["a"]).evidence["addresses_from"].startswith("its CSIAddonsNode")
+    # But not of another driver's; and one that was made by the node's word is no longer believed.
+    other = fence("storage-ops-a", "10.9.0.1/32", source="option", driver="cephfs.csi.ceph.com")
+    for there in (other, fence("storage-ops-a", "10.9.0.1/32", source="driver")):
+        cluster.add(there)
+        assert verdicts(cluster) == {"a": "refuse", "evil": "refuse"}
+        assert only(cluster, nodes=["a"]).code == "fence_shared"
+
+
+def test_a_driver_does_not_take_the_address_that_a_kubelet_says_of_another_node() -> None:
+    evil = endpoint("evil", ceph=["10.0.0.1/32"])
+    nodes = node("a", "10.0.0.1"), node("evil", "10.0.0.9")
+    cluster = FakeCluster(*nodes, evil, endpoint("provisioner"), class_item())
+    assert verdicts(cluster) == {"a": "refuse", "evil": "refuse"}
+
+
+def test_the_network_fence_of_another_node_does_not_prepare_one_that_claims_its_address() -> None:
+    evil = endpoint("evil", ceph=["10.9.0.1/32"])
+    nodes = node("a", "10.0.0.1"), node("evil", "10.0.0.9")
+    there = fence("storage-ops-a", "10.9.0.1/32", source="driver", networkFenceClassName="ceph")
+    cluster = FakeCluster(*nodes, evil, endpoint("provisioner"), class_item(), there)
+    finding = only(cluster, **BY_CLASS, nodes=["evil"])
+    assert (finding.verdict, finding.code) == ("refuse", "fence_shared")
+    assert "10.9.0.1/32 is an address of a too" in finding.reason
+    # As long as it is there, whatever the user says of node a.
+    told = planned(cluster, **BY_CLASS, addresses={"a": ["10.9.0.7"]}).findings
+    assert [found.code for found in told] == ["network_fence_unfit", "fence_shared"]
+    for cidr in ("10.9.0.1", "10.9.0.0/30"):
+        told = planned(cluster, **BY_CLASS, nodes=["evil"], addresses={"evil": [cidr]}).findings
+        assert told[0].code == "fence_shared" and "the NetworkFence of a" in told[0].reason
+
+
+def test_the_user_gives_an_address_to_one_node() -> None:
+    nodes = node("a", "10.0.0.1"), node("b", "10.0.0.2")
+    cluster = FakeCluster(*nodes, endpoint("provisioner"))
+    finding = planned(cluster, addresses={"a": ["10.9.0.1"], "b": ["10.9.0.1"]}).findings[0]
+    assert finding.code == "fence_shared" and "correct the option addresses" in finding.reason
+    # What a node says does not matter where the user gives its addresses, but for a range.
+    given = {"a": ["10.9.0.1"], "b": ["10.0.0.1"]}
+    assert set(verdicts(cluster, addresses=given).values()) == {"repair"}
+    given = {"a": ["10.9.0.1"], "b": ["10.0.0.0/30"]}
+    assert verdicts(cluster, addresses=given) == {"a": "repair", "b": "refuse"}
+
+
+def test_a_range_that_a_driver_reports_is_shown_and_not_used() -> None:
+    wide = ["0.0.0.0/0", "10.9.0.1/32", "10.0.0.0/30", "::/0"]
+    evil = endpoint("evil", ceph=wide)
+    nodes = node("a", "10.0.0.1"), node("evil", "10.0.0.9")
+    cluster = FakeCluster(*nodes, evil, endpoint("provisioner"), class_item())
+    findings = {found.name: found for found in planned(cluster).findings}
+    assert {found.verdict for found in findings.values()} == {"repair"}
+    assert findings["evil"].evidence["cidrs"] == ["10.9.0.1/32"]
+    assert findings["evil"].evidence["not_used"] == [
+        "0.0.0.0/0 (a range, reported by the driver)",
+        "10.0.0.0/30 (a range, reported by the driver)",
+        "::/0 (a range, reported by the driver)",
+    ]
+    assert "not_used" not in findings["a"].evidence
 
 
 def test_an_internal_ip_that_another_node_has_beside_what_its_driver_reports() -> None:
@@ -448,11 +539,8 @@ def test_a_range_shared_with_another_node() -> None:
     cluster = FakeCluster(
         node("a", "10.0.0.1"), node("b", "10.0.0.2"), node("c", "10.1.0.1"), endpoint("provisioner")
     )
-    verdicts = {
-        finding.name: finding.verdict
-        for finding in planned(cluster, addresses={"a": "10.0.0.0/24"}).findings
-    }
-    assert verdicts == {"a": "refuse", "b": "refuse", "c": "repair"}
+    wanted = {"a": "refuse", "b": "refuse", "c": "repair"}
+    assert verdicts(cluster, addresses={"a": "10.0.0.0/24"}) == wanted
 
 
 def test_no_more_than_max_repairs() -> None:
