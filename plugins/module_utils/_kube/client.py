@@ -26,7 +26,7 @@ from urllib.parse import quote, unquote, urlencode
 
 from .._core import untrusted
 from .._core.bounded import Deadline
-from .._core.errors import StorageOpsError
+from .._core.errors import StorageOpsError, words
 from .endpoint import Answer, Connection, Endpoint, Headers, NotSent, without_login
 from .objects import place_of
 from .stream import BrokenList, read_changes, read_list
@@ -362,7 +362,7 @@ class Cluster:
                 raise
             except Exception as error:  # of whatever kind: who reads it has to know which it was
                 raise StorageOpsError(
-                    f"cannot read {place_of(item)} of {path}: {type(error).__name__}: {error}",
+                    f"cannot read {place_of(item)} of {path}: {words(error)}",
                     code="evidence_unreadable",
                 ) from error
 

@@ -723,7 +723,7 @@ def test_a_path_that_cannot_be_deleted(node: StorageNode) -> None:
         delete.mkdir()
 
     node.at("multipath -f", turn)
-    half_way(node, ["done", "failed", "skipped"], "IsADirectoryError")
+    half_way(node, ["done", "failed", "skipped"], "Is a directory")
 
 
 def test_a_scan_that_does_not_find_what_took_the_number(node: StorageNode) -> None:
