@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import Any
 
-from .._core.argspec import check_numbers, given_names, given_options
+from .._core.argspec import check_numbers, given_names, given_options, missing
 from .._core.bounded import Deadline, call
 from .._core.codes import Reason
 from .._core.engine import Action, ActionFailed, Finding, Missed, NotStarted, Plan, Prevented
@@ -136,7 +136,7 @@ class ResidualPaths:
         within = f" within the scope ({'; '.join(scope)})" if scope else ""
         return (
             f"{len(last.maps)} multipath maps and {len(last.disks)} SCSI disks, no residual "
-            f"among them{within}"
+            f"among them{within}{missing(pure.unmatched(state, options))}"
         )
 
     def _observe(self, wanted: set[str] | None, wwids: Collection[str] = ()) -> Observation:
