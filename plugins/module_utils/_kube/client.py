@@ -583,12 +583,16 @@ class Cluster:
             yield
         except NotSent as error:
             cause, proxy = error.__cause__ or error, self._endpoint.proxy
-            raise _unreachable(request, url, cause, self._late(), proxy) from error
+            unsent = _unreachable(request, url, cause, self._late(), proxy)
+            # One that has answered us is the right one: a load balancer or a proxy before it may
+            # answer in its place while it is restarted.
+            unsent.again = 0 if self._answered else unsent.again
+            raise unsent from error
         except (OSError, http.client.HTTPException, BrokenList) as error:
             said = (
                 f"cannot {request}: the answer of {url} was lost: {self._late() or _words(error)}"
             )
-            if _is_refused_by_tls(error):
+            if _is_refused_by_tls(error) and not self._answered:
                 raise KubeError(f"{said}. {_tls_advice(error)}") from error
             if request.repeatable:
                 raise KubeError(said, again=0) from error
@@ -841,7 +845,8 @@ def _next_step(problem: BaseException, proxy: str) -> tuple[str, bool]:
         ), False
     if isinstance(problem, socket.gaierror) and problem.errno != socket.EAI_AGAIN:
         return f"Is the option {'proxy' if proxy else 'host'} right?", False
-    if type(problem) is ssl.SSLError:
+    # An internal error of the server passes, or is told by its tries.
+    if type(problem) is ssl.SSLError and "INTERNAL_ERROR" not in (problem.reason or ""):
         return _tls_advice(problem), False
     refused = _TUNNEL.match(str(problem))
     if refused:
@@ -856,7 +861,8 @@ def _is_refused_by_tls(problem: BaseException) -> bool:
     # With TLS 1.3 it looks at a client's certificate only after our side of the handshake is done,
     # so its alert comes in the place of the answer (RFC 8446, section 4.4.2.4). SSLError itself:
     # its subclasses are for ends of a connection, as of a server that is restarted.
-    return type(problem) is ssl.SSLError and "ALERT" in (problem.reason or "")
+    reason = getattr(problem, "reason", None) or ""
+    return type(problem) is ssl.SSLError and "ALERT" in reason and "INTERNAL_ERROR" not in reason
 
 
 def _tls_advice(problem: BaseException) -> str:

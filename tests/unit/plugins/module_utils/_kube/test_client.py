@@ -1023,6 +1023,13 @@ class TestErrors:
             over_tls(url).version()
         assert server.connections == 1 and server.requests == []
 
+    def test_a_server_that_has_answered_is_not_taken_for_another(self, server: Server) -> None:
+        """A load balancer may answer in its place for a while."""
+        made = over_tls(server.url.replace("http:", "https:"))
+        made._answered = True
+        with pytest.raises(KubeError, match=r"does not speak TLS.* \(\d\d tries in 1[12]\d"):
+            made.version()
+
     def test_a_port_with_tls_is_told(self, server: Server) -> None:
         # What net/http of Go answers.
         said = says(b"Client sent an HTTP request to an HTTPS server.\n", 400, "text/plain")
@@ -1069,10 +1076,15 @@ class TestErrors:
         made = _unreachable(_Request("GET", "/version"), "https://api", problem, "")
         assert said in str(made) and made.again is None
 
-    @pytest.mark.parametrize("kind", [ssl.SSLEOFError, ssl.SSLZeroReturnError, ConnectionError])
+    @pytest.mark.parametrize(
+        "kind", [ssl.SSLEOFError, ssl.SSLZeroReturnError, ConnectionError, ssl.SSLError]
+    )
     def test_a_connection_that_ends_is_tried_again(self, kind: type[OSError]) -> None:
-        made = _unreachable(_Request("GET", "/version"), "https://api", kind(8, "EOF"), "")
-        assert made.again == 0
+        problem = kind(8, "EOF")
+        if type(problem) is ssl.SSLError:
+            problem.reason = "TLSV1_ALERT_INTERNAL_ERROR"
+        made = _unreachable(_Request("GET", "/version"), "https://api", problem, "")
+        assert made.again == 0 and made.args[0].endswith("may this host connect to it?")
 
     @pytest.mark.parametrize(
         "answer",
