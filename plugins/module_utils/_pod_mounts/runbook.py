@@ -123,10 +123,11 @@ class PodMounts:
             f"{len(state.places(kubelet.PUBLISH))} pod mounts and "
             f"{len(stacks.filesystems(state))} volume filesystems"
         )
-        return (
-            f"{counts} looked at, none wrong or read-only by error{within}"
-            f"{missing(pure.unmatched(state, options))}"
-        )
+        return f"{counts} looked at, none wrong or read-only by error{within}"
+
+    def unmatched(self, state: PodMountState) -> str:
+        """What of the scope the node does not have."""
+        return missing(pure.unmatched(state, self._options))
 
     def _resolved(self, path: str, root: str) -> str:
         """A given path as mountinfo writes it: the kubelet's folder may be given as a link."""

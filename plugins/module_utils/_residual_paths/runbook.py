@@ -136,8 +136,12 @@ class ResidualPaths:
         within = f" within the scope ({'; '.join(scope)})" if scope else ""
         return (
             f"{len(last.maps)} multipath maps and {len(last.disks)} SCSI disks, no residual "
-            f"among them{within}{missing(pure.unmatched(state, options))}"
+            f"among them{within}"
         )
+
+    def unmatched(self, state: ResidualState) -> str:
+        """What of the scope the node does not have."""
+        return missing(pure.unmatched(state, self._options))
 
     def _observe(self, wanted: set[str] | None, wwids: Collection[str] = ()) -> Observation:
         """One observation, with what multipathd and the targets of the suspects say.

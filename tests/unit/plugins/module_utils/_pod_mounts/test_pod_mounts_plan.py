@@ -688,7 +688,7 @@ def test_a_scope_that_nothing_matches() -> None:
         "there is no mount of a volume pv-8",
     ]
     assert pure.unmatched(state, PodMountOptions()) == []
-    said = PodMounts(Host(Deadline(9), 5), options).healthy(state)
+    said = PodMounts(Host(Deadline(9), 5), options).unmatched(state)
     assert said.endswith("volume pv-8: was it repaired already, is it on another, or misspelt?")
 
 

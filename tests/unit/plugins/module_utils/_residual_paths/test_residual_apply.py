@@ -60,6 +60,9 @@ def test_a_scope_that_names_nothing_of_the_node_is_told(node: StorageNode) -> No
     )
     module = repair(node, maps=("mpath1",), wwids=(there,))
     assert "mpath1" in module.result["msg"] and "on this host" not in module.result["msg"]
+    node.swap(1, 2)
+    module = repair(node, wwids=(wwid(1), wwid(2), "36001405dead"))
+    assert module.result["msg"].startswith("1 finding, 1 repaired and proven; on this host there")
 
 
 def test_the_node_mixes_what_is_scanned_too_early(node: StorageNode) -> None:
