@@ -76,6 +76,7 @@ options:
   proxy:
     description:
       - URL of an HTTP proxy, for example V(http://proxy.example.com:3128).
+      - A user and a password in the URL are sent to the proxy. They are masked in results and logs.
       - If it is not given, E(K8S_AUTH_PROXY) is used.
     type: str
   no_proxy:

@@ -9,7 +9,7 @@ from typing import Any, Callable
 
 from ansible.errors import AnsibleFilterError
 
-from ..module_utils._core.errors import StorageOpsError
+from ..module_utils._core.errors import StorageOpsError, words
 from ..module_utils._fuse_mounts.volumes import fuse_volumes as join
 
 DOCUMENTATION = r"""
@@ -111,8 +111,7 @@ def fuse_volumes(
     # What raises these has another form than the modules' results; the text names the key.
     except (AttributeError, KeyError, TypeError) as error:
         raise AnsibleFilterError(
-            "fuse_volumes: this is not what csi_volume_info and k8s_info return: "
-            f"{type(error).__name__} {error}"
+            f"fuse_volumes: this is not what csi_volume_info and k8s_info return: {words(error)}"
         ) from error
 
 

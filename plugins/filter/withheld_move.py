@@ -10,6 +10,7 @@ from typing import Any, Callable
 from ansible.errors import AnsibleFilterError
 
 from ..module_utils._attachments.moves import withheld
+from ..module_utils._core.errors import words
 
 DOCUMENTATION = r"""
 name: withheld_move
@@ -62,8 +63,7 @@ def withheld_move(workload: Mapping[str, Any], failed: Sequence[Mapping[str, Any
     # What raises these has another form than the module's results; the text names the key.
     except (AttributeError, KeyError, TypeError) as error:
         raise AnsibleFilterError(
-            "withheld_move: this is no workload of volumeattachment_repair: "
-            f"{type(error).__name__} {error}"
+            f"withheld_move: this is no workload of volumeattachment_repair: {words(error)}"
         ) from error
 
 

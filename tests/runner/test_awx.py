@@ -424,7 +424,10 @@ def test_an_empty_awx_in_check_mode() -> None:
                 {"configure_awx_report_variables": {"compliance_ceph_hots": "x"}},
                 "did you mean compliance_ceph_host?",
             ),
-            ({"configure_awx_slices": "many"}, "must be numbers"),
+            (
+                {"configure_awx_slices": "many"},
+                "configure_awx_slices must be a number from 1 to 999, not many",
+            ),
         ):
             assert words in red(configure(url, "--check", **given)), given
     nowhere = {"CONTROLLER_HOST": "", "AAP_HOSTNAME": "https://aap.example.com"}

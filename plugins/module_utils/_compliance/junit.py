@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
-from xml.sax.saxutils import escape, quoteattr
+from xml.etree import ElementTree
+from xml.etree.ElementTree import Element, SubElement
 
 from . import clean
 from .model import RESULTS, fails, stands_for
@@ -29,46 +30,44 @@ def render(report: Mapping[str, Any]) -> str:
             found.setdefault((control, finding["host"]), []).append(finding)
     counts = report["summary"]["controls"]
     run = report["run"]
-    lines = ['<?xml version="1.0" encoding="UTF-8"?>']
-    lines.append(
-        "<testsuites "
-        f"{_attributes(name=run['title'], **_totals(counts.values()), time=run['seconds'])}>"
+    root = Element(
+        "testsuites",
+        _attributes(name=run["title"], **_totals(counts.values()), time=run["seconds"]),
     )
     for control in report["controls"]:
         name = f"{control['id']} {control['title']}"
         totals = _totals([counts[control["id"]]])
-        lines.append(
-            f"<testsuite {_attributes(name=name, **totals, timestamp=run['started'].rstrip('Z'))}>"
-        )
+        started = run["started"].rstrip("Z")
+        suite = SubElement(root, "testsuite", _attributes(name=name, **totals, timestamp=started))
         # A host without the control (a node for one of the cluster) has no case: it would be
         # skipped for ever, like one that could not be assessed.
         for host in report["hosts"]:
             if control["id"] in host["controls"]:
-                lines.append(
-                    _case(control["id"], host, found.get((control["id"], host["name"]), []))
-                )
-        lines.append("</testsuite>")
-    lines.append("</testsuites>")
-    return "\n".join(lines) + "\n"
+                _add_case(suite, control["id"], host, found.get((control["id"], host["name"]), []))
+    # Each case on its line. The texts within it stay as they are.
+    ElementTree.indent(root, "")
+    document: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
+    return document.decode() + "\n"
 
 
-def _case(control: str, host: Mapping[str, Any], findings: Sequence[Mapping[str, Any]]) -> str:
+def _add_case(
+    suite: Element, control: str, host: Mapping[str, Any], findings: Sequence[Mapping[str, Any]]
+) -> None:
     """One control on one host."""
+    case = SubElement(suite, "testcase", _attributes(classname=control, name=host["name"]))
     result = host["controls"][control]
     # Accepted ones and notes do not fail the case, so they are not its failure's text.
     failing = [finding for finding in findings if finding["status"] == "open" and fails(finding)]
-    inner, other = "", findings
+    other = findings
     if result == "fail":
-        attributes = _attributes(message=_short(failing), type=control)
-        inner = f"<failure {attributes}>{_escape(_lines(failing))}</failure>"
+        failure = SubElement(case, "failure", _attributes(message=_short(failing), type=control))
+        failure.text = _text(failing)
         other = [finding for finding in findings if finding not in failing]
     elif result in _SKIPPED:
-        inner = f"<skipped {_attributes(message=_why_skipped(control, host))}/>"
+        SubElement(case, "skipped", _attributes(message=_why_skipped(control, host)))
     # A skipped or passed case may have findings too: notes, and accepted ones.
     if other:
-        inner += f"<system-out>{_escape(_lines(other))}</system-out>"
-    begin = f"<testcase {_attributes(classname=control, name=host['name'])}"
-    return f"{begin}>{inner}</testcase>" if inner else f"{begin}/>"
+        SubElement(case, "system-out").text = _text(other)
 
 
 def _why_skipped(control: str, host: Mapping[str, Any]) -> str:
@@ -83,10 +82,12 @@ def _short(findings: Sequence[Mapping[str, Any]]) -> str:
     return f"{first} (+{len(findings) - 1} more)" if len(findings) > 1 else first
 
 
-def _lines(findings: Sequence[Mapping[str, Any]]) -> str:
+def _text(findings: Sequence[Mapping[str, Any]]) -> str:
     lines = [_line(finding) for finding in findings[:_MAX_FINDINGS]]
     left = len(findings) - len(lines)
-    return "\n".join([*lines, f"(+{left} more)"] if left else lines)
+    # clean.text also removes what XML 1.0 forbids (2.2), which the writer leaves. Many readers of
+    # JUnit hold a document in memory, so each text has a limit.
+    return clean.text("\n".join([*lines, f"(+{left} more)"] if left else lines), 100_000)
 
 
 def _line(finding: Mapping[str, Any]) -> str:
@@ -119,11 +120,5 @@ def _totals(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     }
 
 
-def _attributes(**values: Any) -> str:
-    return " ".join(f"{name}={quoteattr(clean.text(value))}" for name, value in values.items())
-
-
-def _escape(value: str) -> str:
-    # clean.text also removes what XML 1.0 forbids (2.2), which escape() leaves. Many readers of
-    # JUnit hold a document in memory, so each text has a limit.
-    return escape(clean.text(value, 100_000))
+def _attributes(**values: Any) -> dict[str, str]:
+    return {name: clean.text(value) for name, value in values.items()}

@@ -20,7 +20,7 @@ from typing import Any
 from .._core.codes import CODES, Reason
 from .._core.controls import CONTROLS
 from .._core.engine import SEVERITIES
-from .._core.errors import BadOption, StorageOpsError
+from .._core.errors import BadOption, StorageOpsError, words
 from . import clean
 from .model import KINDS, MAX_REASON, NO_CLUSTER, SCHEMA_VERSION, TIME, Scope
 
@@ -83,8 +83,7 @@ def read_result(
         row.findings = []
         row.reason = Reason(
             "unexpected_error",
-            f"its result is not the result of an audit: {type(error).__name__} "
-            f"{clean.line(error, 100)}",
+            f"its result is not the result of an audit: {clean.line(words(error), 100)}",
         )
         return row
     if not left_out and _ended_early(result):
@@ -198,8 +197,7 @@ def read_report(report: Any, file: str) -> Part:
         return _read_part(report, file)
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise StorageOpsError(
-            f"{file} is not a report of this collection: {type(error).__name__} "
-            f"{clean.line(error, 100)}",
+            f"{file} is not a report of this collection: {clean.line(words(error), 100)}",
             code="file_unusable",
         ) from error
 

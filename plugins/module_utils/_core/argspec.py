@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -70,6 +70,15 @@ def given_names(
         if not all(texts):
             raise BadOption(f"{option} has an empty name; {otherwise}")
     return found
+
+
+def missing(unmatched: Sequence[str]) -> str:
+    """The end of a message: what a scope names and the host does not have."""
+    # No error: of many hosts only some have it, and none has it any more after the repair.
+    if not unmatched:
+        return ""
+    said = "; ".join(unmatched[:5])
+    return f"; on this host {said}: was it repaired already, is it on another, or misspelt?"
 
 
 def check_numbers(

@@ -25,6 +25,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Callable
 
+from .errors import words
+
 Clock = Callable[[], float]
 # A worker that has not answered for this long (seconds) keeps only the item it is stuck on; the
 # others get workers of their own. On a node that is only busy the forks would make it worse, so
@@ -386,8 +388,7 @@ def _fork_worker(
             try:
                 line = {"value": function(items[index])}
             except Exception as error:  # the parent gets every failure as an answer
-                name = type(error).__name__
-                line = {"problem": f"{name}: {error}", "error": name}
+                line = {"problem": words(error), "error": type(error).__name__}
             # JSON escapes line breaks within texts, so one line is one answer.
             os.write(writer, json.dumps(line).encode() + b"\n")
     finally:

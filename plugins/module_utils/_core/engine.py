@@ -283,6 +283,14 @@ class Judging(Protocol):
         """Control -> the evidence, in a few words. What could not be read is no evidence."""
 
 
+@runtime_checkable
+class Scoped(Protocol):
+    """A runbook that can be limited to objects by their names."""
+
+    def unmatched(self, state: Any) -> str:
+        """The end of the message: what was named and is not there. Empty if all of it is."""
+
+
 def run(module: Any, make_runbook: Callable[[], Runbook[State]], fail_on_refusal: bool) -> None:
     """Run a runbook for an AnsibleModule and leave through exit_json or fail_json, once.
 
@@ -313,6 +321,8 @@ def run(module: Any, make_runbook: Callable[[], Runbook[State]], fail_on_refusal
         result = {**facts, **_result(plan, len(json.dumps(facts)))}
         failure = _failure(plan, fail_on_refusal)
         message = _message(plan, runbook.healthy(state), module.check_mode)
+        if isinstance(runbook, Scoped):
+            message += untrusted.shown(runbook.unmatched(state))
     except Exception as error:  # whatever it was, what has been done must be told
         # Before fail_json, which leaves by SystemExit.
         _close(module, made, failed=True)

@@ -38,3 +38,16 @@ class Refused(StorageOpsError):
 def code_of(error: BaseException) -> str:
     """The code of any error."""
     return error.code if isinstance(error, StorageOpsError) else "unexpected_error"
+
+
+def words(error: BaseException) -> str:
+    """What went wrong, for a message that says the object itself: without the name of a class,
+    where the rest is clear without it.
+    """
+    if isinstance(error, KeyError):
+        return f"{error} is missing"
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
+    if isinstance(error, (StorageOpsError, OSError, ValueError)) and str(error):
+        return str(error)
+    return f"{type(error).__name__}: {error}"

@@ -59,22 +59,23 @@ def for_kubelet(
         obstacles.append(
             Reason(
                 "pods_wanted",
-                f"{', '.join(wanted)} is not being deleted: evict it first (workload_reattach), "
-                "or use the strategy remount",
+                f"{', '.join(wanted)} {'is' if len(wanted) == 1 else 'are'} not being deleted: "
+                "evict the pods first (workload_reattach), or use the strategy remount",
             )
         )
     return replace(recovery, pods=pods), obstacles
 
 
 def _staying(pods: tuple[str, ...], entries: list[FuseVolume]) -> list[str]:
-    """The pods that are not being deleted, as NAMESPACE/NAME.
+    """The pods that are not being deleted, as NAMESPACE/NAME, or by their uid where the user gave
+    no more.
 
     No process may be running between two restarts of a container. So a pod that stays counts as
     using the volume, whatever processes there are.
     """
     known = {pod.uid: pod for entry in entries for pod in entry.pods or ()}
     return [
-        f"{known[uid].namespace}/{known[uid].name}"
+        f"{known[uid].namespace}/{known[uid].name}" if known[uid].name else f"pod {uid}"
         for uid in pods
         if uid in known and not known[uid].terminating
     ]

@@ -10,6 +10,7 @@ do.
 from __future__ import annotations
 
 import contextlib
+import html
 import http.client
 import json
 import re
@@ -25,8 +26,8 @@ from urllib.parse import quote, unquote, urlencode
 
 from .._core import untrusted
 from .._core.bounded import Deadline
-from .._core.errors import StorageOpsError
-from .endpoint import Answer, Connection, Endpoint, Headers, NotSent
+from .._core.errors import StorageOpsError, words
+from .endpoint import Answer, Connection, Endpoint, Headers, NotSent, without_login
 from .objects import place_of
 from .stream import BrokenList, read_changes, read_list
 
@@ -93,6 +94,14 @@ _GIVEN = {
     ("patch", "deployments"): "rbac-repair-scale-down.yml",
     ("patch", "statefulsets"): "rbac-repair-scale-down.yml",
 }
+# What a proxy refused (http/client.py of Python, HTTPConnection._tunnel).
+_TUNNEL = re.compile(r"Tunnel connection failed: (\d+)")
+_TITLE = re.compile(r"<title[^<>]*>([^<]+)", re.IGNORECASE)
+_MARKUP = re.compile(r"<[^<>]*>")
+_NO_API_SERVER = (
+    "So it is not an API server that answers, but a proxy, a load balancer or a login page: check "
+    "the option host, and proxy or no_proxy"
+)
 # Not believed right after an outage, see DOUBT_SECONDS.
 _DOUBTED = (401, 403, 404)
 # The patch types of Kubernetes (k8s.io/apimachinery/pkg/types/patch.go).
@@ -353,7 +362,7 @@ class Cluster:
                 raise
             except Exception as error:  # of whatever kind: who reads it has to know which it was
                 raise StorageOpsError(
-                    f"cannot read {place_of(item)} of {path}: {type(error).__name__}: {error}",
+                    f"cannot read {place_of(item)} of {path}: {words(error)}",
                     code="evidence_unreadable",
                 ) from error
 
@@ -563,7 +572,7 @@ class Cluster:
             self._set_clock(answer.header("Date"))
             if answer.status >= 300:
                 raise self._refusal(request, answer)
-            _check_json(answer)
+            _check_json(request, self._endpoint.url, answer)
             yield answer
 
     @contextlib.contextmanager
@@ -573,11 +582,18 @@ class Cluster:
         try:
             yield
         except NotSent as error:
-            raise _unreachable(request, url, error.__cause__ or error, self._late()) from error
+            cause, proxy = error.__cause__ or error, self._endpoint.proxy
+            unsent = _unreachable(request, url, cause, self._late(), proxy)
+            # One that has answered us is the right one: a load balancer or a proxy before it may
+            # answer in its place while it is restarted.
+            unsent.again = 0 if self._answered else unsent.again
+            raise unsent from error
         except (OSError, http.client.HTTPException, BrokenList) as error:
             said = (
                 f"cannot {request}: the answer of {url} was lost: {self._late() or _words(error)}"
             )
+            if _is_refused_by_tls(error) and not self._answered:
+                raise KubeError(f"{said}. {_tls_advice(error)}") from error
             if request.repeatable:
                 raise KubeError(said, again=0) from error
             raise KubeError(
@@ -630,6 +646,11 @@ class Cluster:
     def _advice(self, request: _Request, answer: Answer, said: _Said) -> str:
         """What to do about a refusal."""
         source = self._endpoint.source
+        if 300 <= answer.status < 400:
+            where = without_login(answer.header("Location")) or "another URL"
+            return f"It redirects to {where}: is the option host the API server's?"
+        if said.is_page:
+            return _NO_API_SERVER
         if answer.status == 401:
             return f"It does not accept the credentials of {source}: renew or correct them"
         if answer.status == 403:
@@ -641,10 +662,9 @@ class Cluster:
                 "Not how an API server says that this object does not exist: it does not serve "
                 "the resource, or a proxy answered"
             )
-        if 300 <= answer.status < 400:
-            return (
-                f"It redirects to {answer.header('Location')}: is the option host the API server's?"
-            )
+        # net/http/server.go of Go, conn.serve.
+        if answer.status == 400 and "HTTP request to an HTTPS server" in said.message:
+            return "Begin the option host with https://"
         return ""
 
 
@@ -737,7 +757,7 @@ class _Said:
     def __init__(self, body: bytes) -> None:
         # ``missing``: the object that does not exist. Without a name it is the resource that the
         # server does not know.
-        self.is_status, self.missing = False, ""
+        self.is_status, self.missing, self.is_page = False, "", _is_page(body)
         budgets: Items[Object] = []
         try:
             status = untrusted.read_object(body)
@@ -773,46 +793,108 @@ def _read_object(answer: Answer) -> Object:
     return value
 
 
-def _check_json(answer: Answer) -> None:
+def _check_json(request: _Request, url: str, answer: Answer) -> None:
     """Refuse a proxy's page, such as a login form: it has a status of success, too."""
     kind = answer.header("Content-Type")
     if "json" not in kind:
         raise KubeError(
-            f"this is not the answer of an API server, but {kind or 'of unknown type'}: "
-            f"{_start(answer.body())}",
+            f"cannot {request}: {url} answered {answer.status} with {kind or 'an unknown type'} "
+            f"instead of JSON: {_start(answer.body())}. {_NO_API_SERVER}",
             answer.status,
         )
 
 
+def _is_page(body: bytes) -> bool:
+    return body[:500].lstrip().lower().startswith((b"<!doctype html", b"<html"))
+
+
 def _start(body: bytes) -> str:
-    return " ".join(body[:2000].decode("utf-8", "replace").split())[:200] or "nothing"
+    """What an answer that is not of an API server says: of a web page its title."""
+    text = body[:8000].decode("utf-8", "replace")
+    if _is_page(body):
+        title = _TITLE.search(text)
+        text = f'the page "{title[1].strip()}"' if title else _MARKUP.sub(" ", text)
+        text = html.unescape(text)
+    return " ".join(text.split())[:200].rstrip(". ") or "nothing"
 
 
 def _dry(dry_run: bool) -> dict[str, str]:
     return {"dryRun": "All"} if dry_run else {}
 
 
-def _unreachable(request: _Request, url: str, problem: BaseException, late: str) -> KubeError:
+def _unreachable(
+    request: _Request, url: str, problem: BaseException, late: str, proxy: str = ""
+) -> KubeError:
     """The error for a connection that could not be made."""
-    text = f"cannot {request}: no connection to {url}: {late or _words(problem)}"
+    via = f" through the proxy {proxy}" if proxy else ""
+    text = f"cannot {request}: no connection to {url}{via}: {late or _words(problem)}"
+    if late:
+        return _Unsent(text, again=0)
+    advice, passes = _next_step(problem, proxy)
+    return _Unsent(f"{text}. {advice}", again=0 if passes else None)
+
+
+def _next_step(problem: BaseException, proxy: str) -> tuple[str, bool]:
+    """What to do about a connection that could not be made, and whether another try may help."""
     if isinstance(problem, ssl.SSLCertVerificationError):
-        other_name = problem.verify_code in _OTHER_NAME
-        advice = (
+        if problem.verify_code in _OTHER_NAME:
+            return "Use a host that the certificate names", False
+        return (
             "Give the certificate authority of the API server by the option ca_cert "
             "(environment: K8S_AUTH_SSL_CA_CERT)"
-        )
-        return _Unsent(
-            f"{text}. {'Use a host that the certificate names' if other_name else advice}"
-        )
+        ), False
     if isinstance(problem, socket.gaierror) and problem.errno != socket.EAI_AGAIN:
-        return _Unsent(f"{text}. Is the option host right?")
-    return _Unsent(text, again=0)
+        return f"Is the option {'proxy' if proxy else 'host'} right?", False
+    # An internal error of the server passes, or is told by its tries.
+    if type(problem) is ssl.SSLError and "INTERNAL_ERROR" not in (problem.reason or ""):
+        return _tls_advice(problem), False
+    refused = _TUNNEL.match(str(problem))
+    if refused:
+        status = int(refused[1])
+        return _proxy_advice(status), status in _RETRIED and status != 500
+    what = "a proxy" if proxy else "an API server"
+    return f"Does {what} listen there, and may this host connect to it?", True
+
+
+def _is_refused_by_tls(problem: BaseException) -> bool:
+    """The server ended the connection for what we are."""
+    # With TLS 1.3 it looks at a client's certificate only after our side of the handshake is done,
+    # so its alert comes in the place of the answer (RFC 8446, section 4.4.2.4). SSLError itself:
+    # its subclasses are for ends of a connection, as of a server that is restarted.
+    reason = getattr(problem, "reason", None) or ""
+    return type(problem) is ssl.SSLError and "ALERT" in reason and "INTERNAL_ERROR" not in reason
+
+
+def _tls_advice(problem: BaseException) -> str:
+    if _is_refused_by_tls(problem):
+        return (
+            "The server refuses this client: does it want a client certificate, or another one "
+            "(options client_cert and client_key)?"
+        )
+    return (
+        "This port does not speak TLS as an API server does: is the port of the option host right? "
+        "Begin host with http:// if it is one without TLS, as of kubectl proxy"
+    )
+
+
+def _proxy_advice(status: int) -> str:
+    if status == 407:
+        return (
+            "Give user and password of the proxy by proxy_headers.proxy_basic_auth, or in the URL "
+            "of the proxy"
+        )
+    return (
+        "Does the proxy allow connections (CONNECT) to this host and port? If none is needed, "
+        "except the host by no_proxy"
+    )
 
 
 def _words(problem: BaseException) -> str:
     """A failure of the network as a sentence."""
     if isinstance(problem, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted: {problem.verify_message.rstrip('.')}"
+    if type(problem) is ssl.SSLError and problem.reason:
+        return f"TLS failed: {problem.reason.replace('_', ' ').lower()}"
     if isinstance(problem, (socket.timeout, TimeoutError)):
         return "no answer in time"
     if isinstance(problem, http.client.IncompleteRead):

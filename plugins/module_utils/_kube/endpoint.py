@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import re
 import select
 import socket
 import ssl
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Callable
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from .._core.bounded import Deadline
 from .._core.errors import BadOption
@@ -30,6 +31,9 @@ from .._core.errors import BadOption
 _CHUNK = 1 << 18
 
 Headers = Sequence["tuple[str, str]"]
+
+# Up to the last "@", since a password that is not encoded may have a slash or another one.
+_LOGIN = re.compile(r"^([a-z][a-z0-9+.-]*://)?.*@", re.IGNORECASE | re.DOTALL)
 
 
 class NotSent(Exception):
@@ -54,13 +58,15 @@ class Endpoint:
     proxy_headers: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        parts = _split(self.url, "host")
+        parts = _split(self.url, "host", "https://10.0.0.1:6443")
         # By CONNECT (RFC 9110, section 9.3.6), so that the proxy sees neither the request nor the
         # credentials.
         if self.proxy:
-            if _split(self.proxy, "proxy").scheme != "http":
+            if _split(self.proxy, "proxy", "http://proxy.example.com:3128").scheme != "http":
                 raise BadOption(
-                    f"the proxy of {self.url} is not an http:// URL, which is all that is supported"
+                    f"the proxy {self.proxy} of {self.url} is not an http:// URL, which is all "
+                    "that is supported: give one by the option proxy, or reach the API server "
+                    "without it by no_proxy"
                 )
             if parts.scheme != "https":
                 raise BadOption(
@@ -201,12 +207,25 @@ class Connection:
         return seconds
 
 
-def _split(url: str, what: str) -> SplitResult:
-    parts = urlsplit(url)
+def without_login(url: str) -> str:
+    """A URL as it may be shown: without a user and a password in it."""
+    return _LOGIN.sub(r"\1", url)
+
+
+def login_of(url: str) -> tuple[str, str]:
+    """User and password in a URL; empty without them."""
+    with contextlib.suppress(ValueError):
+        parts = urlsplit(url)
+        return unquote(parts.username or ""), unquote(parts.password or "")
+    return "", ""
+
+
+def _split(url: str, what: str, example: str) -> SplitResult:
     try:
+        parts = urlsplit(url)
         known = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
     except ValueError:
         known = False
     if not known:
-        raise BadOption(f"{what} is {url!r}; give a URL such as https://10.0.0.1:6443")
+        raise BadOption(f"{what} is {url!r}; give a URL such as {example}")
     return parts

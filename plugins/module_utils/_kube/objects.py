@@ -19,6 +19,7 @@ from hashlib import sha256
 from sys import intern
 from typing import Any, Callable, NamedTuple, Protocol, TypeVar
 
+from .._core.errors import words
 from . import in_tree
 
 # Characters of a message that are kept. Those of events have at most 1,024 (NoteLengthLimit of
@@ -400,7 +401,7 @@ def leniently(
         try:
             return pick(item)
         except Exception as error:
-            unread[place_of(item)] = f"{type(error).__name__}: {error}"
+            unread[place_of(item)] = words(error)
             return None
 
     return picked

@@ -15,6 +15,7 @@ import contextlib
 import logging
 import os
 import re
+import socket
 import ssl
 import tempfile
 import threading
@@ -30,7 +31,7 @@ from .._core.argspec import POSITIVE, ArgumentSpec, check_numbers
 from .._core.bounded import Deadline
 from .._core.errors import BadOption, StorageOpsError
 from .client import Cluster, KubeError
-from .endpoint import Endpoint, Headers
+from .endpoint import Endpoint, Headers, login_of, without_login
 
 __all__ = ["AUTH", "BOUNDS", "ArgumentSpec", "keys_by_driver", "make_cluster", "reveal"]
 
@@ -39,7 +40,8 @@ AUTH = ArgumentSpec(
         # raw: a path, or the parsed text of one, which holds tokens and keys.
         "kubeconfig": {"type": "raw", "no_log": True},
         "context": {"type": "str"},
-        "host": {"type": "str"},
+        # URLs may have a password; reveal() lets the rest of them be seen.
+        "host": {"type": "str", "no_log": True},
         "api_key": {"type": "str", "no_log": True},
         "username": {"type": "str"},
         "password": {"type": "str", "no_log": True},
@@ -48,7 +50,7 @@ AUTH = ArgumentSpec(
         "ca_cert": {"type": "path", "aliases": ["ssl_ca_cert"]},
         "client_cert": {"type": "path", "aliases": ["cert_file"]},
         "client_key": {"type": "path", "aliases": ["key_file"]},
-        "proxy": {"type": "str"},
+        "proxy": {"type": "str", "no_log": True},
         "no_proxy": {"type": "str"},
         "proxy_headers": {
             "type": "dict",
@@ -74,6 +76,9 @@ BOUNDS = ArgumentSpec(
 # What a kubeconfig holds that is no secret: everything else in it is masked in results.
 _PLAIN = {
     "apiVersion",
+    "as",
+    "as-groups",
+    "as-uid",
     "certificate-authority",
     "certificate-authority-data",
     "client-certificate",
@@ -82,14 +87,23 @@ _PLAIN = {
     "cluster",
     "command",
     "current-context",
+    "installHint",
+    "interactiveMode",
     "kind",
     "name",
     "namespace",
+    "proxy-url",
     "server",
     "tls-server-name",
     "tokenFile",
     "user",
+    "username",
 }
+# Arguments and environment of a credential plugin: mostly names, as of the cluster, and sometimes
+# a secret.
+_UNSURE = {"args", "value"}
+# Characters. A shorter password of a URL is masked only where a URL has it.
+_MIN_ALONE = 8
 
 T = TypeVar("T")
 
@@ -112,24 +126,30 @@ def make_cluster(params: Mapping[str, Any]) -> Cluster:
 
 
 def reveal(module: Any) -> None:
-    """Let an AnsibleModule mask only what is secret in ``kubeconfig``.
+    """Let an AnsibleModule mask what is secret in ``kubeconfig`` and in URLs, and no more.
 
-    Its path, and the names in it, are needed to understand a result.
+    The path of a kubeconfig, the names in it, and the host of a proxy are needed to understand a
+    result.
     """
+    params = module.params
+    headers = params.get("proxy_headers") or {}
+    logins = {name: value for name, value in headers.items() if name != "user_agent"}
+    texts = _Texts()
+    texts.sort({name: params.get(name) for name in ("api_key", "password")}, texts.secret)
+    texts.sort(list(logins.values()), texts.secret)
+    texts.sort(headers.get("user_agent"), texts.plain)
+    for url in (str(params.get(name) or "") for name in ("host", "proxy")):
+        # One without a scheme is refused, and may have a password all the same.
+        texts.sort(url, texts.secret if "@" in url and "://" not in url else texts.plain)
     # Ansible masks every text of a no_log option wherever it occurs (remove_values of
     # ansible.module_utils.common.parameters), so a user named "v1" would hide the API version of
     # everything. A text that is not a path may be a whole kubeconfig, with its secrets.
-    kubeconfig = module.params.get("kubeconfig")
-    if isinstance(kubeconfig, str) and not _is_path(kubeconfig):
-        return
-    plain: set[str] = set()
-    secret = {
-        str(module.params[name]) for name in ("api_key", "password") if module.params.get(name)
-    }
-    secret |= {str(value) for value in (module.params.get("proxy_headers") or {}).values() if value}
-    _sort_texts(kubeconfig, True, plain, secret)
+    kubeconfig = params.get("kubeconfig")
+    if not isinstance(kubeconfig, str) or _is_path(kubeconfig):
+        texts.sort(kubeconfig, texts.plain)
     # A text that is both, as a password that is also a name, stays masked.
-    module.no_log_values -= plain - secret
+    module.no_log_values -= texts.plain - texts.secret
+    module.no_log_values |= {part for text in texts.plain for part in _passwords(text)}
 
 
 def _is_path(kubeconfig: str) -> bool:
@@ -152,16 +172,36 @@ def keys_by_driver(option: str, given: Mapping[str, Any]) -> dict[str, tuple[str
     return {driver: tuple(keys) for driver, keys in given.items()}
 
 
-def _sort_texts(value: Any, is_plain: bool, plain: set[str], secret: set[str]) -> None:
-    """Put every text of a kubeconfig where it belongs."""
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            _sort_texts(inner, key in _PLAIN, plain, secret)
-    elif isinstance(value, list):
-        for inner in value:
-            _sort_texts(inner, False, plain, secret)
-    elif value is not None:
-        (plain if is_plain else secret).add(str(value))
+class _Texts:
+    """The texts of options and of a kubeconfig: those to be seen, and those to be masked."""
+
+    def __init__(self) -> None:
+        self.plain: set[str] = set()
+        self.secret: set[str] = set()
+
+    def sort(self, value: Any, where: set[str]) -> None:
+        """Put every text where it belongs: by its key in a dictionary, all others there."""
+        if isinstance(value, dict):
+            for key, inner in value.items():
+                # What is not sure is not revealed, unless it is a name as well.
+                named = self.plain if key in _PLAIN else self.secret
+                self.sort(inner, set() if key in _UNSURE else named)
+        elif isinstance(value, list):
+            for inner in value:
+                self.sort(inner, where)
+        elif value not in (None, ""):
+            where.add(str(value))
+
+
+def _passwords(text: str) -> list[str]:
+    """The password in a URL (without one, its user, which may be a token), as it is to be masked.
+    Of a short one only where it stands in a URL: it may be part of many words.
+    """
+    login = re.match(r"[a-z][a-z0-9+.-]*://(?:[^@:]*:)?(.+)@", text, re.IGNORECASE | re.DOTALL)
+    if not login:
+        return []
+    alone = {login[1], login_of(text)[1]}
+    return [f"{login[1]}@", *(part for part in alone if len(part) >= _MIN_ALONE)]
 
 
 class _Given:
@@ -279,7 +319,9 @@ def _make(
     merged = {**{name: value for name, value in found.items() if value is not None}, **given.values}
     fixed, credentials = _credentials(given)
     impersonated = _impersonation(given)
-    url = merged["host"].rstrip("/")
+    # Both are in messages, so from here on without the passwords in them.
+    url = without_login(merged["host"].rstrip("/"))
+    proxy = _proxy(url, merged)
     return Endpoint(
         url=url,
         source=" and ".join(text for text in (credentials, source) if text),
@@ -287,8 +329,8 @@ def _make(
         credentials=lambda: [*(fixed or renew()), *impersonated],
         tls=_tls(merged) if url.startswith("https:") else None,
         server_name=merged.get("server_name", ""),
-        proxy=_proxy(url, merged),
-        proxy_headers=_proxy_headers(merged.get("proxy_headers") or {}),
+        proxy=without_login(proxy),
+        proxy_headers=_proxy_headers(merged.get("proxy_headers") or {}, login_of(proxy)),
     )
 
 
@@ -359,7 +401,9 @@ def _configuration(given: _Given, folder: str, timeout: float) -> tuple[Any, str
         except KubeError:
             raise
         except Exception as error:
-            raise StorageOpsError(f"{source} cannot be used: {error}", code="api_login") from error
+            raise StorageOpsError(
+                f"{source} cannot be used: {_complaint(error)}", code="api_login"
+            ) from error
     # Else the first request would be anonymous, and fail with a right that seems to be missing.
     if complaints and not (configuration.api_key or configuration.cert_file):
         raise StorageOpsError(
@@ -389,8 +433,42 @@ def _kubeconfig_source(given: _Given, default: str) -> str:
     if isinstance(kubeconfig, dict):
         source = "the kubeconfig given as a dictionary"
     else:
+        _check_files(kubeconfig or default)
         source = f"the kubeconfig {kubeconfig or default}"
     return f"the context {given['context']} of {source}" if given.has("context") else source
+
+
+def _check_files(kubeconfig: str) -> None:
+    """Refuse a file that cannot be read. Of several, those count that exist, as for kubectl."""
+    # The library passes over every file for which os.path.exists is false, and then misses a
+    # configuration (kubernetes.config.kube_config, KubeConfigMerger).
+    problems: dict[str, OSError | None] = {}
+    for part in filter(None, kubeconfig.split(os.pathsep)):
+        try:
+            with open(os.path.expanduser(part), "rb"):
+                problems[part] = None
+        except OSError as error:
+            problems[part] = error
+    some = None in problems.values()
+    for part, problem in problems.items():
+        if problem and not (some and isinstance(problem, FileNotFoundError)):
+            raise StorageOpsError(
+                f"the kubeconfig {part} cannot be read: {problem.strerror}. The task looks for it "
+                f"on {socket.gethostname()}, as user {os.geteuid()}: give the path of a file that "
+                "this user can read there, or delegate the task to the host that has it",
+                code="api_login",
+            )
+
+
+def _complaint(error: Exception) -> str:
+    """What is wrong with a kubeconfig, in one line and with the next step."""
+    said = " ".join(str(error).split()).rstrip(".")
+    if isinstance(error, (AttributeError, KeyError, TypeError)):
+        # As for a file with a list, or with a single word.
+        return f"it is no kubeconfig, which has clusters, users and contexts ({said})"
+    if "context" in said:
+        return f"{said}. 'kubectl config get-contexts' shows its contexts: name one by context"
+    return f"{said}. 'kubectl config view' shows whether kubectl can read it"
 
 
 @contextlib.contextmanager
@@ -478,20 +556,25 @@ def _bypasses(host: str, no_proxy: str) -> bool:
     return False
 
 
-def _proxy_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """The options of proxy_headers as headers; what a kubeconfig gave are headers already."""
+def _proxy_headers(headers: Mapping[str, str], login: tuple[str, str]) -> dict[str, str]:
+    """The options of proxy_headers as headers; what a kubeconfig gave are headers already.
+
+    ``login``: user and password in the proxy's URL, which count where no option has them.
+    """
     made = {
         name: value
         for name, value in headers.items()
         if name not in AUTH.options["proxy_headers"]["options"]
     }
-    for option, header in (
-        ("proxy_basic_auth", "Proxy-Authorization"),
-        ("basic_auth", "Authorization"),
+    # As kubectl takes it (net/http/transport.go of Go, Transport.dialConn).
+    in_url = ":".join(login) if any(login) and "Proxy-Authorization" not in made else ""
+    for pair, header in (
+        (headers.get("proxy_basic_auth") or in_url, "Proxy-Authorization"),
+        (headers.get("basic_auth"), "Authorization"),
     ):
-        if headers.get(option):
+        if pair:
             # RFC 7617, section 2.
-            made[header] = "Basic " + b64encode(headers[option].encode()).decode()
+            made[header] = "Basic " + b64encode(pair.encode()).decode()
     if headers.get("user_agent"):
         made["User-Agent"] = headers["user_agent"]
     return made

@@ -329,7 +329,7 @@ def _resolve(host: Host, servers: Sequence[str]) -> list[tuple[tuple[str, ...], 
         (
             # getaddrinfo sorts them by preference (RFC 6724), as mount.nfs uses them.
             tuple(dict.fromkeys(reply.value or ()))[:_MAX_ADDRESSES],
-            reply.problem.replace("StorageOpsError: ", ""),
+            reply.problem,
         )
         for reply in replies
     ]

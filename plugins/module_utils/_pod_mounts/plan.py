@@ -141,6 +141,21 @@ def _shown_group(group: FaultDomain) -> str:
     return f" ({', '.join(said)})" if said else ""
 
 
+def unmatched(state: PodMountState, options: PodMountOptions) -> list[str]:
+    """The parts of the scope that nothing on the node has, as after a typing error."""
+    places = [place for one in filesystems(state) for place in one.places]
+    places += state.places(kubelet.PUBLISH)
+    points, volumes = ({place.point for place in places}, {place.volume for place in places})
+    return [
+        *(f"nothing is mounted at {show(path)}" for path in options.paths if path not in points),
+        *(
+            f"there is no mount of a volume {show(volume)}"
+            for volume in options.volumes
+            if volume not in volumes
+        ),
+    ]
+
+
 def _in_scope(finding: Finding, options: PodMountOptions) -> bool:
     """Whether a finding is in the user's scope. Marks it as named if the scope names it."""
     # By mount point or by PersistentVolume; a filesystem has several of both.

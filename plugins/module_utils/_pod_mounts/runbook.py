@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from .._core import drivers
-from .._core.argspec import ArgumentSpec, check_numbers, given_names, given_options
+from .._core.argspec import ArgumentSpec, check_numbers, given_names, given_options, missing
 from .._core.engine import Action, ActionFailed, Finding, NotStarted, Plan
 from .._core.errors import BadOption, StorageOpsError
 from .._node import kubelet, loops, probes, processes
@@ -128,6 +128,10 @@ class PodMounts:
             f"{len(stacks.filesystems(state))} volume filesystems"
         )
         return f"{counts} looked at, none wrong or read-only by error{within}"
+
+    def unmatched(self, state: PodMountState) -> str:
+        """What of the scope the node does not have."""
+        return missing(pure.unmatched(state, self._options))
 
     def _resolved(self, path: str, root: str) -> str:
         """A given path as mountinfo writes it: the kubelet's folder may be given as a link."""

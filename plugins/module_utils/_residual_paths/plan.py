@@ -376,6 +376,25 @@ def _in_scope(case: ResidualCase, state: ResidualState, options: ResidualOptions
     )
 
 
+def unmatched(state: ResidualState, options: ResidualOptions) -> list[str]:
+    """The parts of the scope that nothing on the node has, as after a typing error."""
+    last = state.last
+    disks = last.disks.values()
+    wwids = {device.wwid for device in last.maps} | {disk.wwid for disk in disks}
+    wwids |= {wwid for answer in last.answers.values() for wwid in answer.wwids}
+    maps = {device.name for device in last.maps}
+    maps |= {name for name, wwid in state.aliases.items() if wwid in wwids}
+    vendors = {disk.vendor.strip().lower() for disk in disks}
+    products = {disk.model.strip().lower() for disk in disks}
+    asked = [
+        *(("multipath map", name, name in maps) for name in options.maps),
+        *(("map or disk with the WWID", wwid, wwid in wwids) for wwid in options.wwids),
+        ("disk of vendor", options.vendor, options.vendor.strip().lower() in vendors),
+        ("disk of product", options.product, options.product.strip().lower() in products),
+    ]
+    return [f"there is no {what} {wanted}" for what, wanted, known in asked if wanted and not known]
+
+
 def _daemon_finding(state: ResidualState) -> list[Finding]:
     """A finding about the node, if it has maps and multipathd does not answer.
 

@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import Any
 
-from .._core.argspec import check_numbers, given_names, given_options
+from .._core.argspec import check_numbers, given_names, given_options, missing
 from .._core.bounded import Deadline, call
 from .._core.codes import Reason
 from .._core.engine import Action, ActionFailed, Finding, Missed, NotStarted, Plan, Prevented
@@ -142,6 +142,10 @@ class ResidualPaths:
             f"{len(last.maps)} multipath maps and {len(last.disks)} SCSI disks, no residual "
             f"among them{within}"
         )
+
+    def unmatched(self, state: ResidualState) -> str:
+        """What of the scope the node does not have."""
+        return missing(pure.unmatched(state, self._options))
 
     def _observe(self, wanted: set[str] | None, wwids: Collection[str] = ()) -> Observation:
         """One observation, with what multipathd and the targets of the suspects say.

@@ -70,7 +70,7 @@ class _Handler(BaseHTTPRequestHandler):
             self
         )
 
-    do_GET = do_POST = do_PATCH = do_DELETE = _answer
+    do_GET = do_POST = do_PATCH = do_DELETE = do_CONNECT = _answer
 
     def date_time_string(self, timestamp: float | None = None) -> str:
         return super().date_time_string(time.time() + self.server.ahead)

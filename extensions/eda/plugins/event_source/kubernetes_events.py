@@ -313,8 +313,15 @@ class Watcher:
         from kubernetes import client, config
 
         path = self._args.get("kubeconfig") or os.environ.get("K8S_AUTH_KUBECONFIG")
-        if path and not os.path.exists(path):
-            raise NoKubeconfig(f"there is no kubeconfig {path}")
+        if path:
+            try:
+                with open(path, "rb"):
+                    pass
+            except OSError as error:
+                raise NoKubeconfig(
+                    f"the kubeconfig {path} cannot be read: {error.strerror}; name one that the "
+                    "user of this program can read"
+                ) from error
         loaded = client.Configuration()
         if not path and os.environ.get("KUBERNETES_SERVICE_HOST"):
             config.load_incluster_config(client_configuration=loaded)
@@ -374,8 +381,8 @@ async def main(queue: asyncio.Queue[Any], args: dict[str, Any]) -> None:
     if isinstance(watcher.failed, NoKubeconfig):
         raise RuntimeError(f"no API server to watch: {watcher.failed}")
     if watcher.failed:
-        # A kubeconfig that cannot be read. Its words are not shown either: the file may hold a
-        # token.
+        # The words of the error are not shown: the file may hold a token.
         raise RuntimeError(
-            f"no API server to watch: {type(watcher.failed).__name__}; check kubeconfig and context"
+            "no API server to watch: the kubeconfig cannot be used, or does not have the context; "
+            "'kubectl config get-contexts' shows whether kubectl can use it"
         )

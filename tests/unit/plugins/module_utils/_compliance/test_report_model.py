@@ -74,15 +74,15 @@ from ansible_collections.storage_ops.runbooks.tests.unit.support.results import 
         ),
         (
             result({"control": "STOR-01"}),
-            "its result is not the result of an audit: KeyError 'object'",
+            "its result is not the result of an audit: 'object' is missing",
         ),
         (
             result(finding("STOR-99")),
-            "its result is not the result of an audit: ValueError STOR-99 major repair",
+            "its result is not the result of an audit: STOR-99 major repair",
         ),
         (
             result(finding(severity="fatal")),
-            "its result is not the result of an audit: ValueError STOR-01 fatal repair",
+            "its result is not the result of an audit: STOR-01 fatal repair",
         ),
     ],
 )

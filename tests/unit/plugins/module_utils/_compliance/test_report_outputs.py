@@ -19,6 +19,7 @@ from xml.etree import ElementTree
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from prometheus_client.parser import text_string_to_metric_families
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance import (
     files,
@@ -160,6 +161,23 @@ SAMPLE = re.compile(r'(\w+)\{((?:\w+="(?:[^"\\\n]|\\[\\"n])*",?)+)\} [-+.e\d]+')
 def test_every_line_is_a_metric_whatever_it_holds(text: str) -> None:
     for line in prometheus.render(hostile(text)).split("\n")[:-1]:
         assert line.startswith(("# HELP ", "# TYPE ")) or SAMPLE.fullmatch(line), line
+
+
+@given(st.text() | st.just(HOSTILE))
+def test_the_client_of_prometheus_reads_the_metrics_whatever_they_hold(text: str) -> None:
+    """By their reference parser: each of our lines is a sample, of a family with a help text."""
+    report = hostile(text)
+    written = prometheus.render(report)
+    families = list(text_string_to_metric_families(written))
+    assert all(one.type == "gauge" and one.documentation for one in families)
+    assert len({one.name for one in families}) == len(families) == written.count("# TYPE ")
+    samples = [sample for one in families for sample in one.samples]
+    assert {sample.labels["cluster"] for sample in samples} == {report["run"]["cluster"]}
+    labels = [(sample.name, *sorted(sample.labels.items())) for sample in samples]
+    # A series that is there twice makes node_exporter refuse the whole file.
+    assert len(set(labels)) == len(labels)
+    lines = written.split("\n")[:-1]
+    assert len(samples) == len(lines) - 2 * len(families)
 
 
 def test_metrics() -> None:

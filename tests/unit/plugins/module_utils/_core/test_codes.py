@@ -21,6 +21,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors 
     Refused,
     StorageOpsError,
     code_of,
+    words,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import client
 
@@ -136,6 +137,24 @@ def test_the_code_of_an_error_is_its_own_or_that_of_its_class() -> None:
     assert StorageOpsError.code == "evidence_unreadable"
     assert (code_of(BadOption("no")), code_of(Refused("no"))) == ("bad_option", "value_refused")
     assert code_of(KeyError("sda")) == "unexpected_error"
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (StorageOpsError("no answer"), "no answer"),
+        (KeyError("uuid"), "'uuid' is missing"),
+        (OSError(5, "Input/output error"), "Input/output error"),
+        (PermissionError(13, "Permission denied", "/x"), "Permission denied: /x"),
+        (OSError("odd"), "odd"),
+        (ValueError("not a number"), "not a number"),
+        # These say too little alone.
+        (ValueError(), "ValueError: "),
+        (TypeError("'int' object is not iterable"), "TypeError: 'int' object is not iterable"),
+    ],
+)
+def test_an_error_is_told_without_its_class(error: Exception, said: str) -> None:
+    assert words(error) == said
 
 
 @pytest.mark.parametrize(

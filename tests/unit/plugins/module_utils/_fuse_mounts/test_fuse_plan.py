@@ -960,8 +960,10 @@ def test_staging_that_no_pod_has_any_more() -> None:
         (
             (FusePod(UID, "ns", "p"),),
             {"processes": (process(7, UID),)},
-            "ns/p is not being deleted",
+            "ns/p is not being deleted: evict the pods first",
         ),
+        # Of a user who knows no more of it.
+        ((FusePod(UID),), {}, f"pod {UID} is not being deleted"),
         ((), {"processes": (process(7, UID),)}, "containers of its pods run: sleep (pid 7)"),
         (
             (),

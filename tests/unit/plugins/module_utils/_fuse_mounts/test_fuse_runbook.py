@@ -966,7 +966,7 @@ def test_a_connection_that_is_gone_is_told(scene: Scene) -> None:
     scene.node.add(mount(60, CONNECTIONS, "0:44", fstype="fusectl"))
     module = scene.repair(abort_hung_connections=True)
     assert module.failed
-    assert "FileNotFoundError" in module.result["msg"]
+    assert "No such file or directory" in module.result["msg"]
     assert scene.ran("mount -t fusectl") == []
 
 
@@ -987,7 +987,7 @@ def no_connection(scene: Scene) -> None:
     [
         (lambda scene: scene.node.deaf.add(OLD), "it still hangs after its connection was", True),
         (not_mounted, "no fusectl", True),
-        (no_connection, "IsADirectoryError", True),
+        (no_connection, "Is a directory", True),
         (well_again, "does not hang at a second look: ok", False),
         (slow, "does not hang at a second look: Input/output error", False),
     ],

@@ -36,7 +36,10 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client 
     _unreachable,
     path,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.endpoint import Endpoint
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.endpoint import (
+    Endpoint,
+    without_login,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
     OWN_NAMESPACE,
 )
@@ -142,6 +145,13 @@ def cluster(
     """A client of that server, which gives these answers."""
     server.answers = list(answers)
     return at(server.url, seconds, timeout, sleep)
+
+
+def over_tls(url: str, proxy: str = "") -> Cluster:
+    """A client of an API server with TLS."""
+    sleeps = Sleeps()
+    endpoint = Endpoint(url, "x", tls=ssl.create_default_context(), proxy=proxy)
+    return Cluster(endpoint, Deadline(600, sleeps.clock), 5, sleeps, sleeps.clock)
 
 
 FILES = Path(__file__).parents[5] / "playbooks" / "files"
@@ -480,7 +490,7 @@ class TestLists:
 
     def test_a_failure_of_the_caller_is_no_failure_of_the_server(self, server: Server) -> None:
         client = cluster(server, lists("a"))
-        with pytest.raises(StorageOpsError, match=r"cannot read a of /api/v1/pods: KeyError"):
+        with pytest.raises(StorageOpsError, match=r"cannot read a of /api/v1/pods: .* is missing"):
             client.list(PODS, lambda item: item["missing"])
         assert len(server.requests) == 1
 
@@ -598,7 +608,8 @@ class TestRetries:
         sleeps = Sleeps()
         with pytest.raises(
             KubeError,
-            match=f"no connection to http://127.0.0.1:{port}: Connection refused .6 tries",
+            match=f"no connection to http://127.0.0.1:{port}: Connection refused. Does an API "
+            "server listen there, .* .6 tries",
         ):
             at(f"http://127.0.0.1:{port}", sleep=sleeps).create(PODS, {})
         assert sleeps == [0.5, 1, 2, 4, 5]
@@ -971,11 +982,109 @@ class TestErrors:
             cluster(server, refuses(403, 'User "system:anonymous" cannot list')).list(PODS, name)
 
     @pytest.mark.parametrize("status", [200, 401, 403, 418, 503])
-    def test_a_page_of_a_proxy_is_shown(self, server: Server, status: int) -> None:
-        page = b"<html><title>Log in</title>" + b"x" * 5000
-        with pytest.raises(KubeError, match="<title>Log in</title>") as caught:
-            cluster(server, says(page, status, "text/html")).list(PODS, name)
-        assert len(str(caught.value)) < 700
+    @pytest.mark.parametrize(
+        ("page", "title"),
+        [
+            (b"<html><title>Log in</title>" + b"x" * 5000, 'the page "Log in"'),
+            (
+                b"\n<!DOCTYPE HTML><head><style>a{}</style><title lang=en>\n Sign in &amp; go"
+                b"\n</title>",
+                'the page "Sign in & go"',
+            ),
+            (b"<html><body><h1>502</h1>Bad <b>Gateway</b></body>", "502 Bad Gateway"),
+            (b"<html><title></title>nothing more", "nothing more"),
+        ],
+    )
+    def test_a_page_of_a_proxy_is_shown(
+        self, server: Server, status: int, page: bytes, title: str
+    ) -> None:
+        """With the URL, what was asked for, and what to do; and without its markup."""
+        with pytest.raises(
+            KubeError,
+            match=f"cannot list pods: {server.url} answered {status}.*: {title}. So it is not an "
+            "API server that answers, but .* check the option host",
+        ) as caught:
+            cluster(server, says(page, status, "text/html; charset=utf-8")).list(PODS, name)
+        assert len(str(caught.value)) < 700 and "<" not in str(caught.value)
+        assert "needs the rule" not in str(caught.value)
+
+    def test_what_is_neither_json_nor_a_page(self, server: Server) -> None:
+        with pytest.raises(
+            KubeError, match=f"{server.url} answered 200 with text/plain instead of JSON: ok. So it"
+        ):
+            cluster(server, says(b"ok\n", 200, "text/plain")).get(POD)
+
+    def test_a_port_without_tls_is_told_at_once(self, server: Server) -> None:
+        url = server.url.replace("http:", "https:")
+        with pytest.raises(
+            KubeError,
+            match=f"no connection to {url}: TLS failed: .*does not speak TLS.*http://.*proxy$",
+        ):
+            over_tls(url).version()
+        assert server.connections == 1 and server.requests == []
+
+    def test_a_server_that_has_answered_is_not_taken_for_another(self, server: Server) -> None:
+        """A load balancer may answer in its place for a while."""
+        made = over_tls(server.url.replace("http:", "https:"))
+        made._answered = True
+        with pytest.raises(KubeError, match=r"does not speak TLS.* \(\d\d tries in 1[12]\d"):
+            made.version()
+
+    def test_a_port_with_tls_is_told(self, server: Server) -> None:
+        # What net/http of Go answers.
+        said = says(b"Client sent an HTTP request to an HTTPS server.\n", 400, "text/plain")
+        with pytest.raises(KubeError, match="HTTPS server. Begin the option host with https://$"):
+            cluster(server, said).version()
+
+    @pytest.mark.parametrize(
+        ("status", "tries", "advice"),
+        [
+            (407, 1, "Give user and password of the proxy by proxy_headers.proxy_basic_auth"),
+            (403, 1, "Does the proxy allow connections"),
+            (501, 1, "except the host by no_proxy"),
+            (503, 6, "Does the proxy allow connections"),
+        ],
+    )
+    def test_a_proxy_that_refuses_is_named(
+        self, server: Server, status: int, tries: int, advice: str
+    ) -> None:
+        server.answers = [refuses(status)]
+        with pytest.raises(
+            KubeError,
+            match=f"no connection to https://api.example.com:6443 through the proxy {server.url}: "
+            f"Tunnel connection failed: {status} .*{advice}",
+        ):
+            over_tls("https://api.example.com:6443", server.url).version()
+        assert server.requests == ["CONNECT api.example.com:6443"] * tries
+
+    def test_a_proxy_that_is_not_there_is_named(self) -> None:
+        with pytest.raises(
+            KubeError, match="through the proxy http://127.0.0.1:1: .*refused. Does a proxy listen"
+        ):
+            over_tls("https://api", "http://127.0.0.1:1").version()
+
+    @pytest.mark.parametrize(
+        ("reason", "said"),
+        [
+            ("TLSV13_ALERT_CERTIFICATE_REQUIRED", "client_cert"),
+            ("WRONG_VERSION_NUMBER", "does not speak TLS"),
+        ],
+    )
+    def test_what_tls_refuses_is_not_tried_again(self, reason: str, said: str) -> None:
+        problem = ssl.SSLError(1, "words of OpenSSL")
+        problem.reason = reason
+        made = _unreachable(_Request("GET", "/version"), "https://api", problem, "")
+        assert said in str(made) and made.again is None
+
+    @pytest.mark.parametrize(
+        "kind", [ssl.SSLEOFError, ssl.SSLZeroReturnError, ConnectionError, ssl.SSLError]
+    )
+    def test_a_connection_that_ends_is_tried_again(self, kind: type[OSError]) -> None:
+        problem = kind(8, "EOF")
+        if type(problem) is ssl.SSLError:
+            problem.reason = "TLSV1_ALERT_INTERNAL_ERROR"
+        made = _unreachable(_Request("GET", "/version"), "https://api", problem, "")
+        assert made.again == 0 and made.args[0].endswith("may this host connect to it?")
 
     @pytest.mark.parametrize(
         "answer",
@@ -1113,10 +1222,24 @@ class TestEndpoints:
         with pytest.raises(StorageOpsError, match="host is"):
             Endpoint(url, "x")
 
-    @pytest.mark.parametrize("proxy", ["socks5://p:1", "https://p:1", "p"])
+    @pytest.mark.parametrize("proxy", ["socks5://p:1", "https://p:1", "p", "http://[::1"])
     def test_only_http_proxies(self, proxy: str) -> None:
-        with pytest.raises(StorageOpsError, match="proxy"):
+        with pytest.raises(StorageOpsError, match="proxy.*(give|by) "):
             Endpoint("https://x", "x", proxy=proxy)
+
+    @pytest.mark.parametrize(
+        ("url", "shown"),
+        [
+            ("https://u:p@h:1/x", "https://h:1/x"),
+            ("https://token@h", "https://h"),
+            ("http://u:p/a@s@h:3128", "http://h:3128"),
+            ("u:p@h:1", "h:1"),
+            ("https://h:1/x", "https://h:1/x"),
+            ("", ""),
+        ],
+    )
+    def test_a_url_is_shown_without_its_password(self, url: str, shown: str) -> None:
+        assert without_login(url) == shown
 
     def test_a_server_below_a_path(self, server: Server) -> None:
         server.answers = [says(WEB)]

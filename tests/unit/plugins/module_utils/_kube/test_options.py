@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible.module_utils import basic
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
     StorageOpsError,
@@ -132,17 +133,66 @@ def test_no_proxy(host: str, no_proxy: str, expected: bool) -> None:
 
 
 class TestProxy:
-    def test_a_proxy_is_asked_to_connect(self, server: Server) -> None:
-        with pytest.raises(KubeError, match="Tunnel connection failed: 501"):
+    def asked(self, server: Server, **params: Any) -> tuple[str, list[str]]:
+        """The error of a proxy that refuses, and the logins that it got."""
+        server.answers = [says({}, 403)]
+        with pytest.raises(KubeError) as caught:
             make_cluster(
-                {
-                    **NOTHING,
-                    "host": "https://api.example.com",
-                    "api_key": "t",
-                    "proxy": server.url,
-                    "deadline": 60.0,
-                }
+                {**NOTHING, "host": "https://api.example.com", "api_key": "t", **params}
             ).version()
+        assert server.requests == ["CONNECT api.example.com:443"]
+        return str(caught.value), [
+            value for name, value in server.headers[-1] if name == "Proxy-Authorization"
+        ]
+
+    def test_a_proxy_is_asked_to_connect(self, server: Server) -> None:
+        said, logins = self.asked(server, proxy=server.url)
+        assert f"through the proxy {server.url}: Tunnel connection failed: 403" in said
+        assert logins == []
+
+    @pytest.mark.parametrize("where", ["option", "K8S_AUTH_PROXY", "kubeconfig", "HTTPS_PROXY"])
+    def test_a_password_in_the_url_is_used_and_not_shown(
+        self, server: Server, monkeypatch: pytest.MonkeyPatch, where: str
+    ) -> None:
+        url = server.url.replace("//", "//u:s3%40cret@")
+        params: dict[str, Any] = {}
+        if where == "option":
+            params["proxy"] = url
+        elif where == "K8S_AUTH_PROXY":
+            monkeypatch.setenv(where, url)
+        else:
+            pytest.importorskip("kubernetes")
+            config = TestKubeconfig.config("https://api.example.com", {"token": "t"})
+            if where == "kubeconfig":
+                config["clusters"][0]["cluster"]["proxy-url"] = url
+            else:
+                monkeypatch.setenv(where, url)
+            params |= {"kubeconfig": config, "context": "right", "host": None, "api_key": None}
+        said, logins = self.asked(server, **params)
+        assert logins == ["Basic " + base64.b64encode(b"u:s3@cret").decode()]
+        assert f"through the proxy {server.url}: " in said and "cret" not in said
+
+    def test_an_option_with_the_password_comes_first(self, server: Server) -> None:
+        url = server.url.replace("//", "//u:theirs@")
+        _said, logins = self.asked(server, proxy=url, proxy_headers={"proxy_basic_auth": "u:ours"})
+        assert logins == ["Basic " + base64.b64encode(b"u:ours").decode()]
+
+    @pytest.mark.parametrize(
+        "params",
+        [
+            {"host": "https://u:s3cret@127.0.0.1:1"},
+            {"host": "u:s3cret@127.0.0.1:1"},
+            {"host": "https://u:s3/cret@127.0.0.1:1"},
+            {"host": "https://api", "proxy": "https://u:s3cret@127.0.0.1:1"},
+            {"host": "https://api", "proxy": "u:s3cret@127.0.0.1:1"},
+            {"host": "https://api", "proxy": "http://u:s3cret@127.0.0.1:x"},
+            {"host": "https://api", "proxy": "http://u:s3cret@127.0.0.1:1"},
+        ],
+    )
+    def test_no_message_shows_a_password(self, params: dict[str, str]) -> None:
+        with pytest.raises(StorageOpsError, match="127.0.0.1") as caught:
+            make_cluster({**NOTHING, **params, "api_key": "t", "deadline": 0.5}).version()
+        assert "cret" not in str(caught.value)
 
     def test_not_where_it_is_excepted(self, server: Server) -> None:
         asked_with(
@@ -202,12 +252,62 @@ class TestKubeconfig:
         assert asked_with(server, **params)["Authorization"] == ["Bearer theirs"]
         assert asked_with(server, **params, api_key="ours")["Authorization"] == ["Bearer ours"]
 
-    def test_a_missing_one(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize(
+        ("name", "why"),
+        [
+            ("none", "No such file or directory"),
+            ("file/below", "Not a directory"),
+            ("folder", "Is a directory"),
+            ("locked", "Permission denied"),
+            ("locked-folder/config", "Permission denied"),
+            ("none:{0}/nor-this", "No such file or directory"),
+            ("file:{0}/locked", "Permission denied"),
+        ],
+    )
+    def test_one_that_cannot_be_read(self, tmp_path: Path, name: str, why: str) -> None:
+        (tmp_path / "file").touch()
+        for folder in ("folder", "locked-folder"):
+            (tmp_path / folder).mkdir()
+        (tmp_path / "locked").touch(0)
+        (tmp_path / "locked-folder").chmod(0)
+        wrong = name.rpartition("{0}/")[2] if "file:" in name else name.partition(":")[0]
+        # The tests may run as root, which may read everything.
+        tmp_path.chmod(0o755)
+        user = os.geteuid()
+        if user == 0:
+            for parent in tmp_path.parents[:2]:
+                parent.chmod(0o755)
+            os.seteuid(65534)
+        try:
+            with pytest.raises(
+                StorageOpsError,
+                match=f"the kubeconfig {tmp_path}/{wrong} cannot be read: {why}. The task looks "
+                f"for it on .*, as user {os.geteuid()}: give the path .*delegate",
+            ):
+                make_cluster({**NOTHING, "kubeconfig": f"{tmp_path}/{name.format(tmp_path)}"})
+        finally:
+            os.seteuid(user)
+            (tmp_path / "locked-folder").chmod(0o700)
+
+    @pytest.mark.parametrize(
+        ("text", "why"),
+        [
+            ("", "file is empty"),
+            ("hello", "it is no kubeconfig, which has clusters"),
+            ("[]", "it is no kubeconfig, which has clusters"),
+            ("a: [b", "line 1, column 6"),
+            ("a: b", "current-context.*kubectl config get-contexts"),
+            ("current-context: q\ncontexts: []", "q .*kubectl config get-contexts"),
+        ],
+    )
+    def test_a_file_that_is_none(self, tmp_path: Path, text: str, why: str) -> None:
+        file = tmp_path / "config"
+        file.write_text(text)
         with pytest.raises(
-            StorageOpsError,
-            match=f"the kubeconfig {tmp_path}/none cannot be used: Invalid kube-config file",
-        ):
-            make_cluster({**NOTHING, "kubeconfig": f"{tmp_path}/none"})
+            StorageOpsError, match=f"the kubeconfig {file} cannot be used: .*{why}"
+        ) as caught:
+            make_cluster({**NOTHING, "kubeconfig": str(file)})
+        assert "\n" not in str(caught.value)
 
     @pytest.mark.parametrize(
         "text",
@@ -318,7 +418,8 @@ def test_only_secrets_of_a_kubeconfig_are_masked() -> None:
         "https://api",
         {
             "token": "s1",
-            "exec": {"command": "aws", "args": ["s2"], "env": [{"name": "E", "value": "s3"}]},
+            # The name of a cluster is no secret, wherever it is.
+            "exec": {"command": "aws", "args": ["s2", "c"], "env": [{"name": "E", "value": "s3"}]},
         },
     )
     config["users"].append(
@@ -326,6 +427,8 @@ def test_only_secrets_of_a_kubeconfig_are_masked() -> None:
             "name": "admin",
             "user": {
                 "client-key-data": "s4",
+                "username": "a",
+                "as-groups": ["g"],
                 "password": "admin",
                 "auth-provider": {"config": {"x": "s5"}},
             },
@@ -340,6 +443,8 @@ def test_only_secrets_of_a_kubeconfig_are_masked() -> None:
         "right",
         "other",
         "s1",
+        "a",
+        "g",
         "aws",
         "s2",
         "E",
@@ -352,6 +457,56 @@ def test_only_secrets_of_a_kubeconfig_are_masked() -> None:
     module = Module(set(texts), kubeconfig=config, api_key="key")
     reveal(module)
     assert module.no_log_values == {"s1", "s2", "s3", "s4", "s5", "admin", "key"}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"proxy": "http://u:s3cret@proxy.example.com:3128"},
+        {"proxy": "http://u:s3cret-and-long@proxy.example.com:3128"},
+        {"proxy": "http://s3cret@proxy.example.com:3128"},
+        {"proxy": "http://u:s3c/r@et@proxy.example.com:3128"},
+        {"proxy": "u:s3cret@proxy.example.com:3128"},
+        {"host": "https://u:s3cret@api.example.com:6443"},
+        {"host": "https://s3cret@api.example.com:6443"},
+        {"host": "https://u:s3c@ret@api.example.com:6443"},
+        {"host": "u:s3cret@api.example.com:6443"},
+        {"kubeconfig": {"clusters": [{"cluster": {"proxy-url": "http://u:s3cret@p:1"}}]}},
+        {"kubeconfig": {"clusters": [{"cluster": {"server": "http://u:s3cret@p:1"}}]}},
+    ],
+)
+def test_no_password_of_a_url_is_in_a_log_or_a_result(
+    given: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By a real AnsibleModule, which writes its options to the journal and into the result."""
+    said: list[str] = []
+    monkeypatch.setattr(
+        basic.AnsibleModule,
+        "log",
+        lambda _self, text, log_args=None: said.append(f"{text} {log_args}"),
+    )
+    monkeypatch.setattr(basic, "_ANSIBLE_ARGS", json.dumps({"ANSIBLE_MODULE_ARGS": given}).encode())
+    # ansible-core 2.19 asks how they are written.
+    monkeypatch.setattr(basic, "_ANSIBLE_PROFILE", "legacy", raising=False)
+    module = basic.AnsibleModule(**AUTH.to_kwargs())
+    reveal(module)
+    with pytest.raises(SystemExit):
+        module.exit_json(msg=f"a user of {given}", user="u")
+    result = capsys.readouterr().out
+    for text in (*said, result):
+        for part in ("s3c", "cret", "et@"):
+            assert part not in text
+    # What is no password is not masked, also where it is part of one.
+    assert json.loads(result)["user"] == "u" and "a user of" in result
+
+
+def test_the_host_of_a_proxy_is_not_masked() -> None:
+    url, plain = "http://u:p@proxy:3128", "http://proxy:3128"
+    for proxy, left in ((url, {"p@"}), (plain, set())):
+        module = Module({proxy}, proxy=proxy, proxy_headers={"user_agent": "a"})
+        module.no_log_values.add("a")
+        reveal(module)
+        assert module.no_log_values == left
 
 
 @pytest.mark.parametrize(

@@ -424,7 +424,7 @@ def test_no_pods_process_is_a_mount_of_this_check(tmp_path: Path) -> None:
     node = Hanging(Deadline(60), 10, str(tmp_path))
     assert nfs._ours(node, "/run/x") == ("pid 77 (mount.nfs)",)
     (tmp_path / "proc/78/cgroup").write_text("0::/system.slice/x.service\n")
-    with pytest.raises(StorageOpsError, match="pid 78: StorageOpsError: no answer"):
+    with pytest.raises(StorageOpsError, match="pid 78: no answer"):
         nfs._ours(node, "/run/x")
 
 

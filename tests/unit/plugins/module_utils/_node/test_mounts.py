@@ -447,4 +447,4 @@ def test_a_loop_device_that_does_not_say_what_is_behind_it(tmp_path: Path) -> No
         {"proc/1/ns/mnt": "mnt:[1]"},
     )
     (unknown,) = usage.UsesByDevice(host).of({"dm-3": "253:3"})
-    assert unknown.startswith("whether loop0 is on it is unknown: OSError")
+    assert unknown.startswith("whether loop0 is on it is unknown: Inappropriate ioctl")

@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Finding
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kubelet import VolumeNote
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
     MountTable,
@@ -31,6 +33,9 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.b
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.model import (
     PodMountOptions,
     PodMountState,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.runbook import (
+    PodMounts,
 )
 
 ROOT = "/var/lib/kubelet"
@@ -686,6 +691,19 @@ def test_scope() -> None:
     assert by_path.name == by_name.name == publish("pv-1")
     assert by_path.named and by_name.named
     assert not found(state)[0].named
+
+
+def test_a_scope_that_nothing_matches() -> None:
+    """It may be misspelt, and then all is not well."""
+    state = several(2, 0).state()
+    options = PodMountOptions(paths=(publish("pv-1"), publish("pv-9")), volumes=("pv-0", "pv-8"))
+    assert pure.unmatched(state, options) == [
+        f"nothing is mounted at {publish('pv-9')}",
+        "there is no mount of a volume pv-8",
+    ]
+    assert pure.unmatched(state, PodMountOptions()) == []
+    said = PodMounts(Host(Deadline(9), 5), options).unmatched(state)
+    assert said.endswith("volume pv-8: was it repaired already, is it on another, or misspelt?")
 
 
 # STOR-08

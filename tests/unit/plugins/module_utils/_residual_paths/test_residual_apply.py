@@ -48,6 +48,23 @@ def test_the_node_is_healthy(node: StorageNode) -> None:
     assert pure_maps(node) == HEALTHY
 
 
+def test_a_scope_that_names_nothing_of_the_node_is_told(node: StorageNode) -> None:
+    """It may be misspelt, and then all is not well."""
+    there = wwid(1)
+    module = repair(node, maps=("mpath1", "mpath9"), wwids=(there, "36001405dead"), product="x-1")
+    assert not module.failed and module.result["findings"] == []
+    said = module.result["msg"].partition("; on this host ")[2]
+    assert said == (
+        "there is no multipath map mpath9; there is no map or disk with the WWID 36001405dead; "
+        "there is no disk of product x-1: was it repaired already, is it on another, or misspelt?"
+    )
+    module = repair(node, maps=("mpath1",), wwids=(there,))
+    assert "mpath1" in module.result["msg"] and "on this host" not in module.result["msg"]
+    node.swap(1, 2)
+    module = repair(node, wwids=(wwid(1), wwid(2), "36001405dead"))
+    assert module.result["msg"].startswith("1 finding, 1 repaired and proven; on this host there")
+
+
 def test_the_node_mixes_what_is_scanned_too_early(node: StorageNode) -> None:
     """The danger that the tests below are about."""
     node.swap(1, 2)
@@ -723,7 +740,7 @@ def test_a_path_that_cannot_be_deleted(node: StorageNode) -> None:
         delete.mkdir()
 
     node.at("multipath -f", turn)
-    half_way(node, ["done", "failed", "skipped"], "IsADirectoryError")
+    half_way(node, ["done", "failed", "skipped"], "Is a directory")
 
 
 def test_a_scan_that_does_not_find_what_took_the_number(node: StorageNode) -> None:
