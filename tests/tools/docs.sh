@@ -10,8 +10,9 @@ set -euo pipefail
 site=${1:-build/docs}
 source=$site/source
 
-# What speaks of this repository by its full address, as files do that Galaxy shows, is checked here; the rest is Sphinx's.
-grep -rhoE --include='*.md' --include='*.yml' 'github\.com/storage-ops/runbooks/(blob|tree)/main/[^])"# ]+' README.md docs roles galaxy.yml |
+# What speaks of this repository by its full address, as ansible-doc has to, is checked here; the rest is Sphinx's.
+grep -rhoE --include='*.md' --include='*.py' --include='*.yml' 'github\.com/storage-ops/runbooks/(blob|tree)/main/[^])"# ]+' \
+    ./*.md docs plugins roles galaxy.yml |
     sed -E 's#.*/(blob|tree)/main/##' | sort -u | while read -r path; do
     [ -e "$path" ] || { printf 'error: %s is linked to and not there\n' "$path" >&2; exit 1; }
 done
@@ -19,7 +20,7 @@ done
 rm -rf "$site"
 mkdir -p "$source"/{reference,pictures}
 # Where they are in the checkout, so that their links to each other hold.
-cp --parents docs/*.md docs/guides/*.md roles/*/README.md playbooks/files/*.yml "$source"
+cp --parents ./*.md LICENSES/* docs/*.md docs/guides/*.md roles/*/README.md playbooks/*.yml playbooks/files/*.yml "$source"
 cp docs/site/index.md "$source"
 # The pictures are no part of the repository, so neither are they of its guide.
 python -P docs/site/screenshots.py "$source/pictures"
