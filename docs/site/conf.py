@@ -23,7 +23,8 @@ project = "storage_ops.runbooks"
 author = "The storage_ops.runbooks contributors"
 html_title = "Storage runbooks"
 
-extensions = ["myst_parser", "sphinx_antsibull_ext"]
+extensions = ["myst_parser", "sphinx.ext.graphviz", "sphinx_antsibull_ext"]
+graphviz_output_format = "svg"
 # Guides link to headings by the names that GitHub gives them.
 myst_heading_anchors = 3
 

@@ -7,7 +7,7 @@
 #   always  Debian packages for linting, and the controller's virtual environment
 #   lab     also Debian packages for the virtual machines and for Ceph
 #   kind    also Debian packages for kind clusters, a Docker engine among them
-#   report  also Debian packages for the reports: a browser, Prometheus, and Java for ansible-rulebook
+#   report  also Debian packages for the reports and the documentation: a browser, graphviz, Prometheus, and Java for ansible-rulebook
 #   lowest  also a virtual environment with the lowest supported ansible-core
 #   release also a virtual environment with what makes lists of packages
 # Does nothing, in a fraction of a second, when everything is there.

@@ -10,8 +10,9 @@ set -euo pipefail
 site=${1:-build/docs}
 source=$site/source
 
-# What speaks of this repository by its full address, as files do that Galaxy shows, is checked here; the rest is Sphinx's.
-grep -rhoE --include='*.md' --include='*.yml' 'github\.com/storage-ops/runbooks/(blob|tree)/main/[^])"# ]+' README.md docs roles galaxy.yml |
+# What speaks of this repository by its full address, as ansible-doc has to, is checked here; the rest is Sphinx's.
+grep -rhoE --include='*.md' --include='*.py' --include='*.yml' 'github\.com/storage-ops/runbooks/(blob|tree)/main/[^])"# ]+' \
+    ./*.md docs plugins roles galaxy.yml |
     sed -E 's#.*/(blob|tree)/main/##' | sort -u | while read -r path; do
     [ -e "$path" ] || { printf 'error: %s is linked to and not there\n' "$path" >&2; exit 1; }
 done
@@ -19,11 +20,14 @@ done
 rm -rf "$site"
 mkdir -p "$source"/{reference,pictures}
 # Where they are in the checkout, so that their links to each other hold.
-cp --parents docs/*.md docs/guides/*.md roles/*/README.md playbooks/files/*.yml "$source"
+cp --parents ./*.md LICENSES/* docs/*.md docs/guides/*.md roles/*/README.md playbooks/*.yml playbooks/files/*.yml "$source"
 cp docs/site/index.md "$source"
 # The pictures are no part of the repository, so neither are they of its guide.
 python -P docs/site/screenshots.py "$source/pictures"
 cat docs/site/pictures.md >> "$source/docs/guides/report.md"
+# Nor is the diagram, which graphviz draws: a comment in the guide has its place.
+sed -i '/^<!-- On the documentation site, /r docs/site/fail_over_volumes.md' "$source/docs/guides/fail_over_volumes.md"
+grep -q '{graphviz}' "$source/docs/guides/fail_over_volumes.md"
 # antsibull-docs insists on a folder that only its owner may write to.
 chmod 755 "$source/reference"
 antsibull-docs --config-file docs/site/antsibull-docs.cfg collection --use-current --squash-hierarchy --fail-on-error \
