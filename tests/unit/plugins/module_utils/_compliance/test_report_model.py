@@ -50,8 +50,8 @@ from ansible_collections.storage_ops.runbooks.tests.unit.support.results import 
         ({"failed": True, "msg": "Missing sudo password"}, "Missing sudo password"),
         # As "failed_when: false" leaves it.
         (
-            {"failed": False, "msg": "Timed out after 300 second(s)."},
-            "Timed out after 300 second(s).",
+            {"failed": False, "msg": "the host did not answer within 300 seconds"},
+            "the host did not answer within 300 seconds",
         ),
         ({"msg": "", "findings": "none"}, "it gave no reason"),
         ("text", "the audit did not run there"),
