@@ -21,7 +21,7 @@ from typing import Any, Callable
 
 from .._core.argspec import check_numbers, given_names, given_options
 from .._core.codes import Reason
-from .._core.engine import Action, ActionFailed, Finding, NotStarted, Plan, Prevented
+from .._core.engine import Action, ActionFailed, Finding, NotStarted, PassedOver, Plan, Prevented
 from .._core.errors import BadOption, StorageOpsError
 from .._fences.ceph_reading import parse_reading
 from .._fences.lease import RunLease
@@ -111,6 +111,9 @@ class Failover:
         # Volumes that were waited for in vain. A tenant may keep its own volume where it is, as by
         # a finalizer of its pod, and must not keep others from their proof.
         self._late: set[str] = set()
+        # Something was deleted; and why nothing more is, once what was read of Ceph is too old.
+        self._begun = False
+        self._too_old: NotStarted | None = None
 
     def prepare(self) -> None:
         """Take the Lease."""
@@ -231,10 +234,16 @@ class Failover:
         """Carry out one action, after a fresh look at the node, at its fence, and at whose turn it
         is.
         """
+        if self._too_old:
+            self._pass_over(action.subject, self._too_old)
         try:
             self._recheck(action.verb in self._changes)
         except KubeError as error:
             raise Prevented(str(error), error.code) from error
+        except NotStarted as error:
+            if error.code == "ceph_reading_unfit":
+                self._pass_over(action.subject, error)
+            raise
         if action.verb in self._changes:
             self._changes[action.verb](self, action.subject, False)
         elif action.verb == "wait_detached":
@@ -311,20 +320,44 @@ class Failover:
             self._write(tainted=True)
         change_object(self._cluster, where, change, dry_run)
 
+    def _pass_over(self, subject: Subject, why: NotStarted) -> None:
+        """Too old a reading of Ceph ends the deletions: what Kubernetes deletes as well is left to
+        it, and a volume whose turn has not come stays, which keeps no other from its proof.
+        """
+        self._too_old, deletion = why, subject.deletion
+        if deletion is None:
+            return
+        name = deletion.covered.name
+        if deletion.needed and name not in self._late:
+            others = self._timely([*subject.volumes, *subject.awaited])
+            # With no other volume the run has come to nothing.
+            if not self._begun or {covered.name for covered in others} == {name}:
+                return
+            self._give_up(subject, why.code, "its turn did not come", [Remark(name, str(why))])
+        raise PassedOver(str(why), why.code)
+
     def _force_delete(self, subject: Subject, dry_run: bool) -> None:
         # With a grace period of 0 the API server removes the object at once (Kubernetes
         # documentation, "Forced Pod termination"); a StatefulSet makes its next pod only after
         # that.
-        if subject.pod:
-            self._delete(pod_path(subject.pod), subject.pod.uid, dry_run, grace=0)
+        if subject.deletion is None or subject.deletion.pod is None:
+            return
+        pod = subject.deletion.pod
+        try:
+            self._delete(pod_path(pod), pod.uid, dry_run, grace=0)
+        except ActionFailed as error:
+            if subject.deletion.needed:
+                raise
+            raise PassedOver(str(error), error.code) from error
 
     def _delete_attachment(self, subject: Subject, dry_run: bool) -> None:
         # The external-attacher's finalizer keeps the object until ControllerUnpublishVolume has
         # succeeded (kubernetes-csi/external-attacher pkg/controller/csi_handler.go); it is never
         # removed here. For ceph-csi that call does nothing, which is why the fence has to be there
         # before.
-        if subject.attachment:
-            self._delete(attachment_path(subject.attachment), subject.attachment.uid, dry_run)
+        if subject.deletion:
+            entry = subject.deletion.covered.attachment
+            self._delete(attachment_path(entry), entry.uid, dry_run)
 
     def _delete(self, where: str, uid: str, dry_run: bool, grace: int | None = None) -> None:
         """Delete exactly that object; one that is gone already, or replaced by another one, needs
@@ -332,6 +365,7 @@ class Failover:
         """
         try:
             delete_exactly(self._cluster, where, uid, dry_run, grace)
+            self._begun = True
         except KubeError as error:
             raise not_done(error) from error
 
