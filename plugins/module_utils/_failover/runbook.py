@@ -69,6 +69,8 @@ _POLL_SECONDS = 0.5
 _REPLACEMENT_SECONDS = 15.0
 # So much of an event is told (characters).
 _EVENT_LENGTH = 300
+# And of so many pods of a volume, since each is a request.
+_MOST_TOLD = 3
 
 
 class Failover:
@@ -477,13 +479,15 @@ class Failover:
 
     def _not_running(self, subject: Subject) -> list[str]:
         """What the pods say that do not run, for each volume that they use."""
-        said = [(tenant, self._said(tenant)) for tenant in self._new(subject) if not _runs(tenant)]
-        return [
-            Remark(covered.name, text)
-            for tenant, text in said
-            for covered in self._timely(subject.awaited)
-            if _uses(tenant, covered)
-        ]
+        late = [tenant for tenant in self._new(subject) if not _runs(tenant)]
+        remarks = []
+        for covered in self._timely(subject.awaited):
+            users = [tenant for tenant in late if _uses(tenant, covered)]
+            said = [self._said(tenant) for tenant in users[:_MOST_TOLD]]
+            more = len(users) - len(said)
+            said += [f"{more} more pods of {covered.name} are not Ready"] if more else []
+            remarks += [Remark(covered.name, text) for text in said]
+        return remarks
 
     def _said(self, tenant: Tenant) -> str:
         """What a pod that does not run says of it, and its last event."""
@@ -565,20 +569,24 @@ class Failover:
             return [], [_free(covered, users)]
         waits: list[str] = []
         proven: list[str] = []
+        # A tenant may have any number of pods on a node, and each request takes time of the others.
+        nodes = dict.fromkeys(pod.node for pod in placed)
+        attachments = {node: self._attachment(covered, node) for node in nodes}
         for pod in placed:
-            waiting, arrived = self._arrived(covered, pod)
+            waiting, arrived = self._arrived(covered, pod, attachments[pod.node])
             waits += waiting
             proven += arrived
         return waits, proven
 
-    def _arrived(self, covered: AttachedVolume, pod: Pod) -> tuple[list[str], list[str]]:
+    def _arrived(
+        self, covered: AttachedVolume, pod: Pod, attachment: Attachment | None
+    ) -> tuple[list[str], list[str]]:
         """Why a pod that has a node still waits for the volume, or else what proves that it has
         it.
         """
         # status.attached is set by the external-attacher after ControllerPublishVolume
         # (VolumeAttachmentStatus of k8s.io/api/storage/v1), before the kubelet stages the volume.
         name, node = covered.name, self._options.node
-        attachment = self._attachment(covered, pod.node)
         if pod.node == node:
             return [
                 f"pod {pod.title} came to the lost node {node} again: it tolerates its "

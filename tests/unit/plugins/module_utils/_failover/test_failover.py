@@ -1637,6 +1637,37 @@ def test_one_new_pod_that_does_not_run() -> None:
     all_done(world)
 
 
+def with_pods_on_b(number: int) -> World:
+    """The two volumes, and so many pods of pv-ev on the other node, none of which starts."""
+    more = [pod(f"ev-{count}-again", "ev", node_name="b") for count in range(1, number + 1)]
+    world = two()
+    for item in more:
+        world.broken.add(f"start {item['metadata']['name']}")
+        world.add(item)
+    return world
+
+
+def test_any_number_of_waiting_pods_keeps_no_other_volume_from_its_proof() -> None:
+    """Each would be a request at each look, and one more for its events."""
+
+    def asked(number: int) -> tuple[int, int]:
+        world = with_pods_on_b(number)
+        one_left(world, "not_attached", "pod shop/ev-1-again on b is Pending")
+        requests = world.requests
+        return (
+            len([asked for asked in requests if asked.startswith("get") and "/volumeatt" in asked]),
+            len([asked for asked in requests if asked.startswith("list") and "/events" in asked]),
+        )
+
+    (attachments, events), few = asked(40), asked(4)
+    assert (attachments, events) == few and events == 3
+
+
+def test_so_many_pods_that_do_not_run_are_told() -> None:
+    result = run(with_pods_on_b(40))
+    assert "37 more pods of pv-ev are not Ready" in result["findings"][1]["reason"]
+
+
 def test_what_was_proven_and_is_no_more() -> None:
     """Between the waits and the proof: that volume fails, and the others are proven."""
     world = two()
