@@ -480,7 +480,7 @@ class Failover:
     def _not_running(self, subject: Subject) -> list[str]:
         """What the pods say that do not run, for each volume that they use."""
         late = [tenant for tenant in self._new(subject) if not _runs(tenant)]
-        remarks = []
+        remarks: list[str] = []
         for covered in self._timely(subject.awaited):
             users = [tenant for tenant in late if _uses(tenant, covered)]
             said = [self._said(tenant) for tenant in users[:_MOST_TOLD]]
