@@ -23,8 +23,14 @@ description:
     alone decides.
   - There are two ways to detach. Since Kubernetes 1.28 the taint
     C(node.kubernetes.io/out-of-service=nodeshutdown:NoExecute) makes Kubernetes delete the pods of
-    the node and detach its volumes, of every driver. Otherwise the module force-deletes the pods of
-    the volumes, and then deletes the VolumeAttachments one by one, each by its uid.
+    the node and detach its volumes, of every driver. Since Kubernetes deletes pods only every 20
+    seconds, the module then force-deletes those that use fenced volumes itself, except those of a
+    DaemonSet. Otherwise the module detaches volume by volume. It force-deletes the pods of one, and
+    then deletes its VolumeAttachment. Pods and VolumeAttachments are deleted by their uid.
+  - Namespaces take turns, and a volume with many pods waits for as many turns, so no tenant keeps
+    the volumes of others from their turn. One call makes at most 500 deletions. A volume whose turn
+    does not come stays attached, as a finding of its own with the code C(deadline_passed) or
+    C(ceph_reading_unfit). The next call continues with it.
   - Pods are force-deleted without regard to PodDisruptionBudgets, since the kubelet of a lost node
     cannot end them. A pod is deleted only if all its volumes are fenced, or hold nothing that
     another node could write to (C(emptyDir), C(configMap), C(secret), C(projected), C(downwardAPI),
@@ -68,7 +74,8 @@ options:
     description:
       - What M(storage_ops.runbooks.rbd_watcher_info) returned as C(ceph). Only its blocklist is
         used.
-      - It must not be older than 2 minutes when something is detached.
+      - It must not be older than 2 minutes when something is detached. Volumes for which it has
+        become too old meanwhile stay attached.
       - Not required in check mode, for a fence that is C(unverified) because Ceph cannot be asked,
         and for the method V(none).
     type: dict
@@ -307,6 +314,7 @@ actions:
         - V(taint_node), V(force_delete_pod), V(delete_volumeattachment), V(wait_detached),
           V(wait_attached), V(wait_ready) or V(record_detached). O(state=detached) ends with
           V(wait_detached).
+        - V(force_delete_pod) of a pod that is left to Kubernetes ends with C(outcome=skipped).
         - V(record_detached) records in the ledger which volumes were failed over, and the phase
           C(detached) once nothing of the fence is on the node any more.
       type: str

@@ -15,7 +15,7 @@ import time
 import pytest
 from lab.common import patient
 from lab.kubernetes.addons.addons import Addons
-from support.cluster import LOCAL
+from support.cluster import LOCAL, Played
 from support.failover import ADDRESSES, NODE_A, NODE_B, Failover
 from support.fencing import FAIL_OVER, OUT_OF_SERVICE, RELEASE, USER, Fencing
 from support.node import COLLECTION, environment
@@ -24,9 +24,9 @@ from support.rights import FILES
 ADDRESS = ADDRESSES[NODE_A]
 
 
-def moved(scene: Failover, fencing: Fencing, entry: str, four_ways: bool = False) -> None:
+def moved(scene: Failover, fencing: Fencing, entry: str, four_ways: bool = False) -> Played:
     """End to end: the run, and what it comes to on both sides; with four_ways also check mode
-    before, and a second run in both modes.
+    before, and a second run in both modes. Returns the run.
     """
     writer, ceph = scene.writer, scene.storage.ceph
     scene.lose()
@@ -62,6 +62,7 @@ def moved(scene: Failover, fencing: Fencing, entry: str, four_ways: bool = False
         again = fencing.fail_over(check=check_mode)
         assert again.rc == 0 and "| CHANGED" not in again.text, again.text
         assert fencing.state() == before
+    return run
 
 
 @pytest.mark.parametrize(
@@ -117,8 +118,10 @@ def test_volumes_one_by_one(failover_1_20: Failover) -> None:
 @pytest.mark.smoke
 def test_out_of_service_taint(failover_current: Failover) -> None:
     fencing = Fencing(failover_current)
-    moved(failover_current, fencing, f"{ADDRESS}:0/0", four_ways=True)
+    run = moved(failover_current, fencing, f"{ADDRESS}:0/0", four_ways=True)
     assert OUT_OF_SERVICE in failover_current.taints(NODE_A)
+    # Right after the taint, and not when the pod garbage collector looks.
+    assert run.text.index("done: taint_node") < run.text.index("done: force_delete_pod"), run.text
 
 
 def test_nothing_is_changed_that_could_not_be_brought_to_its_end(

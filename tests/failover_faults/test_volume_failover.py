@@ -330,7 +330,12 @@ def test_from_a_to_b(request: pytest.FixtureRequest, fixture: str, tainting: boo
     began = time.monotonic()
     run = lost.run()
     seconds = time.monotonic() - began
-    expected = ["taint_node"] if tainting else ["force_delete_pod", "delete_volumeattachment"]
+    expected = (
+        # Its pod does not wait for the pod garbage collector.
+        ["taint_node", "force_delete_pod"]
+        if tainting
+        else ["force_delete_pod", "delete_volumeattachment"]
+    )
     assert done(run) == [*expected, DETACH, ATTACH, READY, RECORD]
     assert [verb for verb, _outcome in check.outcomes] == done(run)
     assert lost.attached() == {("pv-db", "b")}
@@ -403,6 +408,26 @@ def test_all_that_is_fenced_goes_in_one_run(lost_current: Lost) -> None:
     lost.lose(*(f"pv-{name}" for name in names))
     assert done(lost.run()).count("delete_volumeattachment") == 12
     assert lost.attached() == set() and lost.ledger()["phase"] == "detached"
+
+
+@pytest.mark.variation
+def test_a_tenant_with_many_pods_comes_after_the_others(lost_current: Lost) -> None:
+    """Whoever may create pods may name the lost node in any number of them."""
+    lost = lost_current
+    lost.api.create(k8s.namespace("another"))
+    lost.api.add_volume("many", RBD, "vol-many", "another")
+    lost.volume("db")
+    lost.deploy("db", "db")
+    lost.lose("pv-many", "pv-db")
+    lost.wait_waiting("db")
+    for number in range(20):
+        name = f"many-{number}"
+        lost.api.create(k8s.pod(name, ["many"], "a", namespace="another", **GRACE))
+    run = lost.run(detach="volumes")
+    pod, detach = "force_delete_pod", "delete_volumeattachment"
+    assert done(run) == [pod, detach, *[pod] * 20, detach, DETACH, ATTACH, READY, RECORD]
+    assert run.result["actions"][0]["target"].startswith("default/db-"), run.result
+    assert lost.attached() == {("pv-db", "b")}
 
 
 def test_a_pod_that_tolerates_the_taint(lost_current: Lost) -> None:

@@ -70,6 +70,10 @@ class Prevented(ActionFailed):
     code = "deadline_passed"
 
 
+class PassedOver(StorageOpsError):
+    """The action changed nothing, and those after it do not need it: they go on."""
+
+
 @dataclass
 class Action:
     """One change: a ``verb`` from the documented list, what it changes, and exactly how."""
@@ -653,6 +657,8 @@ def _rehearse(runbook: Rehearsed, plan: Plan) -> None:
         for action in finding.repair:
             try:
                 runbook.rehearse(action)
+            except PassedOver:
+                continue
             except StorageOpsError as error:
                 said = f"{action.verb} {action.target} would fail: {error}"
                 finding.refuse(Reason(error.code, said))
@@ -718,6 +724,8 @@ def _timed(runbook: Runbook[State], action: Action) -> None:
     try:
         runbook.apply(action)
         action.outcome = "done"
+    except PassedOver:
+        action.outcome = "skipped"
     except Exception as error:
         # Both promise that nothing was changed; any other error may have come half-way.
         action.outcome = "skipped" if isinstance(error, (NotStarted, Prevented)) else "failed"

@@ -8,21 +8,23 @@
 here.
 
 The out-of-service taint makes Kubernetes itself end the pods and detach the volumes, but of every
-driver. Where that would go too far, volumes are detached one by one: their pods first, then their
-VolumeAttachments.
+driver. Where that would go too far, volumes are detached one after the other: the pods of one, then
+its VolumeAttachment, then the next. Namespaces take turns, so that no tenant keeps others waiting.
 
 Whom to fence is decided in _fencing/plan.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from .._core.codes import Reason
 from .._core.controls import RELEASE
 from .._core.engine import Action, Finding, Plan
+from .._core.turns import in_turns
 from .._fences.ceph_reading import Reading
 from .._fences.ledger import Entry, Ledger, read_note
 from .._fences.proof import missing
@@ -37,7 +39,6 @@ from .._fences.state import (
     opposing,
 )
 from .._kube.objects import (
-    Attachment,
     Claim,
     Pod,
     Tenant,
@@ -86,6 +87,12 @@ _HARMLESS = {
 # which has a few.
 MOST_CLAIMS = 1000
 _UNREAD = f"was not read: pods of its namespace on this node name more than {MOST_CLAIMS} claims"
+# At most so many pods and attachments are deleted in one run: a busy API server takes 75 s for
+# them, what was read of Ceph is too old after 120 s (_MAX_AGE), and each is told twice in a result.
+MOST_DELETIONS = 500
+# And of those that Kubernetes would delete as well, only later, so many: as many as a kubelet runs.
+# Any number may be on the node without running.
+MOST_HASTENED = 110
 # Drivers whose inline volumes hold nothing but keys and certificates, made on the node for one pod.
 # Inline CSI volumes (ephemeral, KEP-596) of these drivers are made on the node for one pod and hold
 # no data.
@@ -157,19 +164,29 @@ class FailoverState(NamedTuple):
     busy: str = ""
 
 
+class Deletion(NamedTuple):
+    """What is deleted so that a volume leaves: one of its pods, or its attachment (without a pod).
+
+    ``needed``: without it the volume stays. Others Kubernetes deletes, too, only later.
+    """
+
+    covered: AttachedVolume
+    pod: Pod | None = None
+    needed: bool = True
+
+
 class Subject(NamedTuple):
     """What the actions of a finding are about.
 
     ``volumes``: those that leave; ``awaited``: those whose new attachments are awaited; ``done``:
-    then nothing of the fence is left on the node.
+    then nothing of the fence is left on the node; ``deletion``: what of one volume is deleted.
     """
 
     volumes: tuple[AttachedVolume, ...]
     awaited: tuple[AttachedVolume, ...]
     attach_timeout: float
     done: bool = False
-    pod: Pod | None = None
-    attachment: Attachment | None = None
+    deletion: Deletion | None = None
 
 
 class Remark(str):
@@ -336,11 +353,14 @@ def _judge(
         return _refused(finding, reasons)
     # The taint where it may be used: Kubernetes then does all of it in its own order.
     tainting = options.detach != "volumes" and not reasons
-    going, findings = _sort(state, selected, tainting, options)
+    fit, findings = _sort(state, selected, tainting, options)
+    deletions, left = _first(_deletions(state, fit, tainting))
+    findings += _next_time(options, fit, left)
+    going = [covered for covered in fit if not left[covered.name]]
     done = _is_done(state, ledger, options, len(going) == len(held))
     awaited = _awaited(state, ledger, options, going, done)
     # Also with nothing left to detach: a run that was killed has still to be seen through.
-    if going or done or awaited:
+    if going or done or awaited or deletions:
         # Whoever chose the way needs no reason for it.
         why = reasons if options.detach == "auto" else []
         finding.evidence.update(_evidence(state, going, tainting, why))
@@ -348,8 +368,8 @@ def _judge(
         about = Subject(
             tuple(going), awaited, timeout if tainting else max(timeout, _NOTICE_SECONDS), done
         )
-        finding.repair = _actions(state, options, about, tainting)
-        if not going:
+        finding.repair = _actions(state, options, about, tainting, deletions)
+        if not going and not deletions:
             finding.summary = f"what has left the lost node {options.node} is awaited elsewhere"
         findings.append(finding)
     return Plan(findings)
@@ -730,7 +750,7 @@ def _pod_obstacles(
     # Its controller places a pod on every node that its selector fits, Ready or not: it tolerates
     # not-ready and unreachable (AddOrUpdateDaemonPodTolerations of
     # pkg/controller/daemon/util/daemonset_util.go).
-    if pod.owner and pod.owner.kind == "DaemonSet" and (lost.tolerates or not tainting):
+    if _is_daemon(pod) and (lost.tolerates or not tainting):
         reasons.append(
             Reason(
                 "daemonset_pod",
@@ -747,11 +767,15 @@ def _users(state: FailoverState, covered: AttachedVolume) -> list[LostPod]:
 
 
 def _actions(
-    state: FailoverState, options: FailoverOptions, about: Subject, tainting: bool
+    state: FailoverState,
+    options: FailoverOptions,
+    about: Subject,
+    tainting: bool,
+    deletions: Iterable[Deletion],
 ) -> list[Action]:
     leave = [
         *_taint_action(state, options, about, tainting),
-        *_delete_actions(state, about, tainting),
+        *(_delete_action(deletion, about) for deletion in deletions),
     ]
     if about.volumes:
         places = [
@@ -762,7 +786,8 @@ def _actions(
         # Deleted is not detached: the attacher's finalizer keeps the object until the driver has
         # answered.
         leave.append(Action("wait_detached", options.node, ["GET", *places], about))
-    return leave + (_arrivals(options, about) if options.waits else [])
+    arrives = options.waits and (about.awaited or about.done)
+    return leave + (_arrivals(options, about) if arrives else [])
 
 
 def _taint_action(
@@ -780,36 +805,89 @@ def _taint_action(
     return [Action("taint_node", options.node, ["PATCH", node_path(options.node), taint], about)]
 
 
-def _delete_actions(state: FailoverState, about: Subject, tainting: bool) -> list[Action]:
-    """What the taint does not do: pods that tolerate it, and without the taint all of them and
-    their VolumeAttachments.
+def _deletions(
+    state: FailoverState, volumes: Sequence[AttachedVolume], tainting: bool
+) -> list[Deletion]:
+    """Volume by volume, in turns of their namespaces: the pods of one, then its attachment.
+
+    With the taint it is pods alone: those that tolerate it, and those that Kubernetes ends as well,
+    but up to 20 seconds later (gcCheckPeriod of pkg/controller/podgc/gc_controller.go).
     """
-    pods = {lost.pod.uid: lost for covered in about.volumes for lost in _users(state, covered)}
+    users = {covered.name: _users(state, covered) for covered in volumes}
+    found: list[Deletion] = []
+    seen: set[str] = set()
+    # A volume of many pods waits for as many turns of the others, so the many pods of a tenant give
+    # it no more than its many claims.
+    for covered in in_turns(volumes, _namespace, lambda one: 1 + len(users[one.name])):
+        pods = {lost.pod.uid: lost for lost in users[covered.name] if lost.pod.uid not in seen}
+        seen |= set(pods)
+        # A DaemonSet's controller may not have seen the taint yet, and would make the pod again on
+        # this node.
+        found += [
+            Deletion(covered, lost.pod, lost.tolerates or not tainting)
+            for lost in pods.values()
+            if not (tainting and _is_daemon(lost.pod))
+        ]
+        # Pods first: while one is there, the controller manager attaches the volume again.
+        if not tainting and covered.attachment.name and not covered.attachment.deleted:
+            found.append(Deletion(covered))
+    return found
+
+
+def _namespace(covered: AttachedVolume) -> str:
+    return covered.claim.rpartition("/")[0]
+
+
+def _is_daemon(pod: Pod) -> bool:
+    return pod.owner is not None and pod.owner.kind == "DaemonSet"
+
+
+def _first(deletions: Iterable[Deletion]) -> tuple[list[Deletion], Counter[str]]:
+    """What is deleted in this run, and how many that are needed are left, by volume."""
+    room = {True: MOST_DELETIONS, False: MOST_HASTENED}
+    first: list[Deletion] = []
+    left: Counter[str] = Counter()
+    for deletion in deletions:
+        if room[deletion.needed]:
+            room[deletion.needed] -= 1
+            first.append(deletion)
+        elif deletion.needed:
+            left[deletion.covered.name] += 1
+    return first, left
+
+
+def _next_time(
+    options: FailoverOptions, volumes: Iterable[AttachedVolume], left: Mapping[str, int]
+) -> list[Finding]:
+    """The findings about volumes that are detached by a further run only."""
+    return [
+        _left_there(
+            options,
+            covered,
+            [
+                Reason(
+                    "deadline_passed",
+                    f"{left[covered.name]} of its pods and attachments are left, since a run "
+                    f"deletes at most {MOST_DELETIONS}, in turns of namespaces: run again",
+                )
+            ],
+        )
+        for covered in volumes
+        if left[covered.name]
+    ]
+
+
+def _delete_action(deletion: Deletion, about: Subject) -> Action:
+    pod, entry = deletion.pod, deletion.covered.attachment
+    about = about._replace(deletion=deletion)
+    if pod is None:
+        return Action(
+            "delete_volumeattachment", entry.name, ["DELETE", attachment_path(entry)], about
+        )
     # A grace period of 0 removes the object without the kubelet, which does not answer; the fence
     # is what makes that safe (Kubernetes documentation, "Forced Pod termination").
-    actions = [
-        Action(
-            "force_delete_pod",
-            lost.pod.title,
-            ["DELETE", pod_path(lost.pod), "gracePeriodSeconds=0"],
-            about._replace(pod=lost.pod),
-        )
-        for lost in pods.values()
-        if lost.tolerates or not tainting
-    ]
-    if tainting:
-        return actions
-    # Pods first: while one is there, the controller manager attaches the volume again.
-    return actions + [
-        Action(
-            "delete_volumeattachment",
-            entry.name,
-            ["DELETE", attachment_path(entry)],
-            about._replace(attachment=entry),
-        )
-        for entry in [covered.attachment for covered in about.volumes]
-        if entry.name and not entry.deleted
-    ]
+    command = ["DELETE", pod_path(pod), "gracePeriodSeconds=0"]
+    return Action("force_delete_pod", pod.title, command, about)
 
 
 def _arrivals(options: FailoverOptions, about: Subject) -> list[Action]:

@@ -21,7 +21,7 @@ from typing import Any, Callable
 
 from .._core.argspec import check_numbers, given_names, given_options
 from .._core.codes import Reason
-from .._core.engine import Action, ActionFailed, Finding, NotStarted, Plan, Prevented
+from .._core.engine import Action, ActionFailed, Finding, NotStarted, PassedOver, Plan, Prevented
 from .._core.errors import BadOption, StorageOpsError
 from .._fences.ceph_reading import parse_reading
 from .._fences.lease import RunLease
@@ -69,6 +69,8 @@ _POLL_SECONDS = 0.5
 _REPLACEMENT_SECONDS = 15.0
 # So much of an event is told (characters).
 _EVENT_LENGTH = 300
+# And of so many pods of a volume, since each is a request.
+_MOST_TOLD = 3
 
 
 class Failover:
@@ -111,6 +113,9 @@ class Failover:
         # Volumes that were waited for in vain. A tenant may keep its own volume where it is, as by
         # a finalizer of its pod, and must not keep others from their proof.
         self._late: set[str] = set()
+        # Something was deleted; and why nothing more is, once what was read of Ceph is too old.
+        self._begun = False
+        self._too_old: NotStarted | None = None
 
     def prepare(self) -> None:
         """Take the Lease."""
@@ -231,10 +236,16 @@ class Failover:
         """Carry out one action, after a fresh look at the node, at its fence, and at whose turn it
         is.
         """
+        if self._too_old:
+            self._pass_over(action.subject, self._too_old)
         try:
             self._recheck(action.verb in self._changes)
         except KubeError as error:
             raise Prevented(str(error), error.code) from error
+        except NotStarted as error:
+            if error.code == "ceph_reading_unfit":
+                self._pass_over(action.subject, error)
+            raise
         if action.verb in self._changes:
             self._changes[action.verb](self, action.subject, False)
         elif action.verb == "wait_detached":
@@ -311,20 +322,44 @@ class Failover:
             self._write(tainted=True)
         change_object(self._cluster, where, change, dry_run)
 
+    def _pass_over(self, subject: Subject, why: NotStarted) -> None:
+        """Too old a reading of Ceph ends the deletions: what Kubernetes deletes as well is left to
+        it, and a volume whose turn has not come stays, which keeps no other from its proof.
+        """
+        self._too_old, deletion = why, subject.deletion
+        if deletion is None:
+            return
+        name = deletion.covered.name
+        if deletion.needed and name not in self._late:
+            others = self._timely([*subject.volumes, *subject.awaited])
+            # With no other volume the run has come to nothing.
+            if not self._begun or {covered.name for covered in others} == {name}:
+                return
+            self._give_up(subject, why.code, "its turn did not come", [Remark(name, str(why))])
+        raise PassedOver(str(why), why.code)
+
     def _force_delete(self, subject: Subject, dry_run: bool) -> None:
         # With a grace period of 0 the API server removes the object at once (Kubernetes
         # documentation, "Forced Pod termination"); a StatefulSet makes its next pod only after
         # that.
-        if subject.pod:
-            self._delete(pod_path(subject.pod), subject.pod.uid, dry_run, grace=0)
+        if subject.deletion is None or subject.deletion.pod is None:
+            return
+        pod = subject.deletion.pod
+        try:
+            self._delete(pod_path(pod), pod.uid, dry_run, grace=0)
+        except ActionFailed as error:
+            if subject.deletion.needed:
+                raise
+            raise PassedOver(str(error), error.code) from error
 
     def _delete_attachment(self, subject: Subject, dry_run: bool) -> None:
         # The external-attacher's finalizer keeps the object until ControllerUnpublishVolume has
         # succeeded (kubernetes-csi/external-attacher pkg/controller/csi_handler.go); it is never
         # removed here. For ceph-csi that call does nothing, which is why the fence has to be there
         # before.
-        if subject.attachment:
-            self._delete(attachment_path(subject.attachment), subject.attachment.uid, dry_run)
+        if subject.deletion:
+            entry = subject.deletion.covered.attachment
+            self._delete(attachment_path(entry), entry.uid, dry_run)
 
     def _delete(self, where: str, uid: str, dry_run: bool, grace: int | None = None) -> None:
         """Delete exactly that object; one that is gone already, or replaced by another one, needs
@@ -332,6 +367,7 @@ class Failover:
         """
         try:
             delete_exactly(self._cluster, where, uid, dry_run, grace)
+            self._begun = True
         except KubeError as error:
             raise not_done(error) from error
 
@@ -443,13 +479,15 @@ class Failover:
 
     def _not_running(self, subject: Subject) -> list[str]:
         """What the pods say that do not run, for each volume that they use."""
-        said = [(tenant, self._said(tenant)) for tenant in self._new(subject) if not _runs(tenant)]
-        return [
-            Remark(covered.name, text)
-            for tenant, text in said
-            for covered in self._timely(subject.awaited)
-            if _uses(tenant, covered)
-        ]
+        late = [tenant for tenant in self._new(subject) if not _runs(tenant)]
+        remarks: list[str] = []
+        for covered in self._timely(subject.awaited):
+            users = [tenant for tenant in late if _uses(tenant, covered)]
+            said = [self._said(tenant) for tenant in users[:_MOST_TOLD]]
+            more = len(users) - len(said)
+            said += [f"{more} more pods of {covered.name} are not Ready"] if more else []
+            remarks += [Remark(covered.name, text) for text in said]
+        return remarks
 
     def _said(self, tenant: Tenant) -> str:
         """What a pod that does not run says of it, and its last event."""
@@ -531,20 +569,24 @@ class Failover:
             return [], [_free(covered, users)]
         waits: list[str] = []
         proven: list[str] = []
+        # A tenant may have any number of pods on a node, and each request takes time of the others.
+        nodes = dict.fromkeys(pod.node for pod in placed)
+        attachments = {node: self._attachment(covered, node) for node in nodes}
         for pod in placed:
-            waiting, arrived = self._arrived(covered, pod)
+            waiting, arrived = self._arrived(covered, pod, attachments[pod.node])
             waits += waiting
             proven += arrived
         return waits, proven
 
-    def _arrived(self, covered: AttachedVolume, pod: Pod) -> tuple[list[str], list[str]]:
+    def _arrived(
+        self, covered: AttachedVolume, pod: Pod, attachment: Attachment | None
+    ) -> tuple[list[str], list[str]]:
         """Why a pod that has a node still waits for the volume, or else what proves that it has
         it.
         """
         # status.attached is set by the external-attacher after ControllerPublishVolume
         # (VolumeAttachmentStatus of k8s.io/api/storage/v1), before the kubelet stages the volume.
         name, node = covered.name, self._options.node
-        attachment = self._attachment(covered, pod.node)
         if pod.node == node:
             return [
                 f"pod {pod.title} came to the lost node {node} again: it tolerates its "

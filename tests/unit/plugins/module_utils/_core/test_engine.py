@@ -25,6 +25,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine 
     Missed,
     NotStarted,
     Part,
+    PassedOver,
     Plan,
     Prevented,
 )
@@ -228,6 +229,14 @@ def test_a_later_action_that_does_not_start_fails_the_run_and_is_taken_back() ->
     assert (result["failed"], result["code"]) == (True, "world_changed")
     assert world.log == ["disable_queueing a", "restore_queueing a"]
     assert outcomes(result)[1] == ("flush_map", "skipped")
+
+
+def test_an_action_that_is_passed_over_ends_nothing() -> None:
+    world = World([finding("a")], {"flush_map": PassedOver("it comes about without it")})
+    result = run(world, Module())
+    assert not result["failed"] and world.log == ["disable_queueing a", "delete_path a"]
+    assert [outcome for _verb, outcome in outcomes(result)] == ["done", "skipped", "done"]
+    assert result["findings"][0]["evidence"]["proof"] == ["it is gone"]
 
 
 def test_what_is_prevented_changed_nothing_and_ends_the_run() -> None:

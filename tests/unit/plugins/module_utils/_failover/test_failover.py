@@ -183,8 +183,9 @@ class World(FakeCluster):
         super().__init__(node("a", "Unknown", UNREACHABLE), node("b", "True"), version=version)
         self.shift = timedelta()
         self.clock = lambda: datetime.now(timezone.utc) + self.shift
-        # "detach": nothing is detached; "attach": nothing is attached; "replace": no pod is made
-        # again; "start": no new pod runs. "attach pv-db", "start db-1-again": that one alone.
+        # "collect": the pod garbage collector does not look; "detach": nothing is detached;
+        # "attach": nothing is attached; "replace": no pod is made again; "start": no new pod runs.
+        # "attach pv-db", "start db-1-again": that one alone.
         self.broken: set[str] = set()
         self.returns_to = "b"
         for item in objects:
@@ -235,7 +236,7 @@ class World(FakeCluster):
             and "replace" not in self.broken
         ):
             meta = {
-                "namespace": "shop",
+                "namespace": item["metadata"]["namespace"],
                 "name": f"{item['metadata']['name']}-again",
                 "ownerReferences": item["metadata"]["ownerReferences"],
             }
@@ -253,6 +254,7 @@ class World(FakeCluster):
         for item in self.of("Pod"):
             if (
                 out
+                and "collect" not in self.broken
                 and item["spec"]["nodeName"] == "a"
                 and item["spec"].get("tolerations") != TOLERANT
             ):
@@ -416,6 +418,7 @@ def test_the_taint() -> None:
     result = run(world)
     assert verbs(result) == [
         "taint_node",
+        "force_delete_pod",
         "wait_detached",
         "wait_attached",
         "wait_ready",
@@ -826,6 +829,17 @@ def test_a_network_fence_that_would_take_the_fence_back(
         assert verbs(run(standard(item)))
 
 
+def at_deletion(world: World, pod_name: str, act: Callable[[World], None]) -> None:
+    """Something happens right before the first deletion of that pod, or of any one."""
+
+    def before(verb: str, path: str) -> None:
+        if verb == "delete" and f"/pods/{pod_name}" in path:
+            world.before = lambda verb, path: None
+            act(world)
+
+    world.before = before
+
+
 def unfence(world: World) -> None:
     world.add(network_fence("Unfenced", "unfencing operation successful"))
 
@@ -853,7 +867,7 @@ def dawdle(world: World) -> None:
 def test_the_fence_is_looked_at_again_before_the_first_change(
     version: str, change: str, act: Callable[[World], None], text: str
 ) -> None:
-    world = standard(version=version)
+    world = among(crowd(e0=1), version=version)
     looks: list[str] = []
 
     def before(verb: str, path: str) -> None:
@@ -870,19 +884,14 @@ def test_the_fence_is_looked_at_again_before_the_first_change(
         and f"{change} was not started: " in result["msg"]
         and text in result["msg"]
     )
-    assert world.attached() == {("pv-db", "a")} and OUT not in world.taints
+    assert [finding["object"]["kind"] for finding in result["findings"]] == ["Node"]
+    assert world.attached() == {("pv-db", "a"), ("pv-e0", "a")} and OUT not in world.taints
 
 
 @pytest.mark.parametrize("act", [unfence, expire, dawdle])
 def test_the_fence_is_looked_at_again_before_every_change(act: Callable[[World], None]) -> None:
     world = standard(version="v1.20.2")
-
-    def before(verb: str, path: str) -> None:
-        if verb == "delete" and "/pods/" in path:
-            world.before = lambda verb, path: None
-            act(world)
-
-    world.before = before
+    at_deletion(world, "", act)
     result = run(world)
     assert result["failed"] and outcomes(result)[:2] == [
         ("force_delete_pod", "done"),
@@ -899,7 +908,14 @@ def test_what_was_read_of_ceph_may_grow_old_while_it_waits() -> None:
             dawdle(world)
 
     world.before = before
-    assert verbs(run(world))[-1] == "record_detached"
+    result = run(world)
+    assert not result["failed"] and outcomes(result) == [
+        ("taint_node", "done"),
+        # Kubernetes does it, too.
+        ("force_delete_pod", "skipped"),
+        *[(verb, "done") for verb in ("wait_detached", "wait_attached", "wait_ready")],
+        ("record_detached", "done"),
+    ]
 
 
 def test_a_filter_that_chooses_nothing_that_is_fenced() -> None:
@@ -1281,6 +1297,261 @@ def test_a_filter_takes_a_part() -> None:
     )
 
 
+# in which order, and how many in one run
+
+
+def of_tenant(namespace: str, *items: dict[str, Any]) -> list[dict[str, Any]]:
+    """The same objects, in another namespace."""
+    for item in items:
+        if "namespace" in item["metadata"]:
+            item["metadata"]["namespace"] = namespace
+        if item["kind"] == "PersistentVolume":
+            item["spec"]["claimRef"]["namespace"] = namespace
+    return [*items]
+
+
+def crowd(**numbers: int) -> list[dict[str, Any]]:
+    """Volumes of a tenant called evil, each with so many pods on the lost node."""
+    return [
+        item
+        for name, number in numbers.items()
+        for item in of_tenant(
+            "evil",
+            *claim(name),
+            attachment(name),
+            *(pod(f"{name}-{count}", name) for count in range(number)),
+        )
+    ]
+
+
+def among(crowd_: list[dict[str, Any]], **how: Any) -> World:
+    """Those volumes, which come first in the ledger, and pv-db of another tenant."""
+    names = [item["metadata"]["name"] for item in crowd_ if item["kind"] == "PersistentVolume"]
+    return standard(*crowd_, ledger=LEDGER._replace(volumes=(*names, "pv-db")), **how)
+
+
+def deleted(result: dict[str, Any]) -> list[str]:
+    """What was deleted: pods by their names, attachments as "detach" and their number."""
+    short = {attachment(name)["metadata"]["name"]: f"detach {name}" for name in ("db", "e0", "e1")}
+    return [
+        short.get(action["target"], action["target"])
+        for action in result["actions"]
+        if action["action"] in ("force_delete_pod", "delete_volumeattachment")
+    ]
+
+
+def test_volumes_leave_one_after_the_other_in_turns_of_namespaces() -> None:
+    """A tenant's many pods and many claims give it no more turns: else they use up the time in
+    which the volumes of all others could leave.
+    """
+    world = among(crowd(e0=3, e1=1), version="v1.20.2")
+    result = run(world)
+    assert not result["failed"], result["msg"]
+    assert deleted(result) == [
+        *("shop/db-1", "detach db"),
+        # Each detach comes right after the pods of its volume.
+        *("evil/e0-0", "evil/e0-1", "evil/e0-2", "detach e0"),
+        *("evil/e1-0", "detach e1"),
+    ]
+    assert ("pv-db", "b") in world.attached() and world.ledger().phase == "detached"
+
+
+def test_many_claims_give_a_tenant_no_more_turns() -> None:
+    world = among(crowd(e0=1, e1=1), version="v1.20.2")
+    assert deleted(run(world)) == [
+        *("evil/e0-0", "detach e0"),
+        *("shop/db-1", "detach db"),
+        *("evil/e1-0", "detach e1"),
+    ]
+
+
+def test_a_volume_with_more_pods_than_a_run_deletes_stays_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(failover_plan, "MOST_DELETIONS", 5)
+    world = among(crowd(e0=6), version="v1.20.2")
+    world.broken.add("replace")
+    check = run(world, check=True)
+    result = run(world)
+    assert (
+        deleted(check)
+        == deleted(result)
+        == [
+            *("shop/db-1", "detach db"),
+            *("evil/e0-0", "evil/e0-1", "evil/e0-2"),
+        ]
+    )
+    for told in (check, result):
+        assert told["failed"] and told["code"] == "deadline_passed", told
+        assert "PersistentVolume pv-e0: 4 of its pods and attachments are left" in told["msg"]
+    # The others are proven and noted all the same.
+    assert (world.ledger().phase, world.ledger().detached) == ("fenced", ("pv-db",))
+    assert ("pv-e0", "a") in world.attached()
+    # Further runs end it, with those alone that are left.
+    again = run(world)
+    assert not again["failed"], again["msg"]
+    assert deleted(again) == ["evil/e0-3", "evil/e0-4", "evil/e0-5", "detach e0"]
+    assert world.ledger().phase == "detached"
+
+
+def test_a_run_with_nothing_but_a_part_of_one_volume(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(failover_plan, "MOST_DELETIONS", 2)
+    world = World(*crowd(e0=3), ledger=LEDGER._replace(volumes=("pv-e0",)), version="v1.20.2")
+    world.broken.add("replace")
+    result = run(world)
+    assert result["failed"] and outcomes(result) == [("force_delete_pod", "done")] * 2
+    assert "still attached to the lost node a" in result["findings"][1]["summary"]
+    assert ("pv-e0", "a") in world.attached() and world.ledger().phase == "fenced"
+    assert verbs(run(world))[-1] == "record_detached"
+
+
+def test_what_was_read_of_ceph_grows_too_old_for_the_volumes_whose_turn_has_not_come() -> None:
+    """They stay; what has been detached before is proven and noted all the same."""
+    world = among(crowd(e0=2, e1=2), version="v1.20.2")
+    at_deletion(world, "e0-0", dawdle)
+    result = run(world)
+    assert result["failed"] and result["code"] == "ceph_reading_unfit", result
+    assert outcomes(result) == [
+        *[("force_delete_pod", "done"), ("delete_volumeattachment", "done")],
+        *[("force_delete_pod", "done"), ("force_delete_pod", "skipped")],
+        ("delete_volumeattachment", "skipped"),
+        *[("force_delete_pod", "skipped")] * 2,
+        ("delete_volumeattachment", "skipped"),
+        *[(verb, "done") for verb in ("wait_detached", "wait_attached", "wait_ready")],
+        ("record_detached", "done"),
+    ]
+    left = [finding["object"]["name"] for finding in result["findings"][1:]]
+    assert left == ["pv-e0", "pv-e1"] and "read it again" in result["findings"][1]["reason"]
+    assert {("pv-db", "b"), ("pv-e0", "a"), ("pv-e1", "a")} <= world.attached()
+    assert (world.ledger().phase, world.ledger().detached) == ("fenced", ("pv-db",))
+    assert result["left"] == ["pv-db"]
+    again = run(world)
+    assert not again["failed"] and world.ledger().phase == "detached", again["msg"]
+
+
+@pytest.mark.parametrize("act", [unfence, expire])
+def test_a_fence_that_is_lost_ends_the_run_whoever_has_left(act: Callable[[World], None]) -> None:
+    world = among(crowd(e0=2), version="v1.20.2")
+    at_deletion(world, "e0-0", act)
+    result = run(world)
+    assert result["failed"] and result["half_made"], result
+    assert [outcome for _verb, outcome in outcomes(result)] == ["done"] * 3 + ["skipped"] * 6
+    assert [finding["object"]["kind"] for finding in result["findings"]] == ["Node"]
+    assert ("pv-e0", "a") in world.attached()
+
+
+def test_what_was_read_of_ceph_grows_too_old_and_no_volume_is_detached() -> None:
+    world = among(crowd(e0=3), version="v1.20.2")
+    at_deletion(world, "db-1", dawdle)
+    result = run(world)
+    assert result["failed"] and "read it again" in result["msg"], result
+    assert {outcome for _verb, outcome in outcomes(result)[1:]} == {"skipped"}
+    assert {("pv-db", "a"), ("pv-e0", "a")} <= world.attached()
+
+
+# what the taint would do later
+
+
+def test_the_taint_does_not_wait_for_the_pod_garbage_collector() -> None:
+    """Which looks every 20 seconds: each pod that uses a fenced volume is deleted right away."""
+    world = among([*crowd(e0=2), pod("web"), pod("web-2", volumes=[])])
+    world.broken.add("collect")
+    result = run(world)
+    assert verbs(result)[0] == "taint_node"
+    assert deleted(result) == ["shop/db-1", "evil/e0-0", "evil/e0-1"]
+    deletes = [request for request in world.requests if request.startswith("delete /api/v1/")]
+    assert deletes[0] == "delete /api/v1/namespaces/shop/pods/db-1 (grace 0)"
+    assert {"web", "web-2"} <= set(world.names("Pod"))
+    assert world.attached() == {("pv-db", "b"), ("pv-e0", "b")}
+
+
+def test_with_the_taint_no_pod_is_deleted_before_it_is_set() -> None:
+    world = standard()
+    world.broken.add("collect")
+    seen: list[bool] = []
+
+    def before(verb: str, path: str) -> None:
+        if verb == "delete" and "/pods/" in path:
+            seen.append(OUT in world.taints)
+
+    world.before = before
+    verbs(run(world))
+    assert seen == [True]
+
+
+def replace(world: World) -> None:
+    world.objects["/api/v1/namespaces/shop/pods/db-1"]["metadata"]["uid"] = "uid-of-another"
+
+
+def test_with_the_taint_a_pod_of_another_uid_stays() -> None:
+    world = standard()
+    world.broken.add("collect")
+    at_deletion(world, "", replace)
+    result = run(world)
+    assert result["failed"] and "pod shop/db-1 of pv-db is still on a" in result["msg"]
+    assert "db-1" in world.names("Pod") and world.ledger().phase == "fenced"
+
+
+@pytest.mark.parametrize("act", [unfence, expire])
+def test_with_the_taint_the_fence_is_looked_at_again_before_every_pod(
+    act: Callable[[World], None],
+) -> None:
+    world = among(crowd(e0=1))
+    world.broken.add("collect")
+    at_deletion(world, "", act)
+    result = run(world)
+    assert result["failed"] and outcomes(result)[:3] == [
+        ("taint_node", "done"),
+        ("force_delete_pod", "done"),
+        ("force_delete_pod", "skipped"),
+    ]
+    assert "db-1" in world.names("Pod")
+
+
+def no_pod_may_be_deleted(verb: str, path: str) -> None:
+    if verb == "delete" and "/pods/" in path:
+        raise Forbidden("cannot delete pods", 403)
+
+
+def test_with_the_taint_a_pod_that_may_not_be_deleted_is_left_to_kubernetes() -> None:
+    world = standard()
+    world.before = no_pod_may_be_deleted
+    check = run(world, check=True)
+    assert not check["failed"] and check["changed"], check["msg"]
+    result = run(world)
+    assert not result["failed"], result["msg"]
+    assert outcomes(result)[:2] == [("taint_node", "done"), ("force_delete_pod", "skipped")]
+    assert world.attached() == {("pv-db", "b")} and world.ledger().phase == "detached"
+
+
+def test_with_the_taint_a_pod_that_tolerates_it_must_be_deleted() -> None:
+    world = World(*claim("db"), attachment("db"), pod("db-1", "db", tolerations=TOLERANT))
+    world.before = no_pod_may_be_deleted
+    assert "force_delete_pod shop/db-1 would fail" in run(world, check=True)["msg"]
+    result = run(world)
+    assert result["failed"] and "cannot delete pods" in result["msg"]
+    assert ("force_delete_pod", "skipped") in outcomes(result)
+
+
+def test_with_the_taint_a_pod_of_a_daemon_set_is_left_to_kubernetes() -> None:
+    """Its controller may not have seen the taint yet, and would make the pod again there."""
+    world = World(*claim("db"), attachment("db"), pod("db-1", "db", owner="DaemonSet"))
+    assert "force_delete_pod" not in verbs(run(world))
+    assert world.attached() == {("pv-db", "b")}
+
+
+def test_with_the_taint_so_many_pods_at_most_are_not_left_to_kubernetes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One of them that tolerates the taint is deleted all the same: nothing else would."""
+    monkeypatch.setattr(failover_plan, "MOST_HASTENED", 3)
+    stays = of_tenant("evil", pod("e1-9", "e1", tolerations=TOLERANT))
+    world = among([*crowd(e0=1, e1=3), *stays])
+    result = run(world)
+    assert deleted(result) == ["evil/e0-0", "shop/db-1", "evil/e1-0", "evil/e1-9"]
+    assert not result["failed"] and world.ledger().phase == "detached"
+
+
 # one volume that cannot be failed over, and the others
 
 TWO = LEDGER._replace(volumes=("pv-db", "pv-ev"))
@@ -1364,6 +1635,37 @@ def test_one_new_pod_that_does_not_run() -> None:
     assert "not Running and Ready within 10 s (ready_timeout)" in result["msg"]
     world.broken.clear()
     all_done(world)
+
+
+def with_pods_on_b(number: int) -> World:
+    """The two volumes, and so many pods of pv-ev on the other node, none of which starts."""
+    more = [pod(f"ev-{count}-again", "ev", node_name="b") for count in range(1, number + 1)]
+    world = two()
+    for item in more:
+        world.broken.add(f"start {item['metadata']['name']}")
+        world.add(item)
+    return world
+
+
+def test_any_number_of_waiting_pods_keeps_no_other_volume_from_its_proof() -> None:
+    """Each would be a request at each look, and one more for its events."""
+
+    def asked(number: int) -> tuple[int, int]:
+        world = with_pods_on_b(number)
+        one_left(world, "not_attached", "pod shop/ev-1-again on b is Pending")
+        requests = world.requests
+        return (
+            len([asked for asked in requests if asked.startswith("get") and "/volumeatt" in asked]),
+            len([asked for asked in requests if asked.startswith("list") and "/events" in asked]),
+        )
+
+    (attachments, events), few = asked(40), asked(4)
+    assert (attachments, events) == few and events == 3
+
+
+def test_so_many_pods_that_do_not_run_are_told() -> None:
+    result = run(with_pods_on_b(40))
+    assert "37 more pods of pv-ev are not Ready" in result["findings"][1]["reason"]
 
 
 def test_what_was_proven_and_is_no_more() -> None:
@@ -1550,7 +1852,13 @@ def test_nothing_is_said_of_pods_that_are_not_waited_for() -> None:
     world = standard()
     world.broken.add("start")
     result = run(world, ready_timeout=0.0)
-    assert verbs(result) == ["taint_node", "wait_detached", "wait_attached", "record_detached"]
+    assert verbs(result) == [
+        "taint_node",
+        "force_delete_pod",
+        "wait_detached",
+        "wait_attached",
+        "record_detached",
+    ]
     assert (
         "whether the new pods run is not proven (ready_timeout is 0)"
         in result["findings"][0]["evidence"]["proof"]
