@@ -271,7 +271,9 @@ def test_refused_before_the_node_is_touched(make_scene: Callable[..., Scene]) ->
     scene.refused("is not in the inventory as worker01", replace_hosts={NODE: "worker01"})
     scene.refused("replace_namespace and replace_pod are required", replace_pod="")
     scene.refused("does not exist", replace_pod="web-0")
-    scene.refused("replace_mount_timeout must be whole seconds, not soon", replace_mount_timeout="soon")
+    scene.refused(
+        "replace_mount_timeout must be whole seconds, not soon", replace_mount_timeout="soon"
+    )
     # The node's kubelet has given up.
     scene.stager.stop()
     cluster.api.heartbeat(NODE, ready="False")

@@ -127,7 +127,11 @@ UNSEEN: list[Callable[[str], dict[str, Any]]] = [
         "Connection timed out",
     },
     lambda _name: {"failed": True, "changed": False, "msg": "Missing sudo password"},
-    lambda _name: {"failed": True, "changed": False, "msg": "the host did not answer within 300 seconds"},
+    lambda _name: {
+        "failed": True,
+        "changed": False,
+        "msg": "the host did not answer within 300 seconds",
+    },
 ]
 
 

@@ -392,7 +392,9 @@ class StaleContainers:
             )
         # crictl waits for as long as the container may take to end.
         result = self._host.run(action.command, timeout)
-        if not result.ok:
+        # On a busy node the runtime gives up before the kernel has ended what it killed, and the
+        # container ends all the same.
+        if not result.ok and not self._ends(container, self._host.command_timeout):
             raise ActionFailed(result.describe(), code="program_failed")
 
     def _still_stale(self, container: Container) -> None:
@@ -413,7 +415,7 @@ class StaleContainers:
     def _await(self, action: Action, container: Container) -> None:
         seconds = self._options.liveness_timeout
         self._patience = self._patience or Deadline(seconds, self._host.deadline.clock)
-        if self._host.wait_for(lambda: not self._is_there(container), self._patience.remaining()):
+        if self._ends(container, self._patience.remaining()):
             return
         # No other way is allowed, or there is none.
         if self._options.method == "probe" or self._runtime.problem:
@@ -434,6 +436,10 @@ class StaleContainers:
         )
         # The kubelet did not restart it in time, so the runtime is asked after all.
         planned.repair.append(pure.stop_action(self._runtime, container, self._options))
+
+    def _ends(self, container: Container, seconds: float) -> bool:
+        """Whether it is gone by then."""
+        return self._host.wait_for(lambda: not self._is_there(container), seconds)
 
     def _is_there(self, container: Container) -> bool:
         return any(found == container.id for found, _pod, _pid in _container_processes(self._host))

@@ -39,6 +39,8 @@ ITEMS_PER_WORKER = 32
 # RLIMIT_NOFILE).
 MAX_WORKERS = 512
 
+# Of what a failed program said, so many characters of the beginning and of the end are told.
+_SHOWN = 150
 # Where multipath, dmsetup and the like are; the PATH of a non-login shell often lacks them.
 _SBIN = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 
@@ -84,9 +86,14 @@ class CommandResult:
 
     def describe(self) -> str:
         """One line for an error message: the command and what it said."""
-        said = self.problem or " ".join((self.stderr or self.stdout).split())[:300] or "no output"
+        said = self.problem or _short(" ".join((self.stderr or self.stdout).split())) or "no output"
         status = "" if self.rc is None else f" (rc {self.rc})"
         return f"{' '.join(self.argv)}{status}: {said}"
+
+
+def _short(text: str) -> str:
+    """Its beginning and its end: many programs warn first, and say last what they failed at."""
+    return text if len(text) <= 2 * _SHOWN else f"{text[:_SHOWN]} ... {text[-_SHOWN:]}"
 
 
 def find_program(name: str) -> str | None:

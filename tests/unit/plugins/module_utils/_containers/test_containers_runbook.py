@@ -293,6 +293,15 @@ def test_a_runtime_that_does_not_end_it_is_told(scene: Scene) -> None:
     assert module.outcomes == [("stop_container", "failed")]
 
 
+def test_one_that_ends_after_the_runtime_gave_up_has_ended(scene: Scene) -> None:
+    old = scene.start("main", OLD)
+    scene.node.said[STOP] = CommandResult(("crictl",), 1, "", "failed to kill container", 0.0)
+    scene.node.at(STOP, lambda: scene.restart(old))
+    module = scene.repair()
+    assert not module.failed, module.result["msg"]
+    assert module.outcomes == RESTARTED
+
+
 PROBED = {"container": "main", "probe": True}
 
 

@@ -198,3 +198,10 @@ def test_a_child_that_the_kernel_holds_is_named(
 def test_a_child_that_is_gone_is_not_named(hanging: Arrivals) -> None:
     clock = Steps((lambda: hanging.count == 1, 0.3))
     assert bounded.call_each(answer, ["hang"], 0.2, clock=clock)[0].left == 0
+
+
+def test_the_end_of_a_long_error_is_told() -> None:
+    result = bounded.CommandResult(("crictl",), 1, "", f"warning {'x' * 500} the cause", 0.0)
+    assert result.describe().startswith("crictl (rc 1): warning xxx")
+    assert result.describe().endswith("xxx the cause")
+    assert len(result.describe()) < 330
