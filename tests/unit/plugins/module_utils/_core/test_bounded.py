@@ -209,7 +209,7 @@ def test_a_turn_ends_though_nothing_stalls(owners: tuple[str, ...]) -> None:
     replies = bounded.call_each(slow, [1, 2, 3], 60, clock=clock, owners=owners, workers=1)
     first, second, third = (reply.value for reply in replies)
     assert first == second
-    assert (third == first) is not owners
+    assert (third == first) is (not owners)
 
 
 def test_call() -> None:
