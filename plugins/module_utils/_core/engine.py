@@ -614,9 +614,9 @@ def _ended_if_late(deadline: float) -> Iterator[None]:
         yield
         return
     before = signal.signal(signal.SIGALRM, late)
-    # The most that a timer of all systems can hold.
-    signal.setitimer(signal.ITIMER_REAL, min(deadline + LATE_SECONDS, 100_000_000.0))
     try:
+        # The most that a timer of all systems can hold.
+        signal.setitimer(signal.ITIMER_REAL, min(deadline + LATE_SECONDS, 100_000_000.0))
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)

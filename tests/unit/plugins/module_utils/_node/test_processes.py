@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import bounded
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import (
     Deadline,
     Reply,
@@ -29,7 +30,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import 
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.unmount import mount_id
-from ansible_collections.storage_ops.runbooks.tests.unit.support.clocks import Arrivals, Steps
+from ansible_collections.storage_ops.runbooks.tests.unit.support.clocks import Steps
 
 POD = "5b9ba8a1-4f1b-4c7e-9d2b-1f2f5d0f3c11"
 UNDER = POD.replace("-", "_")
@@ -236,17 +237,15 @@ def test_pods_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     limits = []
     read = processes.call_each
 
+    ended: list[int] = []
+    kill = bounded._kill
+
     def call(function: Any, items: Any, *bounds: float, **how: Any) -> list[Reply]:
-        done = Arrivals()
         limits.append(how["workers"])
-
-        def noted(item: Any) -> Any:
-            answer = function(item)
-            done.note()
-            return answer
-
-        clock = Steps((lambda: done.count == 43, 1000.0))
-        return read(noted, items, *bounds, clock=clock, **how)
+        # A worker is killed when it has answered: two of the other pod, one of each control group.
+        monkeypatch.setattr(bounded, "_kill", lambda pid: (ended.append(pid), kill(pid)))
+        clock = Steps((lambda: len(ended) == 4, 1000.0))
+        return read(function, items, *bounds, clock=clock, **how)
 
     monkeypatch.setattr(processes, "call_each", call)
     node = Host(Deadline(600), 300, str(tmp_path))
