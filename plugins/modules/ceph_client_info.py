@@ -168,7 +168,7 @@ from ..module_utils._node.options import BOUNDS, make_host
 def main() -> None:
     """Entry point."""
     module = AnsibleModule(supports_check_mode=True, **BOUNDS.to_kwargs())
-    report(module, lambda: CephClients(make_host(module.params)), {""})
+    report(module, lambda: CephClients(make_host(module.params)), {""}, module.params["deadline"])
 
 
 if __name__ == "__main__":

@@ -368,6 +368,7 @@ def main() -> None:
         module,
         lambda: StaleContainers(make_host(params), container_options(params, module.check_mode)),
         params["strict"],
+        params["deadline"],
     )
 
 

@@ -264,7 +264,12 @@ def main() -> None:
         supports_check_mode=True, **RISKS.merge(OPTIONS_SPEC, KUBELET, BOUNDS, REFUSAL).to_kwargs()
     )
     params: dict[str, Any] = module.params
-    run(module, lambda: PodMounts(make_host(params), pod_mount_options(params)), params["strict"])
+    run(
+        module,
+        lambda: PodMounts(make_host(params), pod_mount_options(params)),
+        params["strict"],
+        params["deadline"],
+    )
 
 
 if __name__ == "__main__":

@@ -489,7 +489,12 @@ def main() -> None:
         supports_check_mode=True, **OPTIONS_SPEC.merge(KUBELET, BOUNDS, REFUSAL).to_kwargs()
     )
     params: dict[str, Any] = options_of(module)
-    run(module, lambda: FuseRecovery(make_host(params), fuse_options(params)), params["strict"])
+    run(
+        module,
+        lambda: FuseRecovery(make_host(params), fuse_options(params)),
+        params["strict"],
+        params["deadline"],
+    )
 
 
 if __name__ == "__main__":

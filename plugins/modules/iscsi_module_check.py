@@ -220,6 +220,7 @@ def main() -> None:
             make_host(params), IscsiOptions(**{**options, "modules": tuple(options["modules"])})
         ),
         params["strict"],
+        params["deadline"],
     )
 
 

@@ -255,7 +255,10 @@ def main() -> None:
     )
     params: dict[str, Any] = module.params
     run(
-        module, lambda: ResidualPaths(make_host(params), residual_options(params)), params["strict"]
+        module,
+        lambda: ResidualPaths(make_host(params), residual_options(params)),
+        params["strict"],
+        params["deadline"],
     )
 
 

@@ -356,7 +356,7 @@ def main() -> None:
             Part(frozenset({"STOR-10"}), lambda: RuntimeLimits(host, limits), host.deadline),
         ]
 
-    report_parts(module, parts, {"STOR-09", "STOR-10"})
+    report_parts(module, parts, {"STOR-09", "STOR-10"}, params["deadline"])
 
 
 if __name__ == "__main__":

@@ -360,7 +360,7 @@ def main() -> None:
 
         return [part(controls, make) for controls, make in AUDITS]
 
-    report_parts(module, parts, params["controls"])
+    report_parts(module, parts, params["controls"], params["deadline"])
 
 
 if __name__ == "__main__":

@@ -21,7 +21,8 @@ import os
 import select
 import signal
 import time
-from collections.abc import Iterable, Sequence
+from collections import Counter, deque
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Callable
 
@@ -41,6 +42,9 @@ MAX_WORKERS = 512
 
 # Of what a failed program said, so many characters of the beginning and of the end are told.
 _SHOWN = 150
+# Seconds that the items of one owner have a worker, before the others have their turn.
+TURN_SECONDS = 1.0
+
 # Where multipath, dmsetup and the like are; the PATH of a non-login shell often lacks them.
 _SBIN = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 
@@ -217,6 +221,7 @@ class _Worker:
     pipe: int
     items: list[int]
     since: float
+    started: float
     buffer: bytes = b""
     done: int = 0
 
@@ -237,6 +242,8 @@ def call_each(
     timeout: float,
     budget: float = math.inf,
     clock: Clock = time.monotonic,
+    owners: Sequence[Hashable] = (),
+    workers: int = MAX_WORKERS,
 ) -> list[Reply]:
     """Call ``function(item)`` for every item in children, each for at most ``timeout`` seconds; one
     reply per item, in order.
@@ -246,8 +253,11 @@ def call_each(
     A few workers go through all the items, which is cheap as long as everything answers. Where one
     stalls, the rest of its items get a worker each, so that any number of hung items costs about
     one ``timeout``.
+
+    ``workers``: how many there are at most. ``owners``: of each item, whose it is, where some may
+    have any number of slow ones: these use up only their own turns.
     """
-    pool = _Pool(function, items, timeout, clock)
+    pool = _Pool(function, items, timeout, clock, owners, workers)
     until = clock() + budget
     try:
         while pool.busy and clock() < until:
@@ -260,6 +270,50 @@ def call_each(
     return pool.answers()
 
 
+class _Queue:
+    """What is still to be asked: lists of indexes, taken in turns of their owners."""
+
+    def __init__(self, count: int, owners: Sequence[Hashable]) -> None:
+        self._owners = owners
+        # Of each worker that has it now, and the seconds that it had others.
+        self._having: Counter[Hashable] = Counter()
+        self._had: Counter[Hashable] = Counter()
+        self._waiting: dict[Hashable, deque[list[int]]] = {}
+        by_owner: dict[Hashable, list[int]] = {}
+        for index in range(count):
+            by_owner.setdefault(self._owner(index), []).append(index)
+        for indexes in by_owner.values():
+            for start in range(0, len(indexes), ITEMS_PER_WORKER):
+                self.add(indexes[start : start + ITEMS_PER_WORKER])
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def _owner(self, index: int) -> Hashable:
+        return self._owners[index] if self._owners else None
+
+    def add(self, indexes: list[int]) -> None:
+        """Items of one owner, behind its others."""
+        if indexes:
+            self._waiting.setdefault(self._owner(indexes[0]), deque()).append(indexes)
+
+    def take(self) -> list[int]:
+        """The next items, for a worker: of the owner that has the fewest now, and had the least."""
+        # By time, since one item may take as long as a thousand others.
+        owner = min(self._waiting, key=lambda one: (self._having[one], self._had[one]))
+        indexes = self._waiting[owner].popleft()
+        if not self._waiting[owner]:
+            del self._waiting[owner]
+        self._having[owner] += 1
+        return indexes
+
+    def give_back(self, index: int, seconds: float) -> None:
+        """A worker is through with items of this one's owner, or is taken from them."""
+        owner = self._owner(index)
+        self._having[owner] -= 1
+        self._had[owner] += seconds  # type: ignore[assignment]
+
+
 class _Pool:
     """The workers of one call_each, what they are still to be asked, and what they answered."""
 
@@ -269,14 +323,14 @@ class _Pool:
         items: Sequence[Any],
         timeout: float,
         clock: Clock,
+        owners: Sequence[Hashable] = (),
+        workers: int = MAX_WORKERS,
     ) -> None:
         self._function, self._items, self._timeout, self._clock = function, items, timeout, clock
+        self._most, self._turn = workers, TURN_SECONDS if owners else math.inf
         self._replies: list[Reply | None] = [None] * len(items)
         # The workers themselves hold what is left to ask; nothing else queues.
-        self._waiting = [
-            list(range(start, min(start + ITEMS_PER_WORKER, len(items))))
-            for start in range(0, len(items), ITEMS_PER_WORKER)
-        ]
+        self._waiting = _Queue(len(items), owners)
         self._running: dict[int, _Worker] = {}
         # pid -> index of the item that it was asked for and never answered, if there is one
         self._killed: dict[int, int | None] = {}
@@ -290,11 +344,12 @@ class _Pool:
 
     def start_workers(self) -> None:
         """Fork as many as there may be. What no child can be forked for has its answer."""
-        while self._waiting and len(self._running) < MAX_WORKERS:
-            indexes = self._waiting.pop(0)
+        while self._waiting and len(self._running) < self._most:
+            indexes = self._waiting.take()
             try:
                 worker = _fork_worker(self._function, self._items, indexes, self._clock)
             except OSError as error:
+                self._waiting.give_back(indexes[0], 0)
                 for index in indexes:
                     self._replies[index] = Reply(problem=f"could not be asked: {error.strerror}")
                 continue
@@ -313,7 +368,7 @@ class _Pool:
             # End-of-file before its last answer: something killed it, as the OOM killer does.
             elif not chunk:
                 self._replies[worker.current] = Reply(problem="the probe died")
-                self._put_back(worker.items[worker.done + 1 :])
+                self._waiting.add(worker.items[worker.done + 1 :])
                 self._retire(worker)
 
     def _take(self, worker: _Worker, chunk: bytes) -> None:
@@ -332,21 +387,21 @@ class _Pool:
             idle = now - worker.since
             if idle > min(STALL_SECONDS, self._timeout):
                 for index in worker.items[worker.done + 1 :]:
-                    self._put_back([index])
+                    self._waiting.add([index])
+                worker.items = worker.items[: worker.done + 1]
+            elif now - worker.started > self._turn:
+                self._waiting.add(worker.items[worker.done + 1 :])
                 worker.items = worker.items[: worker.done + 1]
             if idle > self._timeout:
                 problem = f"no answer within {self._timeout:.1f} s, abandoned as pid {worker.pid}"
                 self._replies[worker.current] = Reply(problem=problem, timed_out=True)
                 self._retire(worker)
 
-    def _put_back(self, indexes: list[int]) -> None:
-        if indexes:
-            self._waiting.append(indexes)
-
     def _retire(self, worker: _Worker) -> None:
         self._poller.unregister(worker.pipe)
         os.close(worker.pipe)
         del self._running[worker.pipe]
+        self._waiting.give_back(worker.items[0], self._clock() - worker.started)
         # Also one that has answered: its own children may be left.
         _kill(worker.pid)
         self._killed[worker.pid] = worker.current if worker.done < len(worker.items) else None
@@ -382,7 +437,8 @@ def _fork_worker(
         raise
     if pid:
         os.close(writer)
-        return _Worker(pid, reader, indexes, clock())
+        now = clock()
+        return _Worker(pid, reader, indexes, now, now)
     try:
         # As for a command: with all that the function starts, it is one group to kill.
         os.setsid()

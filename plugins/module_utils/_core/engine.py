@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import signal
 import threading
 import time
@@ -39,7 +40,14 @@ MAX_RESULT_CHARACTERS = 500_000
 MAX_LIST_CHARACTERS = 100_000
 MIN_FINDINGS_CHARACTERS = 100_000
 
+# Seconds after its deadline at which a module that is still busy is ended. What a repair has begun
+# is taken back after the deadline, and the controller gives up some time later
+# (plugins/action/on_node.py, GRACE).
+LATE_SECONDS = 30.0
+
 SEVERITIES = ("critical", "major", "minor", "info")
+
+_LATE = signal.SIGALRM.name
 
 State = TypeVar("State")
 
@@ -295,30 +303,38 @@ class Scoped(Protocol):
         """The end of the message: what was named and is not there. Empty if all of it is."""
 
 
-def run(module: Any, make_runbook: Callable[[], Runbook[State]], fail_on_refusal: bool) -> None:
+def run(
+    module: Any,
+    make_runbook: Callable[[], Runbook[State]],
+    fail_on_refusal: bool,
+    deadline: float = math.inf,
+) -> None:
     """Run a runbook for an AnsibleModule and leave through exit_json or fail_json, once.
 
     A refusal fails the task when ``fail_on_refusal`` is set or the user named the object; a repair
     that failed always does. The ``code`` of a failed task is that of what its message names first.
+
+    ``deadline``: seconds after which the module is late, whatever it is busy with.
     """
     # A list, since make_runbook itself may raise, and then there is nothing to close.
     made: list[Runbook[State]] = []
     plan = Plan([])
     before: list[str] = []
     try:
-        runbook = make_runbook()
-        made.append(runbook)
-        # Before gather: what is read without the Lease, another run may be changing.
-        if isinstance(runbook, Prepared) and not module.check_mode:
-            runbook.prepare()
-        state = runbook.gather()
-        plan = runbook.plan(state)
-        # For --diff, so before anything is carried out.
-        before = [finding.summary for finding in plan.findings]
-        if not module.check_mode:
-            _carry_out(runbook, plan)
-        elif isinstance(runbook, Rehearsed):
-            _rehearse(runbook, plan)
+        with _ended_if_late(deadline):
+            runbook = make_runbook()
+            made.append(runbook)
+            # Before gather: what is read without the Lease, another run may be changing.
+            if isinstance(runbook, Prepared) and not module.check_mode:
+                runbook.prepare()
+            state = runbook.gather()
+            plan = runbook.plan(state)
+            # For --diff, so before anything is carried out.
+            before = [finding.summary for finding in plan.findings]
+            if not module.check_mode:
+                _carry_out(runbook, plan)
+            elif isinstance(runbook, Rehearsed):
+                _rehearse(runbook, plan)
         # Within the try, too: what fails here must not hide what was done.
         facts, left_out = _facts(runbook)
         plan.findings += left_out
@@ -414,21 +430,34 @@ class Part(NamedTuple):
     tells: bool = True
 
 
-def report(module: Any, make_audit: Callable[[], Audit[Any]], controls: Collection[str]) -> None:
+def report(
+    module: Any,
+    make_audit: Callable[[], Audit[Any]],
+    controls: Collection[str],
+    deadline: float = math.inf,
+) -> None:
     """Gather and plan only, for ``*_info`` modules: never changes anything, and every finding
-    carries its planned repair.
+    carries its planned repair. ``deadline``: as of ``run``.
     """
-    report_parts(module, lambda: [Part(frozenset(controls), make_audit)], controls)
+    report_parts(module, lambda: [Part(frozenset(controls), make_audit)], controls, deadline)
 
 
 def report_parts(
-    module: Any, make_parts: Callable[[], Sequence[Part]], controls: Collection[str]
+    module: Any,
+    make_parts: Callable[[], Sequence[Part]],
+    controls: Collection[str],
+    deadline: float = math.inf,
 ) -> None:
     """The same with several audits: what one of them cannot read is not assessed, and the others go
     on. The task fails at its end.
     """
     looks = _Looks(frozenset(controls))
-    looks.over(make_parts)
+    try:
+        with _ended_if_late(deadline):
+            looks.over(make_parts)
+    # Between two of them.
+    except StorageOpsError as error:
+        looks.missed.append((looks.wanted, error))
     plan = Plan(looks.findings)
     taken = len(json.dumps(looks.facts))
     result = {
@@ -606,6 +635,40 @@ def _carry_out(runbook: Runbook[State], plan: Plan) -> None:
             action.outcome = "skipped" if action.outcome == "planned" else action.outcome
 
 
+def _late() -> StorageOpsError:
+    return StorageOpsError(
+        "the deadline passed long ago, and the module was still busy: raise deadline, or narrow "
+        "the scope",
+        code="deadline_passed",
+    )
+
+
+@contextlib.contextmanager
+def _ended_if_late(deadline: float) -> Iterator[None]:
+    """Raise StorageOpsError well after a deadline, wherever the module is by then.
+
+    All that may hang runs in children, each with a time limit. This is for what is only long, and
+    for the rest. It ends no wait in the kernel that only SIGKILL ends.
+    """
+
+    def late(_number: int, _frame: Any) -> None:
+        raise _late()
+
+    # Only the main thread may; a number that is none is refused later, as an option.
+    main = threading.current_thread() is threading.main_thread()
+    if not main or not 0 < deadline < math.inf:
+        yield
+        return
+    before = signal.signal(signal.SIGALRM, late)
+    try:
+        # The most that a timer of all systems can hold.
+        signal.setitimer(signal.ITIMER_REAL, min(deadline + LATE_SECONDS, 100_000_000.0))
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
 class _Signals:
     """Signals that end the module: the first is an error, kept while something is taken back."""
 
@@ -627,6 +690,8 @@ class _Signals:
     def listen(self) -> None:
         """Raise the one that came, if one did."""
         self._deaf = False
+        if self._came == _LATE:
+            raise _late()
         if self._came:
             raise StorageOpsError(f"interrupted by {self._came}", code="interrupted")
 
@@ -641,7 +706,8 @@ def _signals_as_errors() -> Iterator[_Signals]:
         # at a shell by SIGINT (signal(7)).
         # Only the main thread may; and what is ignored (nohup) stays so.
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            # An alarm: see _ended_if_late.
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGALRM):
                 if signal.getsignal(number) is not signal.SIG_IGN:
                     before[number] = signal.signal(number, signals.interrupt)
         yield signals

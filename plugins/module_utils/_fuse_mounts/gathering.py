@@ -46,7 +46,7 @@ def details(
     remount = options.strategy == "remount"
     noted = [target.point for one in state.unfinished for target in one.targets]
     inside = _kubelet_points(state, blocks, noted)
-    others, crowded = other_mounts(host, {block.device for block in blocks})
+    others = other_mounts(host, {block.device for block in blocks})
     paths = _note_paths(blocks, found)
     notes = dict(zip(paths, kubelet.read_notes(host, paths, state.root)))
     drivers = {note.driver for note in notes.values()} | {one.driver for one in options.volumes}
@@ -54,9 +54,9 @@ def details(
     return replace(
         state,
         limits=driver_limits.read(host, state.root, drivers - {""}) if remount else {},
-        others=others,
-        crowded=crowded,
-        processes=tuple(read_processes(host, uses=False)),
+        others=others.mounts,
+        crowded=others.crowded,
+        processes=tuple(read_processes(host)),
         notes=notes,
         absent=tuple(absent_points(host, noted)),
         parents=dict(zip(inside, kubelet.parents_problem(host, inside, state.root))),

@@ -682,13 +682,13 @@ class FuseRecovery:
 
     def _still_held(self, recovery: Recovery, table: MountTable) -> list[dict[str, object]]:
         """Containers that keep a dead mount of this repair; facts() reports them, too."""
-        others, _crowded = other_mounts(self._host, recovery.devices)
+        others = other_mounts(self._host, recovery.devices).mounts
         now = FuseState(
             self._host.name,
             self._root,
             table,
             others=others,
-            processes=tuple(read_processes(self._host, uses=False)),
+            processes=tuple(read_processes(self._host)),
         )
         stale = stacks.stale(now, set(recovery.devices))
         self._stale = stale + [

@@ -12,7 +12,7 @@ Only sysfs is read here, which never waits for a device.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from . import scsi
 from .host import Host
@@ -62,12 +62,18 @@ class Disk:
 
 @dataclass(frozen=True)
 class Transport:
-    """The iSCSI session or Fibre Channel port through which a disk is reached."""
+    """The iSCSI session or Fibre Channel port through which a disk is reached.
+
+    ``peer``: the portal or port that was asked for. ``address``: of an iSCSI session that is
+    connected, the IP address at the other end.
+    """
 
     kind: str
     name: str
     peer: str
     state: str
+    # It may be another one after a redirection, and the disk is the same.
+    address: str = field(default="", compare=False)
 
     @property
     def up(self) -> bool:
@@ -139,6 +145,7 @@ def transports(host: Host) -> dict[str, Transport]:
             session,
             peer,
             host.read(f"/sys/class/iscsi_session/{session}/state") or "unknown",
+            host.read(f"{connection}/address") or "",
         )
     for port in host.names("/sys/class/fc_remote_ports"):
         base = f"/sys/class/fc_remote_ports/{port}"

@@ -24,23 +24,36 @@ MOST_COPIES = 1000
 MOST_OF_ALL = 10_000
 
 
-def other_mounts(host: Host, devices: Collection[str]) -> tuple[tuple[Mount, ...], dict[str, str]]:
-    """(mounts, crowded): the mounts of these filesystems in other mount namespaces than the node's.
+class Others(NamedTuple):
+    """``mounts`` in other mount namespaces than the node's, with those that they are mounted on,
+    since these tell about propagation.
 
-    The mounts that these are mounted on are included, since they tell about propagation.
-    ``crowded``: by device, a text about where there are too many to read them all.
+    ``crowded``: by device, a text about where there are too many to read them all. ``namespaces``:
+    by the pid of a mount, and of process 1, the mount namespace.
     """
+
+    mounts: tuple[Mount, ...]
+    crowded: dict[str, str]
+    namespaces: dict[str, str]
+
+
+def other_mounts(host: Host, devices: Collection[str]) -> Others:
+    """The mounts of these filesystems in other mount namespaces than the node's."""
     # The node's own mounts are read apart, and completely.
     own = host.link("/proc/1/ns/mnt")
     found: list[_Copy] = []
     crowded: dict[str, str] = {}
+    # Kept now: that process may end before the others of its namespace do.
+    namespaces = {"1": own}
     counts: Counter[tuple[str, str]] = Counter()
     for namespace in each_namespace(host):
         pid = namespace.pid
-        if host.link(f"/proc/{pid}/ns/mnt") == own:
+        if namespace.link == own:
             continue
         owner = pod_uid_of(host.read(f"/proc/{pid}/cgroup") or "") or f"pid {pid}"
-        found += _copies(namespace, owner, devices, counts, crowded)
+        more = _copies(namespace, owner, devices, counts, crowded)
+        found += more
+        namespaces.update({pid: namespace.link} if more else {})
         # In turns, so that the many of one pod leave room for the few of another.
         if len(found) > MOST_OF_ALL:
             found = in_turns(found, lambda copy: copy.owner)
@@ -49,7 +62,8 @@ def other_mounts(host: Host, devices: Collection[str]) -> tuple[tuple[Mount, ...
             del found[MOST_OF_ALL:]
     crowded.update(_too_many(counts))
     mounts = [one for copy in found for one in (copy.parent, copy.mount) if one]
-    return tuple({(mount.pid, mount.id): mount for mount in mounts}.values()), crowded
+    unique = {(mount.pid, mount.id): mount for mount in mounts}
+    return Others(tuple(unique.values()), crowded, namespaces)
 
 
 def _too_many(counts: Mapping[tuple[str, str], int]) -> dict[str, str]:

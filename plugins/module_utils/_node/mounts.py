@@ -253,10 +253,11 @@ def read_table(host: Host, pid: str, most: int = MOST_BYTES) -> MountTable:
 
 
 class Namespace(NamedTuple):
-    """A mount namespace, by a process in it."""
+    """A mount namespace, by a process in it. ``link``: text of its /proc/PID/ns/mnt."""
 
     host: Host
     pid: str
+    link: str = ""
 
     def lines(self) -> Iterator[bytes]:
         """Of its mountinfo, as ``Host.lines``; none if the process ends meanwhile."""
@@ -303,7 +304,7 @@ def each_namespace(host: Host) -> Iterator[Namespace]:
         )
         if not view[0] or view in seen:
             continue
-        namespace = Namespace(host, pid)
+        namespace = Namespace(host, pid, view[0])
         # If this process has ended meanwhile, another one of its namespace may be left.
         if next(namespace.lines(), None) is None:
             continue

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Callable
 
 from .._core.bounded import Reply, call_each
 from .._core.errors import StorageOpsError
@@ -27,6 +27,10 @@ from .unmount import mount_id_of
 MOST_FILES = 100_000
 # Seconds for one process. A process of the usual kind takes milliseconds.
 _SECONDS = 10.0
+# How many are read at a time. More would only share the processors, which the node needs.
+_WORKERS = 16
+# Of a process that was not asked for.
+NOT_READ = "its open files were not read"
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,8 @@ class Process:
 
     ``namespace``: text of the link /proc/PID/ns/mnt. ``pod``: UID of its pod, or empty.
     ``container``: ID of its container, or empty. ``uses``: (ID of a mount of its namespace, how it
-    uses that), each once. ``unknown``: why its uses could not be read; empty if they were.
+    uses that), each once. ``unknown``: why its uses were not read; empty if they were. ``owner``:
+    its pod, or the control group of what is in none.
     """
 
     pid: int
@@ -45,6 +50,7 @@ class Process:
     container: str
     uses: tuple[tuple[int, str], ...] = ()
     unknown: str = ""
+    owner: str = ""
 
     def describe(self) -> str:
         """``postgres (pid 4711)``."""
@@ -62,57 +68,83 @@ def require_host_namespace(host: Host) -> None:
         )
 
 
-def read_processes(host: Host, uses: bool = True) -> list[Process]:
+def read_processes(host: Host, namespaces: Collection[str] = ()) -> list[Process]:
     """All processes, by ID, without those that end meanwhile. Raises StorageOpsError.
 
-    ``uses``: whether to find the mounts that each uses. A process whose uses cannot be read, since
-    it hangs or has too many, is there with ``unknown``.
+    ``namespaces``: the mounts that a process uses are found if it is in one of these mount
+    namespaces. A process of which they cannot be read, since it hangs or has too many, is there
+    with ``unknown``, as are those that were not asked for.
     """
+    proc = host.path("/proc")
+    known = identify(host)
+    asked = [process for process in known if process.namespace in namespaces]
+    replies = ask_each(host, lambda process: _process(proc, process.pid), asked)
+    read = {process.pid: _read(process, reply) for process, reply in zip(asked, replies)}
+    return [found for process in known for found in [read.get(process.pid, process)] if found]
+
+
+def identify(host: Host) -> list[Process]:
+    """All processes, by ID, of which no uses were read. Raises StorageOpsError."""
     proc = host.path("/proc")
     # None of this can be made to hang or to be long by the process itself.
     reply = host.bounded(lambda: list(filter(None, map(partial(_identity, proc), _pids(proc)))))
     if reply.problem:
         raise StorageOpsError(f"the processes of this node could not be read: {reply.problem}")
-    if not uses:
-        return [Process(*identity) for identity in reply.value]
-    # Each by itself, and the node's own first: a tenant may have any number of processes, each with
-    # as much to read as its limits allow.
-    known = sorted(reply.value, key=lambda identity: (bool(identity[3]), identity[0]))
+    return [Process(**identity, unknown=NOT_READ) for identity in reply.value]
+
+
+def ask_each(
+    host: Host, function: Callable[[Process], Any], asked: Sequence[Process]
+) -> list[Reply]:
+    """What ``function`` finds of each process, in a child; one reply per process, in order.
+
+    Each by itself, and in turns of their pods: a tenant may have any number of processes, each with
+    as much to read as its limits allow.
+    """
+    # The node's own first, by their services: no pod can add to those.
+    order = sorted(range(len(asked)), key=lambda number: bool(asked[number].pod))
     seconds = host.deadline.cap(host.command_timeout)
     replies = call_each(
-        lambda identity: _process(proc, identity[0]), known, min(seconds, _SECONDS), seconds
+        lambda number: function(asked[number]),
+        order,
+        min(seconds, _SECONDS),
+        seconds,
+        owners=[asked[number].owner for number in order],
+        workers=_WORKERS,
     )
-    read = [_read(identity, reply) for identity, reply in zip(known, replies)]
-    return sorted((process for process in read if process), key=lambda process: process.pid)
+    by_number = dict(zip(order, replies))
+    return [by_number[number] for number in range(len(asked))]
 
 
-def _read(identity: list[Any], reply: Reply) -> Process | None:
-    """The process of a reply of ``_process``; None if it has ended."""
+def _read(process: Process, reply: Reply) -> Process | None:
+    """The process with a reply of ``_process``; None if it has ended."""
     if reply.problem:
-        return replace(Process(*identity), unknown=reply.problem)
+        return replace(process, unknown=reply.problem)
     if reply.value is None:
         return None
     # Its identity, too, since another process may have its ID by now.
     now, uses = reply.value
-    return replace(Process(*now), uses=tuple((number, how) for number, how in uses))
+    return Process(**now, uses=tuple((number, how) for number, how in uses))
 
 
 def _pids(proc: str) -> list[int]:
     return sorted(int(name) for name in os.listdir(proc) if name.isascii() and name.isdigit())
 
 
-def _identity(proc: str, pid: int) -> tuple[Any, ...] | None:
-    """The first fields of a ``Process``; None if it has ended."""
+def _identity(proc: str, pid: int) -> dict[str, Any] | None:
+    """The fields of a ``Process`` but its uses; None if it has ended."""
     base = f"{proc}/{pid}"
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         cgroup = _text(f"{base}/cgroup")
-        return (
-            pid,
-            _text(f"{base}/comm").rstrip("\n"),
-            os.readlink(f"{base}/ns/mnt"),
-            pod_uid_of(cgroup),
-            container_id_of(cgroup),
-        )
+        pod = pod_uid_of(cgroup)
+        return {
+            "pid": pid,
+            "command": _text(f"{base}/comm").rstrip("\n"),
+            "namespace": os.readlink(f"{base}/ns/mnt"),
+            "pod": pod,
+            "container": container_id_of(cgroup),
+            "owner": pod or cgroup,
+        }
     return None
 
 

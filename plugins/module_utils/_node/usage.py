@@ -18,14 +18,14 @@ import os
 import stat
 import struct
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from .._core.bounded import Deadline, call_each
 from .._core.codes import Reason
-from .._core.errors import StorageOpsError
-from . import fdinfo
+from . import fdinfo, processes
 from .host import Host, lines_of
 from .mounts import Mount, Namespace, each_mount, each_namespace, swap_devices
 
@@ -62,6 +62,8 @@ _LOOP_INFO = struct.Struct("=QQQ208x")
 # How many mounts of one block device are read. One is enough to say that it is in use, and a tenant
 # may have 100,000 in each of any number of mount namespaces (fs.mount-max).
 _MOST_MOUNTS = 20
+# How many processes a message names whose open files could not be read, of any number.
+_MOST_NAMED = 3
 # Seconds for all loop devices together.
 _LOOP_ASKING = 5.0
 
@@ -239,42 +241,76 @@ def parse_loop_info(info: bytes) -> list[str]:
     return [f"{os.major(dev)}:{os.minor(dev)}" for dev in (file_is, file_is_on) if dev]
 
 
-def openers(host: Host, devs: set[str]) -> dict[str, list[Opener]]:
-    """By device, the processes that have it open. Raises StorageOpsError.
+@dataclass(frozen=True)
+class Openers:
+    """``by_dev``: by device, the processes that have it open. ``unread``: of which other processes
+    this is not known, and why.
+    """
+
+    by_dev: dict[str, list[Opener]] = field(default_factory=dict)
+    unread: tuple[str, ...] = ()
+
+    def of(self, devs: Iterable[str]) -> list[Opener]:
+        """Who has these devices open."""
+        return [opener for dev in devs for opener in self.by_dev.get(dev, ())]
+
+    @property
+    def doubt(self) -> str:
+        """A sentence about those that may have any device open; empty if there are none."""
+        more = len(self.unread) - _MOST_NAMED
+        others = f" and {more} more" if more > 0 else ""
+        named = ", ".join(self.unread[:_MOST_NAMED])
+        return f"whether {named}{others} has it open is not known" if self.unread else ""
+
+
+def read_openers(host: Host, devs: set[str]) -> Openers:
+    """Who has these devices open. Raises StorageOpsError.
 
     ``devs``: major:minor, with a ``c`` in front for character devices.
     """
-    reply = host.bounded(lambda: scan_open_files(host.path("/proc"), devs))
-    if reply.problem:
-        raise StorageOpsError(
-            f"the open files of this node's processes could not be read: {reply.problem}"
-        )
-    return {dev: [Opener(**opener) for opener in found] for dev, found in reply.value.items()}
-
-
-def scan_open_files(proc: str, devs: set[str]) -> dict[str, list[dict[str, Any]]]:
-    """By device, the fields of ``Opener`` for each process. Call it in a child, as it may block."""
-    found: dict[str, list[dict[str, Any]]] = {dev: [] for dev in devs}
+    proc = host.path("/proc")
+    asked = processes.identify(host)
+    # Each child keeps its own.
     remote_by_root: dict[tuple[str, str], set[int]] = {}
-    for pid in filter(str.isdigit, os.listdir(proc)):
-        base = f"{proc}/{pid}"
-        try:
-            opened: dict[str, list[str]] = {}
-            for fd in os.listdir(f"{base}/fd"):
-                opened.setdefault(_device(base, fd, remote_by_root), []).append(fd)
-            for dev in devs & set(opened):
-                opener = {
-                    "pid": int(pid),
-                    "command": _text(f"{base}/comm"),
-                    "hung": _hung(base),
-                    "udev": _udev(base),
-                }
-                writes = any(_writes(base, fd) for fd in opened[dev])
-                found[dev].append({**opener, "opens": len(opened[dev]), "writes": writes})
-        except (FileNotFoundError, ProcessLookupError):
-            # It has ended, and so has nothing open.
-            continue
-    return found
+    replies = processes.ask_each(
+        host, lambda one: open_devices(f"{proc}/{one.pid}", devs, remote_by_root), asked
+    )
+    by_dev: dict[str, list[Opener]] = {dev: [] for dev in devs}
+    unread = []
+    for process, reply in zip(asked, replies):
+        if reply.problem:
+            unread.append(f"{process.describe()} ({reply.problem})")
+        for dev, opener in (reply.value or {}).items():
+            by_dev[dev].append(Opener(process.pid, process.command, **opener))
+    return Openers(by_dev, tuple(unread))
+
+
+def open_devices(
+    base: str, devs: set[str], remote_by_root: dict[tuple[str, str], set[int]]
+) -> dict[str, dict[str, Any]]:
+    """By device that a process has open, how. Call it in a child, as it may block.
+
+    ``base``: its folder in /proc. ``remote_by_root``: what was found out about mounts.
+    """
+    found: dict[str, list[str]] = {}
+    # One that has ended has nothing open.
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        # One by one, since a list of a million names would be long.
+        with os.scandir(f"{base}/fd") as entries:
+            for fd in entries:
+                dev = _device(base, fd.name, remote_by_root)
+                if dev in devs:
+                    found.setdefault(dev, []).append(fd.name)
+        return {
+            dev: {
+                "hung": _hung(base),
+                "udev": _udev(base),
+                "opens": len(opened),
+                "writes": any(_writes(base, fd) for fd in opened),
+            }
+            for dev, opened in found.items()
+        }
+    return {}
 
 
 def _device(base: str, fd: str, remote_by_root: dict[tuple[str, str], set[int]]) -> str:

@@ -68,6 +68,8 @@ class PodMountState:
     backings: dict[str, Backing] = field(default_factory=dict)
     loops: dict[str, str] = field(default_factory=dict)
     publish_from: Mapping[str, str] = field(default_factory=dict)
+    # By the pid of mounts elsewhere, and of process 1, their mount namespace.
+    spaces: Mapping[str, str] = field(default_factory=dict)
     # Of pods, by their uid, as far as the node tells.
     namespaces: Mapping[str, str] = field(default_factory=dict)
 

@@ -29,7 +29,7 @@ from . import stacks
 from .backing import read_backings, read_logs, read_names
 from .model import LayerSubject, PodMountOptions, PodMountState, show
 from .stacks import is_fuse
-from .wrong_mounts import judge_stack
+from .wrong_mounts import judge_stack, seen_in
 
 # podLogsDir of the kubelet by default (KubeletConfiguration). Without it the uid stands for the
 # namespace.
@@ -184,18 +184,28 @@ class PodMounts:
             )
         )
 
-    def _users(self, state: PodMountState, turned: Collection[str] = ()) -> PodMountState:
+    def _users(
+        self, state: PodMountState, turned: Collection[str] = (), point: str = ""
+    ) -> PodMountState:
         """The state with all processes, and the mounts of other namespaces that they may use.
 
         ``turned``: devices of filesystems that look wrong, besides those of wrong stacks.
+        ``point``: the only wrong stack whose users matter.
         """
         # Only copies of what looks wrong matter; a tenant may have any number of others.
-        wrong = {
-            layer.device for stack in stacks.suspicious_stacks(state) for layer in stack.layers
-        }
-        elsewhere, crowded = other_mounts(self._host, {*wrong, *turned})
-        found = tuple(processes.read_processes(self._host))
-        return replace(state, elsewhere=elsewhere, crowded=crowded, processes=found)
+        suspicious = stacks.suspicious_stacks(state)
+        wrong = {layer.device for stack in suspicious for layer in stack.layers}
+        wanted = [stack for stack in suspicious if point in ("", stack.place.point)]
+        others = other_mounts(self._host, {*wrong, *turned})
+        state = replace(
+            state,
+            elsewhere=others.mounts,
+            crowded=others.crowded,
+            spaces=others.namespaces,
+        )
+        # Only who could be inside: a tenant may have any number of processes to read elsewhere.
+        found = processes.read_processes(self._host, seen_in(state, wanted))
+        return replace(state, processes=tuple(found))
 
     # apply
 
@@ -257,7 +267,7 @@ class PodMounts:
         # Only then the answer matters: a dead one is left to the repair of FUSE mounts.
         if any(is_fuse(layer) for layer in layers):
             state = replace(state, answers=self._ask(state))
-        return self._users(state)
+        return self._users(state, point=point)
 
     # verify
 

@@ -325,8 +325,8 @@ def _is_staging(state: PodMountState, mount: Mount) -> bool:
 
 def _users(state: PodMountState, stack: Stack, doomed: tuple[Mount, ...]) -> list[Reason]:
     """The processes that use these layers, in any mount namespace, or belong to their pods."""
-    going = [*doomed, *(twin for layer in doomed for twin in twins(state, layer))]
-    inside = {mount.id for mount in going} | _copies(state, stack, doomed)
+    going = _going(state, doomed)
+    inside = _inside(state, stack, doomed)
     places = (kubelet.classify(mount.point, state.root) for mount in going)
     pods = {place.pod for place in places if place and place.pod}
     unknown = [
@@ -334,15 +334,34 @@ def _users(state: PodMountState, stack: Stack, doomed: tuple[Mount, ...]) -> lis
         for device in dict.fromkeys(layer.device for layer in doomed)
         if device in state.crowded
     ]
-    seen_in = _namespaces(state, inside)
-    found = (_use(process, inside, pods, seen_in) for process in state.processes)
+    spaces = _namespaces(state, inside)
+    found = (_use(process, inside, pods, spaces) for process in state.processes)
     return unknown + [use for use in found if use]
 
 
-def _use(process: Process, inside: set[int], pods: set[str], seen_in: set[str]) -> Reason | None:
+def _going(state: PodMountState, doomed: tuple[Mount, ...]) -> list[Mount]:
+    """What is unmounted with these layers, besides copies in other mount namespaces."""
+    return [*doomed, *(twin for layer in doomed for twin in twins(state, layer))]
+
+
+def _inside(state: PodMountState, stack: Stack, doomed: tuple[Mount, ...]) -> set[int]:
+    """IDs of all that is unmounted with these layers."""
+    return {mount.id for mount in _going(state, doomed)} | _copies(state, stack, doomed)
+
+
+def seen_in(state: PodMountState, wrong: Collection[Stack]) -> set[str]:
+    """The mount namespaces in which a layer of these stacks is, as ``judge_stack`` needs them."""
+    return {
+        space
+        for stack in wrong
+        for space in _namespaces(state, _inside(state, stack, stack.layers))
+    }
+
+
+def _use(process: Process, inside: set[int], pods: set[str], spaces: set[str]) -> Reason | None:
     """What a process has to do with mounts ``inside``, or with the ``pods`` that have them.
 
-    ``seen_in``: the mount namespaces in which they are; empty if that is not known.
+    ``spaces``: the mount namespaces in which they are; empty if that is not known.
     """
     # Even if it is not inside now: its next access would be to another filesystem.
     if process.pod in pods:
@@ -351,7 +370,7 @@ def _use(process: Process, inside: set[int], pods: set[str], seen_in: set[str]) 
     how = ", ".join(how for number, how in process.uses if number in inside)
     if how:
         return Reason("in_use_open", f"{process.describe()} is inside ({how})")
-    if process.unknown and (not seen_in or process.namespace in seen_in):
+    if process.unknown and (not spaces or process.namespace in spaces):
         said = f"whether {process.describe()} is inside is not known: {process.unknown}"
         return Reason("evidence_unreadable", said)
     return None
@@ -362,9 +381,8 @@ def _namespaces(state: PodMountState, inside: Collection[int]) -> set[str]:
     # A process can open only what its own namespace has. It may be handed a file of another one
     # (unix(7), SCM_RIGHTS), but then the kernel refuses to unmount the mount of that file
     # (umount2(2), EBUSY).
-    by_pid = {str(process.pid): process.namespace for process in state.processes}
     pids = {"1", *(mount.pid for mount in state.elsewhere if mount.id in inside)}
-    found = {by_pid.get(pid, "") for pid in pids}
+    found = {state.spaces.get(pid, "") for pid in pids}
     return set() if "" in found else found
 
 

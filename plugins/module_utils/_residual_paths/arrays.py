@@ -12,7 +12,7 @@ So one array's answers must not decide about another array's maps.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from .._node.block import Disk, DmDevice
@@ -24,11 +24,21 @@ class Arrays:
     """The arrays of a node, each named by its first target.
 
     ``by_target``: target (``6:0:0``) -> array. ``makers``: array -> who made it, as the names of
-    its disks say, which whoever runs it can choose.
+    its disks say, which whoever runs it can choose. ``servers``: array -> the first of those that
+    share an address with it.
     """
 
     by_target: dict[str, str]
     makers: dict[str, set[str]]
+    servers: dict[str, str]
+
+    def of_server(self, arrays: Iterable[str]) -> tuple[str, ...]:
+        """Whose turns a repair of these arrays uses up.
+
+        One server may have any number of ports and targets. At an array's address another server
+        may have ports, too (see _node/block.py), so only turns are shared, and no judgement.
+        """
+        return tuple(sorted({self.servers.get(array, array) for array in arrays}))
 
     def of(self, targets: Iterable[str]) -> set[str]:
         """The arrays of these targets."""
@@ -72,7 +82,28 @@ def find_arrays(observations: Collection[Observation]) -> Arrays:
     for disk in disks:
         said = {maker_of(name) for name in (disk.wwid, *disk.names)}
         makers[by_target[disk.target]] |= said - {""}
-    return Arrays(by_target, makers)
+    return Arrays(by_target, makers, _servers(disks, by_target))
+
+
+def _servers(disks: Iterable[Disk], by_target: Mapping[str, str]) -> dict[str, str]:
+    """By array, the first of those at the same addresses."""
+    # By no name of the target (IQN): whoever runs it gives it any number of these.
+    there: dict[str, set[str]] = {}
+    for disk in disks:
+        for address in _addresses(disk):
+            there.setdefault(address, set()).add(by_target[disk.target])
+    groups = merged([*there.values(), *({array} for array in set(by_target.values()))])
+    return {array: min(group) for group in groups for array in group}
+
+
+def _addresses(disk: Disk) -> set[str]:
+    """Where a disk's server is: as it was asked for, which may be one of many names, and its IP
+    address, which is known of a connection that works.
+    """
+    portal, transport = _portal(disk), disk.transport
+    name, _colon, port = portal.rpartition(":")
+    asked = name if port.isdigit() and name else portal
+    return {asked.strip("[]"), transport.address if portal and transport else ""} - {""}
 
 
 def _by_portal(disks: Iterable[Disk]) -> Collection[set[str]]:

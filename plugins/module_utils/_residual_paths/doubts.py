@@ -161,7 +161,7 @@ def _called_ready(last: Observation, device: DmDevice) -> list[str]:
 def openers_of(state: ResidualState, device: DmDevice) -> list[Opener]:
     """The processes that have the map or one of its partition maps open."""
     devs = [device.dev, *(part.dev for part in _partition_maps(state, device))]
-    return [opener for dev in devs for opener in state.openers.get(dev, [])]
+    return state.openers.of(devs)
 
 
 def _partition_maps(state: ResidualState, device: DmDevice) -> list[DmDevice]:
@@ -180,6 +180,10 @@ def use_obstacles(state: ResidualState, device: DmDevice, options: ResidualOptio
     opens = _opens_without_holders(state, [device, *parts])
     if opens is None:
         return [*obstacles, Reason("evidence_unreadable", "its open count could not be read")]
+    # Any of these opens may be that of a process that could not be read: how many the others have
+    # does not tell, since processes that were forked share one.
+    if opens > 0 and state.openers.doubt:
+        obstacles.append(Reason("evidence_unreadable", state.openers.doubt))
     everyone = openers_of(state, device)
     openers = [opener for opener in everyone if not opener.udev]
     # udev, which may hang on a map that queues, only looked at the device. The flush waits until it

@@ -15,7 +15,7 @@ from .._core.engine import Action, Finding
 from .._node.block import Disk, DmDevice, Transport
 from .._node.multipath import Daemon
 from .._node.scsi import Answer
-from .._node.usage import Opener
+from .._node.usage import Openers
 
 RUNBOOK = "storage_ops.runbooks.clean_residual_paths"
 # What a disk turned out to be. A path of a map is one, too.
@@ -101,8 +101,8 @@ class ResidualState:
     """What was gathered, from which the plan is made.
 
     ``checker_interval``: seconds between two checks of a path by multipathd. ``queueing``: by map
-    name. ``open_counts``, ``openers``: by major:minor. ``uses``: by kernel name of a map or disk,
-    why it is in use. ``aliases``: name of a map -> WWID.
+    name. ``open_counts``: by major:minor. ``uses``: by kernel name of a map or disk, why it is in
+    use. ``aliases``: name of a map -> WWID.
     """
 
     node: str
@@ -110,7 +110,7 @@ class ResidualState:
     checker_interval: float = 0.0
     queueing: dict[str, bool] = field(default_factory=dict)
     open_counts: dict[str, int] = field(default_factory=dict)
-    openers: dict[str, list[Opener]] = field(default_factory=dict)
+    openers: Openers = field(default_factory=Openers)
     uses: dict[str, list[Reason]] = field(default_factory=dict)
     aliases: dict[str, str] = field(default_factory=dict)
 

@@ -71,9 +71,11 @@ def plan(state: ResidualState, options: ResidualOptions) -> Plan:
         finding = _settled(state, group, against, left_out)
         findings.append(finding)
         sizes[id(finding)], owners[id(finding)] = len(group), tuple(whose)
-    # Arrays have their turns, or a tenant's own one would use up the limit, and the time.
+    # Arrays have their turns, or a tenant's own one would use up the limit, and the time. So have
+    # servers: each may look like any number of arrays.
     turns = in_turns(
-        Plan(findings).findings, lambda one: owners[id(one)] if one.repair else id(one)
+        in_turns(Plan(findings).findings, lambda one: owners[id(one)] if one.repair else id(one)),
+        lambda one: arrays.of_server(owners[id(one)]) if one.repair else id(one),
     )
     wanted = Plan(turns)
     # Limited after the scope, so that findings out of scope use up nothing.

@@ -240,15 +240,16 @@ class ResidualPaths:
 
     def _uses(
         self, last: Observation, maps: list[DmDevice], disks: list[Disk]
-    ) -> tuple[dict[str, list[Reason]], dict[str, list[usage.Opener]], dict[str, int]]:
-        """(by kernel name why it is in use, by major:minor who has it open, and how often)."""
+    ) -> tuple[dict[str, list[Reason]], usage.Openers, dict[str, int]]:
+        """(by kernel name why it is in use, who has what open, and by major:minor how often)."""
         host = self._host
         known_uses = usage.UsesByDevice(host)
         map_devices = {device.dm: _tree(last, device) for device in maps}
         disk_devices = {disk.name: block.disk_devices(host, disk) for disk in disks}
         devices = {**map_devices, **disk_devices}
         uses = {name: known_uses.of(tree) for name, tree in devices.items()}
-        openers = usage.openers(host, {dev for tree in devices.values() for dev in tree.values()})
+        numbers = {dev for tree in devices.values() for dev in tree.values()}
+        openers = usage.read_openers(host, numbers)
         # Counted last: who opens a map while /proc is read shows at least in its open count.
         counts = multipath.open_counts(host) if maps else {}
         for name, tree in disk_devices.items():
@@ -483,10 +484,11 @@ class ResidualPaths:
 
         # Readers that waited for a path get their errors now, and close the map by themselves.
         if not self._host.wait_for(unused, _READERS_END):
-            found = usage.openers(self._host, {device.dev, *parts}).values()
-            who = ", ".join(opener.describe() for openers in found for opener in openers)
+            devs = {device.dev, *parts}
+            openers = usage.read_openers(self._host, devs)
+            who = [opener.describe() for opener in openers.of(devs)] or list(openers.unread)
             raise ActionFailed(
-                f"the map is open by {who or 'a process that /proc does not name'}",
+                f"the map is open by {', '.join(who) or 'a process that /proc does not name'}",
                 code="in_use_open",
             )
         # While that was waited for, the LUN may have been mapped to this node again.
@@ -546,7 +548,7 @@ class ResidualPaths:
         if plain:
             tree = block.disk_devices(self._host, disk)
             used += usage.UsesByDevice(self._host).of(tree) + _opened(
-                usage.openers(self._host, set(tree.values())), tree
+                usage.read_openers(self._host, set(tree.values())), tree
             )
         return used
 
@@ -776,9 +778,7 @@ def _maps_left(finding: Finding, dm: dict[str, DmDevice], daemon: multipath.Daem
 
 @contextlib.contextmanager
 def _before_a_change() -> Iterator[None]:
-    """What cannot be read, as with a process that has a million files open, keeps a change from
-    being made.
-    """
+    """What cannot be read, as without the rights for it, keeps a change from being made."""
     try:
         yield
     except StorageOpsError as error:
@@ -807,14 +807,19 @@ def _undeleted(paths: PathsSubject, disks: dict[str, Disk]) -> list[str]:
     ]
 
 
-def _opened(openers: dict[str, list[usage.Opener]], tree: dict[str, str]) -> list[Reason]:
-    """Who has a disk open. udev does not count, since it only probes and closes it again."""
-    return [
+def _opened(openers: usage.Openers, tree: dict[str, str]) -> list[Reason]:
+    """Who has a disk open, or may have. udev does not count, since it only probes and closes it
+    again.
+    """
+    found = [
         Reason("in_use_open", f"opened by {opener.describe()}")
-        for dev in tree.values()
-        for opener in openers.get(dev, [])
+        for opener in openers.of(tree.values())
         if not opener.udev
     ]
+    # The kernel tells of no SCSI disk how often it is open.
+    if openers.doubt:
+        found.append(Reason("evidence_unreadable", openers.doubt))
+    return found
 
 
 def _empty_maps(observation: Observation) -> bool:

@@ -150,6 +150,63 @@ def test_a_short_time_out_drops_none_of_a_stuck_workers_items(hanging: Arrivals)
     assert hung.timed_out and healthy.value[0] == 2
 
 
+def test_who_has_many_hung_items_leaves_others_their_turn(
+    hanging: Arrivals, killed: list[int]
+) -> None:
+    """With two workers only; the time is over once the three of the others have answered."""
+    items = ["hang"] * 80 + list(range(80))
+    owners = [item == "hang" for item in items]
+    clock = Steps((lambda: len(killed) == 3, 1000.0))
+    replies = bounded.call_each(answer, items, 100, 500, clock, owners, workers=2)
+    assert [reply.problem for reply in replies[80:]] == [""] * 80
+    assert all(reply.problem for reply in replies[:80])
+    assert hanging.count <= 2
+
+
+def test_turns_are_by_time_and_by_the_workers_that_each_has() -> None:
+    queue = bounded._Queue(74, [*("a" * 70), "b", "c", "c", "c"])
+    a, b, c = queue.take(), queue.take(), queue.take()
+    assert (a, b, c) == (list(range(32)), [70], [71, 72, 73])
+    queue.add([72])
+    queue.add([73])
+    queue.give_back(0, 5.0)
+    queue.give_back(71, 1.0)
+    # Neither has a worker by now.
+    assert queue.take() == [72]
+    # This one has none.
+    assert queue.take() == list(range(32, 64))
+    queue.give_back(72, 9.0)
+    # That one has, and this has had more.
+    assert [queue.take(), queue.take()] == [[73], list(range(64, 70))]
+    assert not queue
+
+
+@pytest.mark.parametrize("owners", [(), ("a", "a", "a")])
+def test_a_turn_ends_though_nothing_stalls(owners: tuple[str, ...]) -> None:
+    """The items behind it have another worker, after those of the other owners."""
+    begun, allowed = Arrivals(), os.memfd_create("allowed")
+
+    def slow(item: int) -> int:
+        begun.note()
+        while os.fstat(allowed).st_size < item:
+            time.sleep(0.005)
+        return os.getpid()
+
+    def after(item: int, count: int) -> bool:
+        os.ftruncate(allowed, max(item, os.fstat(allowed).st_size))
+        return begun.count == count
+
+    clock = Steps(
+        (lambda: after(0, 1), bounded.TURN_SECONDS * 0.7),
+        (lambda: after(1, 2), bounded.TURN_SECONDS * 0.7),
+        (lambda: after(3, 0), 0.0),
+    )
+    replies = bounded.call_each(slow, [1, 2, 3], 60, clock=clock, owners=owners, workers=1)
+    first, second, third = (reply.value for reply in replies)
+    assert first == second
+    assert (third == first) is (not owners)
+
+
 def test_call() -> None:
     assert bounded.call(lambda: {"a": 1}, AMPLE).value == {"a": 1}
     assert "no answer" in bounded.call(lambda: time.sleep(60), 0.2).problem

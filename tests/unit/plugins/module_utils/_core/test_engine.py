@@ -1017,3 +1017,97 @@ def test_facts_and_findings_have_one_budget(monkeypatch: pytest.MonkeyPatch) -> 
     many = [finding(f"n{number}" + "x" * 1000, "refuse") for number in range(400)]
     monkeypatch.setattr(Telling, "facts", lambda _self: {"ledger": "y" * 450_000})
     assert len(json.dumps(run(Telling(many), Module(check_mode=True)))) < 600_000
+
+
+# A module that is late.
+
+
+class Late(World):
+    """Busy until an alarm comes, where ``when`` says; or until one was raised by hand."""
+
+    def __init__(self, when: str, by_hand: bool = True) -> None:
+        super().__init__([finding("mpatha"), finding("mpathb")])
+        self.when, self.by_hand = when, by_hand
+
+    def _late(self, when: str) -> None:
+        if when == self.when:
+            if self.by_hand:
+                signal.raise_signal(signal.SIGALRM)
+            while not self.by_hand:
+                pass
+
+    def gather(self) -> list[Finding]:
+        self._late("gather")
+        return super().gather()
+
+    def apply(self, action: Action) -> None:
+        super().apply(action)
+        self._late(action.verb)
+
+    def undo(self, action: Action) -> Action | None:
+        self._late("undo")
+        return super().undo(action)
+
+
+def ended(world: World, deadline: float) -> dict[str, Any]:
+    module = Module()
+    before = signal.getsignal(signal.SIGALRM)
+    with pytest.raises(Exit):
+        engine.run(module, lambda: world, False, deadline)
+    assert signal.getsignal(signal.SIGALRM) is before
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+    return module.result
+
+
+def test_a_module_that_is_late_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a real timer."""
+    monkeypatch.setattr(engine, "LATE_SECONDS", 0.05)
+    result = ended(Late("gather", by_hand=False), 0.05)
+    assert (result["failed"], result["code"]) == (True, "deadline_passed")
+    assert "half_made" not in result
+    assert "the deadline passed long ago" in result["msg"]
+
+
+def test_a_late_module_tells_what_it_has_done() -> None:
+    world = Late("flush_map")
+    result = ended(world, 3600)
+    assert (result["code"], result["half_made"]) == ("deadline_passed", True)
+    outcomes = [(step["action"], step["outcome"]) for step in result["findings"][0]["repair"]]
+    assert outcomes == [
+        ("disable_queueing", "done"),
+        ("flush_map", "failed"),
+        ("delete_path", "skipped"),
+        ("restore_queueing", "done"),
+    ]
+    assert world.log[-1] == "restore_queueing mpatha"
+
+
+def test_no_alarm_interrupts_what_takes_back() -> None:
+    world = Late("undo")
+    world.breaks = {"flush_map": ActionFailed("it is busy")}
+    result = ended(world, 3600)
+    assert world.log == ["disable_queueing mpatha", "restore_queueing mpatha"]
+    assert result["failed"]
+
+
+@pytest.mark.parametrize("deadline", [0.0, -1.0, float("nan"), float("inf")])
+def test_no_alarm_without_a_deadline(deadline: float) -> None:
+    world = World([])
+    assert not ended(world, deadline)["failed"]
+
+
+def test_a_late_report_has_what_it_has_read() -> None:
+    module = Module()
+
+    def slow() -> Late:
+        return Late("gather")
+
+    parts = [
+        Part(frozenset({"STOR-01"}), lambda: World([finding("mpatha")])),
+        Part(frozenset({"STOR-02"}), slow),
+    ]
+    with pytest.raises(Exit):
+        engine.report_parts(module, lambda: parts, ["STOR-01", "STOR-02"], 3600)
+    assert [one["control"] for one in module.result["findings"]] == ["STOR-01"]
+    assert module.result["not_assessed_codes"] == {"STOR-02": "deadline_passed"}
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)

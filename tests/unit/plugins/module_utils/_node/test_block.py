@@ -180,8 +180,8 @@ def test_our_own_open_files_are_found(tmp_path: Path) -> None:
     """The real /proc of this process, which has a character device open, and a block device where
     there is one that may be opened.
     """
-    (tmp_path / str(os.getpid())).symlink_to(f"/proc/{os.getpid()}")
-    (tmp_path / "999999").mkdir()  # a process that has just ended
+    (tmp_path / "proc/999999").mkdir(parents=True)  # a process that has just ended
+    (tmp_path / "proc" / str(os.getpid())).symlink_to(f"/proc/{os.getpid()}")
     blocks = [
         f"/dev/{name}"
         for name in os.listdir("/sys/class/block")
@@ -193,14 +193,14 @@ def test_our_own_open_files_are_found(tmp_path: Path) -> None:
             f"{os.major(os.fstat(fd).st_rdev)}:{os.minor(os.fstat(fd).st_rdev)}" for fd in files
         ]
         devs = {f"c{numbers[0]}", *numbers[1:]}
-        found = usage.scan_open_files(str(tmp_path), devs | {"999:999"})
-        assert found.pop("999:999") == []
-        assert set(found) == devs
-        for openers in found.values():
-            assert [
-                (opener["pid"], opener["opens"], opener["udev"], opener["hung"])
-                for opener in openers
-            ] == [(os.getpid(), 1, False, False)]
+        found = usage.read_openers(Host(Deadline(60), 30, str(tmp_path)), devs | {"999:999"})
+        assert found.unread == () and found.doubt == ""
+        assert found.by_dev.pop("999:999") == []
+        assert set(found.by_dev) == devs
+        for openers in found.by_dev.values():
+            assert [(opener.pid, opener.opens, opener.udev, opener.hung) for opener in openers] == [
+                (os.getpid(), 1, False, False)
+            ]
     finally:
         for fd in files:
             os.close(fd)
@@ -215,13 +215,12 @@ def test_our_own_open_files_are_found(tmp_path: Path) -> None:
         ((os.O_RDONLY, os.O_RDWR), True),
     ],
 )
-def test_who_has_it_open_for_writing(tmp_path: Path, ways: tuple[int, ...], writes: bool) -> None:
-    (tmp_path / str(os.getpid())).symlink_to(f"/proc/{os.getpid()}")
+def test_who_has_it_open_for_writing(ways: tuple[int, ...], writes: bool) -> None:
     files = [os.open("/dev/full", way | os.O_NONBLOCK) for way in ways]
     try:
         number = os.fstat(files[0]).st_rdev
         dev = f"c{os.major(number)}:{os.minor(number)}"
-        ((opener,),) = usage.scan_open_files(str(tmp_path), {dev}).values()
+        opener = usage.open_devices(f"/proc/{os.getpid()}", {dev}, {})[dev]
         assert (opener["opens"], opener["writes"]) == (len(ways), writes)
     finally:
         for fd in files:
@@ -274,12 +273,29 @@ def test_states_and_remote_files_of_a_process(tmp_path: Path) -> None:
 
 
 def test_open_files_that_cannot_be_read_are_not_taken_for_none(tmp_path: Path) -> None:
-    """Here the folder of a process is a file; on a node it may be a matter of rights."""
-    put(tmp_path, "proc/7/fd", "")
-    with pytest.raises(
-        StorageOpsError, match="open files of this node's processes could not be read"
-    ):
-        usage.openers(Host(Deadline(60), 10, str(tmp_path)), {"8:0"})
+    """Here the folder of a process is a file; on a node it may have too many, or hang."""
+    for pid in ("7", "8", "9", "10", "11"):
+        put(tmp_path, f"proc/{pid}/fd", "")
+        put(tmp_path, f"proc/{pid}/comm", "web\n")
+        put(tmp_path, f"proc/{pid}/cgroup", "0::/\n")
+        (tmp_path / f"proc/{pid}/ns").mkdir()
+        (tmp_path / f"proc/{pid}/ns/mnt").symlink_to("mnt:[1]")
+    # One that can be read is none of them.
+    (tmp_path / "proc/9/fd").unlink()
+    (tmp_path / "proc/9/fd").mkdir()
+    node = Host(Deadline(60), 30, str(tmp_path))
+    found = usage.read_openers(node, {"8:0"})
+    assert found.by_dev == {"8:0": []}
+    assert [one.partition(" (Not")[0] for one in found.unread] == [
+        f"web (pid {pid})" for pid in (7, 8, 10, 11)
+    ]
+    assert "web (pid 10)" in found.doubt and "pid 11" not in found.doubt
+    assert found.doubt.endswith(" and 1 more has it open is not known")
+    # Without rights none of them can be read.
+    (tmp_path / "proc/7/cgroup").unlink()
+    (tmp_path / "proc/7/cgroup").mkdir()
+    with pytest.raises(StorageOpsError, match="processes of this node could not be read"):
+        usage.read_openers(node, {"8:0"})
 
 
 def test_a_folder_of_a_devices_name_is_not_its_node(tmp_path: Path) -> None:
@@ -335,11 +351,14 @@ def test_a_tenant_cannot_have_a_disk_look_used(tmp_path: Path) -> None:
 def test_a_portal_is_an_address_and_a_port(
     portals: list[tuple[str, str]], peers: list[str], tmp_path: Path
 ) -> None:
+    real = [f"192.0.2.{number}" for number in range(1, len(portals) + 1)]
     for number, (address, port) in enumerate(portals, 1):
         put(tmp_path, f"sys/class/iscsi_session/session{number}/state", "LOGGED_IN\n")
         connection = f"sys/class/iscsi_connection/connection{number}:0"
         for name, text in (("address", address), ("port", port)):
             if text:
                 put(tmp_path, f"{connection}/persistent_{name}", f"{text}\n")
+        put(tmp_path, f"{connection}/address", f"{real[number - 1]}\n")
     found = block.transports(Host(Deadline(60), 10, str(tmp_path)))
     assert [transport.peer for transport in found.values()] == peers
+    assert [transport.address for transport in found.values()] == real

@@ -44,7 +44,9 @@ def test_only_what_is_needed_is_kept_of_other_namespaces(tmp_path: Path) -> None
         + line(5001, "0:50", parent=5000, fstype="fuse.s3fs"),
         p8=crowd,
     )
-    found, crowded = copies.other_mounts(node, ["0:50"])
+    found, crowded, spaces = copies.other_mounts(node, ["0:50"])
+    # Only those in which it is.
+    assert spaces == {"1": "mnt:[p1]", "7": "mnt:[p7]"}
     assert sorted((mount.pid, mount.id) for mount in found) == [("7", 5000), ("7", 5001)]
     assert crowded == {}
 
@@ -54,7 +56,7 @@ def test_of_a_crowd_the_first_are_looked_at_and_that_is_told(tmp_path: Path) -> 
         line(number, "0:50", fstype="fuse.s3fs") for number in range(2, copies.MOST_COPIES + 500)
     )
     node = namespaces(tmp_path, p1=line(1, "8:1"), p7=line(1, "0:9") + mine)
-    found, crowded = copies.other_mounts(node, ["0:50"])
+    found, crowded, _spaces = copies.other_mounts(node, ["0:50"])
     assert len(found) == copies.MOST_COPIES + 1
     assert crowded == {
         "0:50": "1498 mounts in the mount namespace of pid 7, of which 1000 were looked at"
@@ -76,7 +78,7 @@ def test_one_pods_copies_leave_room_for_another_pods(
     uid = "0a1b2c3d-1111-2222-3333-444455556666"
     for pid in "78":
         (tmp_path / "proc" / pid / "cgroup").write_text(f"0::/kubepods/pod{uid}/{pid * 64}\n")
-    found, crowded = copies.other_mounts(node, ["0:50", "0:51", "0:52"])
+    found, crowded, _spaces = copies.other_mounts(node, ["0:50", "0:51", "0:52"])
     assert [mount.pid for mount in found if mount.device == "0:52"] == ["9"]
     assert len([mount for mount in found if mount.device != "0:9"]) == 50
     assert set(crowded) == {"0:50", "0:51"}
@@ -112,7 +114,7 @@ def test_a_copy_at_a_path_without_end_counts(tmp_path: Path) -> None:
     far = f"2 1 0:50 / /{end} rw - fuse.s3fs x rw\n"
     below = f"2 1 0:9 / /{end} rw - tmpfs x rw\n" + line(3, "0:51", parent=2, fstype="fuse.s3fs")
     node = namespaces(tmp_path, p1=line(1, "8:1"), p7=line(1, "0:9") + far, p8=below)
-    found, crowded = copies.other_mounts(node, ["0:50", "0:51", "0:52"])
+    found, crowded, _spaces = copies.other_mounts(node, ["0:50", "0:51", "0:52"])
     assert [mount.id for mount in found] == [3]
     assert set(crowded) == {"0:50", "0:51"}
     assert "pid 7, whose path is too long to read" in crowded["0:50"]

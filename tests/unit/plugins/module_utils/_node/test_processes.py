@@ -10,10 +10,15 @@ import os
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import bounded
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import (
+    Deadline,
+    Reply,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
     StorageOpsError,
 )
@@ -25,6 +30,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import 
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.unmount import mount_id
+from ansible_collections.storage_ops.runbooks.tests.unit.support.clocks import Steps
 
 POD = "5b9ba8a1-4f1b-4c7e-9d2b-1f2f5d0f3c11"
 UNDER = POD.replace("-", "_")
@@ -167,9 +173,88 @@ def test_a_process_that_cannot_be_read_hides_no_other(
     (tree(tmp_path, 9, POD) / "fd/5").write_text("")
     monkeypatch.setattr(processes, "MOST_FILES", 2)
     node = Host(Deadline(60), 30, str(tmp_path))
-    seven, eight, nine = processes.read_processes(node)
+    spaces = {f"mnt:[{pid}]" for pid in (7, 8, 9)}
+    seven, eight, nine = processes.read_processes(node, spaces)
     assert (seven.uses, seven.unknown) == (((30, "open file"), (40, "open file")), "")
     assert (eight.pod, eight.namespace, eight.uses) == (POD, "mnt:[8]", ())
     assert "another form" in eight.unknown
     assert (nine.uses, "more than 2 in" in nine.unknown) == ((), True)
-    assert [one.unknown for one in processes.read_processes(node, uses=False)] == [""] * 3
+    # What was not asked for is not known, and no empty one.
+    for asked in (set(), {"mnt:[9]"}):
+        seven, eight, nine = processes.read_processes(node, asked)
+        assert (
+            (seven.uses, seven.unknown) == ((), processes.NOT_READ) == (eight.uses, eight.unknown)
+        )
+        assert ("more than 2 in" in nine.unknown) is bool(asked)
+
+
+def test_only_processes_of_these_namespaces_are_read(tmp_path: Path) -> None:
+    """Two real ones: this one, and one in a mount namespace of its own."""
+    if os.geteuid():
+        pytest.skip("only root makes mount namespaces")
+    with (
+        (tmp_path / "file").open("w") as file,
+        subprocess.Popen(
+            ["unshare", "-m", "sh", "-c", "echo; exec sleep 60"],
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=file,
+        ) as other,
+    ):
+        try:
+            assert other.stdout is not None and other.stdout.readline() == b"\n"
+            (tmp_path / "proc").mkdir()
+            for pid in (os.getpid(), other.pid):
+                (tmp_path / "proc" / str(pid)).symlink_to(f"/proc/{pid}")
+            node = Host(Deadline(600), 300, str(tmp_path))
+            theirs = os.readlink(f"/proc/{other.pid}/ns/mnt")
+            found = {one.pid: one for one in processes.read_processes(node, {theirs})}
+        finally:
+            other.kill()
+    assert found[os.getpid()].unknown == processes.NOT_READ and not found[os.getpid()].uses
+    assert found[other.pid].unknown == ""
+    # The mount of its folder has another number there. A file that it got from here has the same;
+    # so the kernel does not let that mount go.
+    uses = found[other.pid].uses
+    assert (mount_id(str(tmp_path)), "open file") in uses
+    assert (mount_id(str(tmp_path)), "working directory") not in uses
+    assert "working directory" in {how for _number, how in uses}
+
+
+def test_pods_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """1,600 processes of one pod, each with as many open files as it may have, left those of a CSI
+    driver unread. Here the time is over as soon as the others have been read.
+    """
+    other = "0" + POD[1:]
+    # A FIFO hangs for whoever opens it.
+    for pid in range(100, 180):
+        folder = tree(tmp_path, pid, POD)
+        (folder / "fdinfo/3").unlink()
+        os.mkfifo(folder / "fdinfo/3")
+    for pid in (*range(300, 340), *range(400, 403)):
+        tree(tmp_path, pid, other if pid < 400 else "")
+    (tmp_path / "proc/402/cgroup").write_text("0::/system.slice/kubelet.service\n")
+    limits = []
+    read = processes.call_each
+
+    ended: list[int] = []
+    kill = bounded._kill
+
+    def call(function: Any, items: Any, *bounds: float, **how: Any) -> list[Reply]:
+        limits.append(how["workers"])
+        # A worker is killed when it has answered: two of the other pod, one of each control group.
+        monkeypatch.setattr(bounded, "_kill", lambda pid: (ended.append(pid), kill(pid)))
+        clock = Steps((lambda: len(ended) == 4, 1000.0))
+        return read(function, items, *bounds, clock=clock, **how)
+
+    monkeypatch.setattr(processes, "call_each", call)
+    node = Host(Deadline(600), 300, str(tmp_path))
+    every = {f"mnt:[{pid}]" for pid in range(100, 403)}
+    found = processes.read_processes(node, every)
+    assert limits == [16]
+    assert [one.pid for one in found if not one.unknown] == [*range(300, 340), 400, 401, 402]
+    owners = {one.pid: one.owner for one in found}
+    assert (owners[100], owners[300]) == (POD, other)
+    # What is in no pod has its turns by its control group.
+    assert owners[400] == owners[401] == "0::/\n"
+    assert owners[402] == "0::/system.slice/kubelet.service\n"

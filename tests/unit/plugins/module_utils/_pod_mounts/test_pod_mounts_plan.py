@@ -26,6 +26,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.process
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts import plan as pure
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts import (
     stacks,
+    wrong_mounts,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.backing import (
     Backing,
@@ -468,26 +469,35 @@ def test_process_inside_of_a_copy(point: str, device: str, root: str, verdict: s
     ("namespace", "others", "verdict"),
     [
         # Its own namespace has the layer, or a copy of it.
-        ("mnt:[1]", {1: "mnt:[1]", 77: "mnt:[77]"}, "refuse"),
-        ("mnt:[77]", {1: "mnt:[1]", 77: "mnt:[77]"}, "refuse"),
-        ("mnt:[88]", {1: "mnt:[1]", 77: "mnt:[77]"}, "repair"),
+        ("mnt:[1]", {"1": "mnt:[1]", "77": "mnt:[77]"}, "refuse"),
+        ("mnt:[77]", {"1": "mnt:[1]", "77": "mnt:[77]"}, "refuse"),
+        ("mnt:[88]", {"1": "mnt:[1]", "77": "mnt:[77]"}, "repair"),
         # In which namespace the copy is, or the layer itself, is not known.
-        ("mnt:[88]", {1: "mnt:[1]"}, "refuse"),
-        ("mnt:[88]", {77: "mnt:[77]"}, "refuse"),
+        ("mnt:[88]", {"1": "mnt:[1]"}, "refuse"),
+        ("mnt:[88]", {"77": "mnt:[77]"}, "refuse"),
     ],
 )
 def test_a_process_whose_uses_are_not_known(
-    namespace: str, others: dict[int, str], verdict: str
+    namespace: str, others: dict[str, str], verdict: str
 ) -> None:
     """It may be inside of what its namespace has, and holds back nothing else."""
     (copy,) = parse_mountinfo(f"900 800 {B} / /host{publish()} rw - ext4 /dev/x rw", "77")
-    readable = [Process(pid, "a", space, "", "", ()) for pid, space in others.items()]
     unread = Process(4711, "web", namespace, "", "", (), "it has too many files")
-    state = stacked((A, "/"), (B, "/")).state(processes=(*readable, unread), elsewhere=(copy,))
+    state = stacked((A, "/"), (B, "/")).state(processes=(unread,), elsewhere=(copy,), spaces=others)
     finding = only(state)
     assert finding.verdict == verdict
     said = "whether web (pid 4711) is inside is not known: it has too many files"
     assert (said in finding.reason) is (verdict == "refuse")
+
+
+def test_only_namespaces_with_a_wrong_mount_are_read() -> None:
+    """A tenant's pod, which has its volume at another path, can add any number of processes."""
+    copies = parse_mountinfo(f"900 800 {B} / /host{publish()} rw - ext4 /dev/x rw", "77")
+    copies += parse_mountinfo(f"901 801 {B} / /data rw - ext4 /dev/x rw", "88")
+    spaces = {"1": "mnt:[1]", "77": "mnt:[77]", "88": "mnt:[88]"}
+    state = stacked((A, "/"), (B, "/")).state(elsewhere=tuple(copies), spaces=spaces)
+    assert wrong_mounts.seen_in(state, stacks.suspicious_stacks(state)) == {"mnt:[1]", "mnt:[77]"}
+    assert wrong_mounts.seen_in(state, []) == set()
 
 
 def test_who_uses_a_layer_with_too_many_copies_is_not_known() -> None:

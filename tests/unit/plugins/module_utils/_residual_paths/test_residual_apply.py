@@ -1109,9 +1109,7 @@ def test_a_scan_that_does_not_end_is_half_made(node: StorageNode) -> None:
 def test_what_cannot_be_read_ends_the_run_and_is_not_half_made(
     node: StorageNode, when: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As with a process of a tenant's that has a million files open: before the first change of a
-    map or a disk, or between two.
-    """
+    """As without the rights for it: before the first change of a map or a disk, or between two."""
     beside_a_tenant(node, queues=when == "queueing")
     if when == "disk":
         node.run(["multipath", "-f", TENANT_MAP])
@@ -1120,7 +1118,7 @@ def test_what_cannot_be_read_ends_the_run_and_is_not_half_made(
         raise StorageOpsError("the open files could not be read")
 
     def begin() -> None:
-        monkeypatch.setattr(usage, "openers", unreadable)
+        monkeypatch.setattr(usage, "read_openers", unreadable)
         node.opened[TENANT_MAP] = 1
 
     # The first is asked for after all uses have been read.
@@ -1131,6 +1129,31 @@ def test_what_cannot_be_read_ends_the_run_and_is_not_half_made(
     assert module.result["changed"] is (when == "queueing")
     assert "mpath2" in node.maps()
     assert (TENANT_MAP in node.queueing) is (when == "queueing")
+
+
+@pytest.mark.parametrize("opened", [0, 1])
+def test_a_process_that_cannot_be_read_holds_back_what_it_may_have_open(
+    node: StorageNode, opened: int
+) -> None:
+    """A tenant's with a million files open was an error of all of STOR-01 to STOR-03."""
+    beside_a_tenant(node)
+    node.run(["multipath", "-f", TENANT_MAP])
+    node.opened["mpath2"] = opened
+    node.put("proc/7/fd", "")
+    node.put("proc/7/comm", "web\n")
+    node.put("proc/7/cgroup", "0::/\n")
+    (node.root / "proc/7/ns").mkdir()
+    (node.root / "proc/7/ns/mnt").symlink_to("mnt:[7]")
+    module = repair(node)
+    found = {one["object"]["name"]: one for one in module.result["findings"]}
+    disks = [one for one in found.values() if one["object"]["kind"] == "SCSI disk"]
+    # The kernel tells of a map that nothing has it open, and of a disk nothing at all.
+    refused = [*disks, *([found["mpath2"]] if opened else [])]
+    assert disks and ("mpath2" in node.maps()) is bool(opened)
+    assert found["mpath2"]["verdict"] == ("refuse" if opened else "repair")
+    for one in refused:
+        assert (one["verdict"], one["code"]) == ("refuse", "evidence_unreadable")
+        assert "whether web (pid 7) (NotADirectoryError: " in one["reason"]
 
 
 # Scans of whole targets.

@@ -22,7 +22,10 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.block i
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.multipath import Daemon
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.scsi import Answer
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.usage import Opener
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.usage import (
+    Opener,
+    Openers,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths import (
     judging,
     model,
@@ -45,6 +48,11 @@ UP = [
     Transport("iSCSI", "session2", "127.0.0.2", "LOGGED_IN"),
 ]
 DD = Opener(7, "dd", True, False, 1)
+
+
+def opened(*openers: Opener, unread: tuple[str, ...] = ()) -> Openers:
+    """The map is open by these."""
+    return Openers({"253:1": list(openers)}, unread)
 
 
 def serving(wwid: str = WWID) -> Answer:
@@ -308,11 +316,11 @@ MOVED = make_map(slaves=("sda",))
             "a process that /proc does not name: set fail_hung_readers",
         ),
         (
-            make_state(open_counts={"253:1": 1}, openers={"253:1": [DD]}),
+            make_state(open_counts={"253:1": 1}, openers=opened(DD)),
             "dd (pid 7, hung in D state): set fail_hung_readers",
         ),
         (
-            make_state(open_counts={"253:1": 1}, openers={"253:1": [replace(DD, hung=False)]}),
+            make_state(open_counts={"253:1": 1}, openers=opened(replace(DD, hung=False))),
             "opened by dd (pid 7)",
         ),
         (make_state(open_counts={}), "open count could not be read"),
@@ -533,15 +541,15 @@ def test_lun_0_answers_for_the_target() -> None:
 
 
 def test_hung_readers_are_freed_when_that_is_accepted() -> None:
-    hung = {"open_counts": {"253:1": 1}, "openers": {"253:1": [DD]}}
+    hung = {"open_counts": {"253:1": 1}, "openers": opened(DD)}
     assert only(make_state(**hung), fail_hung_readers=True).verdict == "repair"
     alive = {
         "open_counts": {"253:1": 2},
-        "openers": {"253:1": [DD, replace(DD, pid=8, hung=False)]},
+        "openers": opened(DD, replace(DD, pid=8, hung=False)),
     }
     assert "opened by dd (pid 8)" in only(make_state(**alive), fail_hung_readers=True).reason
     mounted = {**hung, "uses": {"dm-1": [Reason("in_use_mounted", "mounted at /mnt/a")]}}
-    writer = {**hung, "openers": {"253:1": [replace(DD, command="qemu", writes=True)]}}
+    writer = {**hung, "openers": opened(replace(DD, command="qemu", writes=True))}
     for accepted in (False, True):
         reason = only(make_state(**writer), fail_hung_readers=accepted).reason
         assert reason == "opened by qemu (pid 7, may write, hung in D state)"
@@ -550,11 +558,28 @@ def test_hung_readers_are_freed_when_that_is_accepted() -> None:
 
 def test_udev_hung_on_the_map_is_no_user() -> None:
     udev = Opener(9, "(udev-worker)", True, True, 1)
-    assert only(make_state(open_counts={"253:1": 1}, openers={"253:1": [udev]})).verdict == "repair"
-    assert only(make_state(open_counts={"253:1": 2}, openers={"253:1": [udev]})).verdict == "refuse"
+    assert only(make_state(open_counts={"253:1": 1}, openers=opened(udev))).verdict == "repair"
+    assert only(make_state(open_counts={"253:1": 2}, openers=opened(udev))).verdict == "refuse"
     awake = replace(udev, hung=False)
-    looked = make_state(open_counts={"253:1": 1}, openers={"253:1": [awake]})
+    looked = make_state(open_counts={"253:1": 1}, openers=opened(awake))
     assert only(looked).verdict == "repair"
+
+
+@pytest.mark.parametrize("accepted", [False, True])
+@pytest.mark.parametrize(("opens", "verdict"), [(0, "repair"), (1, "refuse")])
+def test_a_process_whose_open_files_are_not_known(opens: int, verdict: str, accepted: bool) -> None:
+    """It may be a writer of what is open, also where all opens seem to be of others: those of
+    forked processes are one. What nothing has open does not concern it.
+    """
+    for others in ((), (DD,), (replace(DD, udev=True, opens=2),)):
+        openers = opened(*(others if opens else ()), unread=("web (pid 9) (no answer)",))
+        state = make_state(open_counts={"253:1": opens}, openers=openers)
+        finding = only(state, fail_hung_readers=accepted)
+        assert finding.verdict == verdict
+        if opens:
+            assert finding.code == "evidence_unreadable"
+            said = "whether web (pid 9) (no answer) has it open is not known"
+            assert finding.reason == said
 
 
 def part(**changes: Any) -> DmDevice:

@@ -235,6 +235,58 @@ def test_arrays_take_turns() -> None:
     assert verdicts(of_array(made, max_repairs=4)) == {"repair": 2}
 
 
+def with_ports(**changes: str) -> Node:
+    """A tenant's server on ten ports, and an array, with two dead maps of each port and portal."""
+    made = Node({}, {}, {}, dict(HOSTS))
+    for number in range(30, 40):
+        peer = f"192.0.2.66:{3260 + number}" if "peer" not in changes else changes["peer"]
+        made.transports[number] = Transport(
+            "iSCSI",
+            f"session{number}",
+            peer.format(number),
+            "LOGGED_IN",
+            changes.get("address", ""),
+        )
+        made.maps_of(EVIL, (number,), 2, 2)
+    return made
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"peer": "[2001:db8::66]:{0}"},
+        # By ten names, of one address.
+        {"peer": "name{0}.example.com:3260", "address": "192.0.2.66"},
+    ],
+)
+def test_the_ports_of_one_server_share_its_turns(changes: dict[str, str]) -> None:
+    """It had ten, and so used up max_repairs."""
+    made = with_ports(**changes)
+    made.maps_of(ARRAY, (6, 7), 2, 2)
+    assert len(find_arrays(made.state().observations).makers) == 11
+    assert verdicts(of_array(made, max_repairs=4)) == {"repair": 2}
+
+
+def test_a_server_at_an_arrays_address_does_not_take_its_turns() -> None:
+    """As by a Service with externalIPs: its ports have turns among those of the array."""
+    made = with_ports(peer="10.0.0.1:{0}")
+    made.transports[6] = replace(HOSTS[6], peer="10.0.0.1:3260")
+    made.maps_of(ARRAY, (6, 7), 2, 2)
+    for most, verdict in ((11, {"repair": 1, "refuse": 1}), (22, {"repair": 2})):
+        assert verdicts(of_array(made, max_repairs=most)) == verdict
+    # Nor does it decide about the array.
+    made.maps_of(ARRAY + "b", (6, 7), 3, 0)
+    assert verdicts(of_array(made, max_repairs=100)) == {"refuse": 5}
+
+
+def test_an_address_that_is_not_known_is_no_server_in_common() -> None:
+    made = with_ports(peer="unknown of session{0}")
+    arrays = find_arrays(made.state().observations)
+    assert len(set(arrays.servers.values())) == 10
+    assert arrays.of_server(["", "0:0:0"]) == ("", "0:0:0")
+
+
 def test_a_scan_of_a_mirrored_array_counts_the_other_half() -> None:
     """Both halves have a volume by the same name, and so by the same maker."""
     made = node(2, 4)
