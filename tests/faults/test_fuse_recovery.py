@@ -211,23 +211,6 @@ class Scene:
         assert SECRET not in text
         return Played(answer.returncode, text)
 
-    def let_read_the_secret(self) -> None:
-        """What the role's README asks for."""
-        kind = {
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "metadata": {"name": "s3", "namespace": "default"},
-        }
-        rule = {
-            "apiGroups": [""],
-            "resources": ["secrets"],
-            "resourceNames": ["s3"],
-            "verbs": ["get"],
-        }
-        user = {"kind": "ServiceAccount", "name": "storage-ops-repair", "namespace": "storage-ops"}
-        reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "s3"}
-        self.api.create({**kind, "kind": "Role", "rules": [rule]})
-        self.api.create({**kind, "kind": "RoleBinding", "roleRef": reference, "subjects": [user]})
-
     def pods(self) -> list[tuple[str, str]]:
         """(uid, node) of the pods."""
         return [
@@ -265,7 +248,7 @@ def test_mounted_anew_and_the_container_restarted(scene: Scene) -> None:
         denied.text
     )
     assert not changed(denied)
-    scene.let_read_the_secret()
+    scene.cluster.let_read("s3", "default")
 
     planned = scene.play(check=True)
     assert planned.rc == 0, planned.text

@@ -12,10 +12,15 @@ import os
 from collections.abc import Iterator
 
 import pytest
+from lab.ceph.cluster import Ceph
+from lab.ceph.gateway import Gateway
+from lab.kind.buckets import SECRET, BucketDriver
 from lab.kind.cluster import Kind
 from lab.kind.csi import Driver
-from support.fixtures import start_if_it_can_be_had
+from support.fixtures import ceph, start_if_it_can_be_had
 from support.kind import KindCluster
+
+__all__ = ["ceph"]
 
 
 @pytest.fixture(scope="session")
@@ -35,6 +40,19 @@ def started_driver(kind: Kind) -> Iterator[Driver]:
     start_if_it_can_be_had("the CSI driver", found.start)
     yield found
     found.stop()
+
+
+@pytest.fixture(scope="session")
+def bucket_driver(kind: Kind, ceph: Ceph) -> Iterator[BucketDriver]:
+    """A CSI driver whose volumes are buckets, on both workers."""
+    gateway = Gateway(ceph)
+    gateway.start()
+    found = BucketDriver(kind, gateway)
+    start_if_it_can_be_had("the CSI driver", found.start)
+    KindCluster(kind).let_read(SECRET["name"], SECRET["namespace"])
+    yield found
+    found.stop()
+    gateway.close()
 
 
 @pytest.fixture

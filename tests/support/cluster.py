@@ -141,6 +141,18 @@ class Reached:
             user = self._users[manifests]
         return proxy.kubeconfig(user) if proxy else self._access.kubeconfig(user)
 
+    def let_read(self, secret: str, namespace: str) -> None:
+        """The account that repairs may read this Secret: what the README of fuse_recovery asks
+        for.
+        """
+        name = {"name": secret, "namespace": namespace}
+        kind = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": name}
+        rule = {"resources": ["secrets"], "resourceNames": [secret], "verbs": ["get"]}
+        user = {"kind": "ServiceAccount", "name": "storage-ops-repair", "namespace": "storage-ops"}
+        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": secret}
+        self.api.create({**kind, "kind": "Role", "rules": [{"apiGroups": [""], **rule}]})
+        self.api.create({**kind, "kind": "RoleBinding", "roleRef": role, "subjects": [user]})
+
     def wait(self, condition: Callable[[], T], what: str, seconds: float = 30) -> T:
         """Poll until something has come true."""
         return wait(condition, what, seconds)

@@ -7,7 +7,9 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from lab.common import LabError, wait
@@ -69,6 +71,19 @@ class KindCluster(Running):
     def __init__(self, kind: Kind) -> None:
         self.kind = kind
         super().__init__(kind, kind.workers)
+
+    def inventory(self, folder: Path, *nodes: str) -> Path:
+        """Of these nodes as hosts, by their names, in which `docker exec` makes one root."""
+        common = {
+            "ansible_connection": "community.docker.docker",
+            "ansible_docker_extra_args": f"--host unix://{self.kind.engine.socket}",
+            "ansible_python_interpreter": "/usr/bin/python3",
+            "ansible_become": False,
+        }
+        made = folder / "inventory.yml"
+        hosts = dict.fromkeys(nodes, common)
+        made.write_text(json.dumps({"all": {"hosts": hosts}}))
+        return made
 
     @contextlib.contextmanager
     def without_controller_manager(self) -> Iterator[None]:

@@ -122,6 +122,11 @@ class Kind(Access):
         """What kubectl on the control plane's node says, to an administrator."""
         return self.on(self.control_plane, "kubectl", *arguments)
 
+    def gateway(self) -> str:
+        """Where nodes reach what `Engine.lead_out` leads to."""
+        said = self.on(self.control_plane, "ip", "-json", "route", "show", "default")
+        return str(json.loads(said)[0]["gateway"])
+
     def port(self) -> int:
         """The loopback port of the API server, here and in the engine's network."""
         number: int = json.loads(self.config_file.read_text())["networking"]["apiServerPort"]

@@ -55,11 +55,43 @@ def image() -> Path:
     return target
 
 
-class Served:
-    """A driver by its name; the nodes have the image of its plugin."""
+class Plugged:
+    """A driver by its name, of which only its nodes have a part; they have the image of that."""
+
+    def __init__(self, name: str, access: Access, nodes: Sequence[str]) -> None:
+        self.name, self.access, self.nodes = name, access, nodes
+        self.plugin = ""
+
+    def plug(self, plugin: Object, attach_required: bool) -> None:
+        """Start this DaemonSet, until all nodes have the driver."""
+        self.plugin = plugin["metadata"]["name"]
+        self.access.api().create(k8s.csi_driver(self.name, attach_required), plugin)
+        wait(self._registered, f"{', '.join(self.nodes)} have the driver", START_DEADLINE)
+
+    def is_on(self, node: str) -> bool:
+        """The kubelet of a node knows the driver."""
+        found = self.access.api().find("CSINode", node) or {"spec": {}}
+        return any(entry["name"] == self.name for entry in found["spec"].get("drivers") or [])
+
+    def plugins(self, node: str) -> list[Object]:
+        """Its pods on a node."""
+        return [
+            pod
+            for pod in self.access.api().all("Pod", "kube-system")
+            if pod["metadata"].get("labels", {}).get("app") == self.plugin
+            and pod["spec"].get("nodeName") == node
+        ]
+
+    def _registered(self) -> bool:
+        return all(self.is_on(node) for node in self.nodes)
+
+
+class Served(Plugged):
+    """One with a controller and an attacher, too."""
 
     def __init__(self, name: str, access: Access, nodes: Sequence[str], tied: bool) -> None:
-        self.name, self.access, self.nodes, self.tied = name, access, nodes, tied
+        super().__init__(name, access, nodes)
+        self.tied = tied
         self._socket = access.folder / "csi.sock"
         self._processes = [Process(access.folder, part) for part in ("csi-driver", "csi-attacher")]
 
@@ -69,8 +101,7 @@ class Served:
         self._processes[0].start([*command, *controller], self.tied)
         self._processes[0].check()
         self.start_attacher()
-        self.access.api().create(k8s.csi_driver(self.name), plugin)
-        wait(self._registered, f"{', '.join(self.nodes)} have the driver", START_DEADLINE)
+        self.plug(plugin, attach_required=True)
 
     def stop(self) -> None:
         """End what runs beside the cluster."""
@@ -95,12 +126,7 @@ class Served:
     def _registered(self) -> bool:
         for process in self._processes:
             process.check()
-        return all(self.is_on(node) for node in self.nodes)
-
-    def is_on(self, node: str) -> bool:
-        """The kubelet of a node knows the driver."""
-        found = self.access.api().find("CSINode", node) or {"spec": {}}
-        return any(entry["name"] == self.name for entry in found["spec"].get("drivers") or [])
+        return super()._registered()
 
 
 class Driver(Served):
@@ -127,7 +153,7 @@ class Driver(Served):
         self._label(node, "")
         # node-driver-registrar removes its socket when it ends, and the kubelet then forgets the
         # driver.
-        wait(lambda: not self._plugins(node), f"the plugin of {node} has ended", START_DEADLINE)
+        wait(lambda: not self.plugins(node), f"the plugin of {node} has ended", START_DEADLINE)
         self.kind.on(node, "rm", "-f", f"{KUBELET}/plugins_registry/{NAME}-reg.sock")
         wait(lambda: not self.is_on(node), f"{node} has no driver", START_DEADLINE)
 
@@ -163,14 +189,6 @@ class Driver(Served):
     def _label(self, node: str, value: str | None) -> None:
         change = {"metadata": {"labels": {WITHOUT: value}}}
         self.kind.api().merge(k8s.path("Node", node), change)
-
-    def _plugins(self, node: str) -> list[Object]:
-        return [
-            pod
-            for pod in self.kind.api().all("Pod", "kube-system")
-            if pod["metadata"].get("labels", {}).get("app") == PLUGIN
-            and pod["spec"].get("nodeName") == node
-        ]
 
 
 def daemon_set(

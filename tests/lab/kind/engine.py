@@ -7,7 +7,7 @@
 Its bridges and firewall lines are in its own network, its mounts in its own table, its containers
 below its first process: with that one all of it is gone, however it ends. A user's own Docker on
 this machine is not touched. Nothing comes in or goes out; a relay leads from a port of loopback
-here to the same one there.
+here to the same one there, and others lead back (`lead_out`).
 """
 
 from __future__ import annotations
@@ -99,9 +99,21 @@ class Engine:
             wait(answers, "dockerd answers", START_DEADLINE)
         except LabError as exc:
             raise LabError(f"{exc}\n{tail(self._daemon.log)}") from exc
+        self._lead(self._relay, port)
+
+    def lead_out(self, port: int) -> Process:
+        """A relay by which containers reach a port of our loopback: at the same one of their
+        network's gateway, until it is stopped.
+        """
+        relay = Process(self.folder, f"relay-{port}")
+        self._lead(relay, port, "out")
+        return relay
+
+    def _lead(self, relay: Process, port: int, *direction: str) -> None:
         (first,) = _children(self._daemon.pid or 0)
-        relay = Path(__file__).with_name("relay.py")
-        self._relay.start([sys.executable, "-P", str(relay), str(first), str(port)], self.tied)
+        program = str(Path(__file__).with_name("relay.py"))
+        command = [sys.executable, "-P", program, str(first), str(port), *direction]
+        relay.start(command, self.tied)
 
     def stop(self) -> None:
         """End it and all containers, hard."""

@@ -34,6 +34,8 @@ PACKAGES = (
     *("util-linux", "mount", "kmod", "libseccomp2", "nfs-common", "open-iscsi", "e2fsprogs"),
     *("bash", "ca-certificates", "curl", "jq", "procps"),
     *("containerd", "runc", "containernetworking-plugins", "busybox-static"),
+    # Of the lab: Ansible's modules, and what serves FUSE mounts.
+    *("python3", "s3fs"),
 )
 # What kind's Dockerfile deletes: units that would touch the host.
 UNWANTED_UNITS = (

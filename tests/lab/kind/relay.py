@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 
 """Listens at a port of loopback here, and leads to the same port of loopback in another process's
-network namespace: relay.py PID PORT.
+network namespace: relay.py PID PORT. With a third argument (relay.py PID PORT out) it is the other
+way round, and listens at all addresses there.
 """
 
 from __future__ import annotations
@@ -43,16 +44,23 @@ async def serve(listening: socket.socket, port: int) -> None:
     await server.serve_forever()
 
 
-def main() -> None:
-    """Listen here first, then go there: a socket stays where it was made."""
-    pid, port = map(int, sys.argv[1:])
-    listening = socket.create_server(("127.0.0.1", port))
-    handle = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY)
+def enter(handle: int) -> None:
+    """Go to another network namespace."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.setns(handle, CLONE_NEWNET):
         raise OSError(ctypes.get_errno(), "setns")
     os.close(handle)
-    asyncio.run(serve(listening, port))
+
+
+def main() -> None:
+    """Listen on one side first, then go to the other: a socket stays where it was made."""
+    pid, port, *out = sys.argv[1:]
+    here, there = (os.open(f"/proc/{one}/ns/net", os.O_RDONLY) for one in ("self", pid))
+    if out:
+        enter(there)
+    listening = socket.create_server(("" if out else "127.0.0.1", int(port)))
+    enter(here if out else there)
+    asyncio.run(serve(listening, int(port)))
 
 
 if __name__ == "__main__":

@@ -8,6 +8,9 @@
 // With -ceph its volumes are RBD images, mapped by the node's kernel, with the habits of ceph-csi (internal/rbd). -root names the node's own root:
 // there are rbd, mkfs and mount.
 //
+// With -s3fs its volumes are buckets, which s3fs serves in the plugin's container, with the habits of k8s-csi-s3 (pkg/driver, pkg/mounter): what a
+// volume's Secret names is mounted in the staging folder, and dies with the container. s3fs comes from -root, too.
+//
 // With -node it is the plugin of a node, and registers itself with the kubelet; without, the controller's.
 package main
 
@@ -43,6 +46,7 @@ type driver struct {
 	registration.UnimplementedRegistrationServer
 
 	name, node, endpoint, volumes, attached, ceph string
+	s3fs                                          bool
 	// Ids of the volumes that are worked at.
 	busy sync.Map
 }
@@ -116,6 +120,9 @@ func (d *driver) NodeStageVolume(_ context.Context, request *csi.NodeStageVolume
 	if d.ceph != "" {
 		return &csi.NodeStageVolumeResponse{}, d.oneAtATime(request.GetVolumeId(), func() error { return d.stageImage(request) })
 	}
+	if d.s3fs {
+		return &csi.NodeStageVolumeResponse{}, d.mountBucket(request.GetVolumeId(), request.GetStagingTargetPath(), request.GetSecrets())
+	}
 	folder := request.GetPublishContext()["folder"]
 	if folder == "" {
 		return nil, status.Error(codes.InvalidArgument, "the attachment does not say which folder")
@@ -138,6 +145,12 @@ func (d *driver) NodePublishVolume(_ context.Context, request *csi.NodePublishVo
 	source := request.GetStagingTargetPath()
 	if d.ceph != "" {
 		source = filepath.Join(source, request.GetVolumeId())
+	}
+	if d.s3fs {
+		// "Staged mount is dead by some reason. Revive it": but one whose server is gone is no folder without a mount.
+		if err := d.mountBucket(request.GetVolumeId(), source, request.GetSecrets()); err != nil {
+			return nil, err
+		}
 	}
 	return &csi.NodePublishVolumeResponse{}, bind(source, request.GetTargetPath())
 }
@@ -171,6 +184,8 @@ const (
 	noted = ".rbd.csi.ceph.com/clientaddress/"
 	// rbdImageWatcherInitDelay, rbdImageWatcherFactor and rbdImageWatcherSteps of rbd_attach.go.
 	firstDelay, delayFactor, looks = time.Second, 1.4, 10
+	// waitForMount of k8s-csi-s3's mounter.go.
+	mountDeadline = 10 * time.Second
 )
 
 // oneAtATime is VolumeLocks of ceph-csi's nodeserver.go.
@@ -324,6 +339,42 @@ func run(program string, arguments ...string) (string, error) {
 	return string(answer), nil
 }
 
+// Buckets
+
+// mountBucket is checkMount of k8s-csi-s3's nodeserver.go, and Mount of its s3fs.go.
+func (d *driver) mountBucket(id, target string, secrets map[string]string) error {
+	// IsLikelyNotMountPoint of k8s.io/mount-utils asks for attributes first, which fails where the server has died.
+	if _, err := os.Stat(target); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return status.Error(codes.Internal, err.Error())
+	}
+	if err := os.MkdirAll(target, 0o750); err != nil {
+		return err
+	}
+	mounted, err := isMounted(target)
+	if err != nil || mounted {
+		return err
+	}
+	passwd := filepath.Join(filepath.Dir(d.endpoint), "passwd-s3fs")
+	if err := os.WriteFile(passwd, []byte(secrets["accessKeyID"]+":"+secrets["secretAccessKey"]), 0o600); err != nil {
+		return err
+	}
+	defer os.Remove(passwd)
+	bucket, prefix, _ := strings.Cut(id, "/")
+	options := "use_path_request_style,allow_other,mp_umask=000,url=" + secrets["endpoint"] + ",passwd_file=" + passwd
+	if _, err := run("s3fs", bucket+":/"+prefix, target, "-o", options); err != nil {
+		return err
+	}
+	// It looks for the bucket when it is a daemon already, and ends where there is none.
+	for end := time.Now().Add(mountDeadline); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if _, err := os.ReadDir(target); err == nil {
+			if mounted, err := isMounted(target); err != nil || mounted {
+				return err
+			}
+		}
+	}
+	return status.Errorf(codes.Internal, "s3fs does not serve %s", target)
+}
+
 // Mounts
 
 func bind(source, target string) error {
@@ -401,6 +452,7 @@ func main() {
 	flag.StringVar(&d.node, "node", "", "the name of this node")
 	flag.StringVar(&registry, "registry", "", "the kubelet's folder plugins_registry")
 	flag.StringVar(&d.ceph, "ceph", "", "volumes are images of the Ceph with this configuration")
+	flag.BoolVar(&d.s3fs, "s3fs", false, "volumes are buckets, as the Secret of each says")
 	flag.StringVar(&root, "root", "", "work in this folder as in /")
 	flag.Parse()
 	if root != "" {

@@ -1,0 +1,224 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The plugin's pod of a node is killed, and s3fs with it: pods keep dead mounts, and no new one
+starts. Found, repaired as a user does it, and the kubelet and the driver are at ease afterwards.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lab.common import LabError
+from lab.kind.buckets import BucketDriver
+from lab.kubernetes import api as k8s
+from lab.kubernetes.api import Object
+from support.cluster import Played
+from support.kind import KindCluster, counting, on, running
+from support.reattach import REPAIR, no_trace
+
+AUDITOR = REPAIR.with_name("rbac-audit.yml")
+DEAD = "Transport endpoint is not connected"
+# Where each container has the bucket, or a folder of it.
+SEEN = {"main": "/web", "shares": "/web", "sidecar": "/web", "inner": "/inner"}
+
+
+class App:
+    """A pod, made by a Deployment, of which each container has the bucket `web` in another way."""
+
+    def __init__(self, cluster: KindCluster, driver: BucketDriver, folder: Path) -> None:
+        self.cluster, self.driver, self.folder = cluster, driver, folder
+        driver.add_volume("web")
+        cluster.api.create(k8s.workload("Deployment", "web", ["web"], **_spec()))
+        cluster.wait(lambda: self.pods() and self.count() >= 5, "it counts", 90)
+        # Where it begins.
+        self.worker = str(self.pod["spec"]["nodeName"])
+        (self.other,) = set(cluster.kind.workers) - {self.worker}
+
+    @property
+    def pod(self) -> Object:
+        """Its only one that is not being deleted."""
+        (found,) = (
+            pod
+            for pod in self.cluster.api.all("Pod", "default")
+            if pod["metadata"].get("labels", {}).get("app") == "web"
+            and "deletionTimestamp" not in pod["metadata"]
+        )
+        return found
+
+    def says(self, container: str, *command: str) -> str:
+        """What a command in a container says, and why it fails."""
+        name = self.pod["metadata"]["name"]
+        try:
+            return self.cluster.kind.kubectl("exec", name, "-c", container, "--", *command)
+        except LabError as exc:
+            return str(exc)
+
+    def count(self) -> int:
+        """How far it has come, by its own data; 0: it has none."""
+        said = self.says("main", "cat", "/web/count").strip()
+        return int(said) if said.isdigit() else 0
+
+    def restarts(self) -> dict[str, int]:
+        """Container -> how often it was started again."""
+        status = self.pod["status"]
+        every = [*status["containerStatuses"], *status["initContainerStatuses"]]
+        return {entry["name"]: entry["restartCount"] for entry in every}
+
+    def dies(self) -> None:
+        """The plugin's pod is killed; nothing that has the bucket can use it."""
+        self.driver.kill(self.worker)
+        for container, folder in SEEN.items():
+            # The old one may end a moment after the new one has begun.
+            self.cluster.wait(lambda c=container, f=folder: DEAD in self.says(c, "ls", f), "dead")  # type: ignore[misc]
+
+    def play(self, name: str, check: bool = False, **variables: Any) -> Played:
+        """A playbook for both workers."""
+        played = self.cluster.playbook(
+            name,
+            check=check,
+            user=AUDITOR if name == "compliance" else REPAIR,
+            inventory=self.cluster.inventory(self.folder, self.worker, self.other),
+            **variables,
+        )
+        assert self.driver.gateway.secret_key not in played.text
+        return played
+
+    def repair(self, check: bool = False, **variables: Any) -> Played:
+        """As an operator does who knows that the driver was restarted."""
+        given = {"target": self.worker, "fuse_recovery_accept_majority": True, **variables}
+        return self.play("recover_fuse_mounts", check, **given)
+
+    def comes_anew(self) -> None:
+        """The kubelet and the driver are at ease: the volume is unpublished and unstaged when the
+        pod goes, and another one has it, and its data.
+        """
+        reached, cluster = self.count(), self.cluster
+        where = k8s.path("Deployment", "web")
+        cluster.api.merge(where, {"spec": {"replicas": 0}})
+        cluster.wait(lambda: not self.mounts(), "unstaged", 90)
+        cluster.api.merge(where, {"spec": {"replicas": 1}})
+        cluster.wait(lambda: self.pods() and self.count() > reached, "it goes on", 90)
+
+    def pods(self) -> list[Object]:
+        """All there are."""
+        return self.cluster.api.all("Pod", "default")
+
+    def mounts(self) -> list[str]:
+        """Of s3fs, on its node."""
+        lines = self.cluster.kind.on(self.worker, "cat", "/proc/mounts").splitlines()
+        return [line for line in lines if "fuse.s3fs" in line]
+
+
+def _spec() -> Object:
+    """Without and with propagation, a folder of the bucket, a container that ends and a sidecar."""
+    (main,) = counting("web")["containers"]
+    idle = running("sleep 100000", claim="web")["containers"][0]
+    (mount,) = idle["volumeMounts"]
+    shared = {**mount, "mountPropagation": "HostToContainer"}
+    first = running("date >> /web/begun", claim="web")["containers"][0]
+    return {
+        "containers": [
+            main,
+            {**idle, "name": "shares", "volumeMounts": [shared]},
+            {
+                **idle,
+                "name": "inner",
+                "volumeMounts": [{**mount, "mountPath": "/inner", "subPath": "folder"}],
+            },
+        ],
+        "initContainers": [
+            {**first, "name": "first"},
+            {**idle, "name": "sidecar", "restartPolicy": "Always"},
+        ],
+    }
+
+
+def test_remounted_below_the_pods(
+    cluster: KindCluster, bucket_driver: BucketDriver, tmp_path: Path
+) -> None:
+    app = App(cluster, bucket_driver, tmp_path)
+    uid, reached, plugins = app.pod["metadata"]["uid"], app.count(), _uids(bucket_driver)
+    app.dies()
+    assert _uids(bucket_driver) != plugins
+    plugins, dead = _uids(bucket_driver), app.mounts()
+    _it_is_found(app)
+
+    check = app.repair(check=True)
+    assert check.rc == 0, check.text
+    assert "planned: replace_mount" in check.text and "planned: stop_container" in check.text
+    assert app.mounts() == dead
+
+    run = app.repair()
+    assert run.rc == 0, run.text
+    # Only what had the dead mount was started again, and only that.
+    assert app.restarts() == {"main": 1, "shares": 1, "inner": 1, "sidecar": 1, "first": 0}
+    assert app.pod["metadata"]["uid"] == uid and _uids(bucket_driver) == plugins
+    cluster.wait(lambda: app.count() > reached, "it goes on", 60)
+    for container, folder in SEEN.items():
+        assert ("count" in app.says(container, "ls", folder)) == (folder == "/web")
+
+    again = app.repair()
+    assert again.rc == 0 and '"changed": true' not in again.text, again.text
+    no_trace(cluster)
+    app.comes_anew()
+
+
+@pytest.mark.alternate
+def test_left_to_the_kubelet(
+    cluster: KindCluster, bucket_driver: BucketDriver, tmp_path: Path
+) -> None:
+    app = App(cluster, bucket_driver, tmp_path)
+    uid, reached = app.pod["metadata"]["uid"], app.count()
+    app.dies()
+    dead = app.mounts()
+    # Nothing in the cluster says that a volume which nobody attaches is unstaged, so it waits.
+    given = {"fuse_recovery_strategy": "kubelet"}
+    given["fuse_recovery_options"] = json.dumps({"unstage_timeout": 10})
+    check = app.repair(check=True, **given)
+    assert check.rc == 0 and "planned: evict_pod default/web-" in check.text, check.text
+    assert app.mounts() == dead and app.pod["metadata"]["uid"] == uid
+
+    run = app.repair(**given)
+    assert run.rc == 0 and "done: evict_pod default/web-" in run.text, run.text
+    cluster.wait(lambda: app.pods() and app.count() > reached, "it goes on", 90)
+    assert app.pod["metadata"]["uid"] != uid
+
+    again = app.repair(**given)
+    assert again.rc == 0 and '"changed": true' not in again.text, again.text
+    no_trace(cluster)
+    app.comes_anew()
+
+
+def _it_is_found(app: App) -> None:
+    """By compliance on the node, and by triage where a new pod cannot start."""
+    cluster, late = app.cluster, running("sleep 1000", claim="web")
+    cluster.api.create(k8s.pod("late", ["web"], **late, **on(app.worker)))
+
+    def stuck() -> list[dict[str, Any]]:
+        found = cluster.ansible("pod_volume_info", user=AUDITOR, stuck_seconds=1).findings
+        return [one for one in found if one["control"] == "STOR-05"]
+
+    (finding,) = cluster.wait(stuck, "triage knows why", 60)
+    assert finding["object"]["name"] == "late", finding
+    assert "storage_ops.runbooks.recover_fuse_mounts" in finding["reason"], finding
+    cluster.api.delete(k8s.path("Pod", "late"), grace=0)
+
+    given = {"report_folder": str(app.folder), "report_controls": "STOR-05 STOR-06"}
+    played = app.play("compliance", **{f"compliance_{key}": text for key, text in given.items()})
+    report = json.loads((app.folder / "report.json").read_text())
+    assert {found["control"] for found in report["findings"]} == {"STOR-05"}, played.text
+    names = {found["object"]["name"].rpartition("/")[2] for found in report["findings"]}
+    # The mounts of one server are one finding; all of its node are in the plugin's container, too.
+    assert names == {"globalmount", "driver", *SEEN}, report["findings"]
+    hosts = {host["name"]: host["controls"] for host in report["hosts"]}
+    assert hosts[app.worker] == {"STOR-05": "fail", "STOR-06": "pass"}, hosts
+    assert hosts[app.other] == {"STOR-05": "pass", "STOR-06": "pass"}, hosts
+
+
+def _uids(driver: BucketDriver) -> set[str]:
+    return {pod["metadata"]["uid"] for node in driver.nodes for pod in driver.plugins(node)}
