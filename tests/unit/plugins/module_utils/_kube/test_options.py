@@ -8,6 +8,7 @@ import base64
 import json
 import os
 import stat
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -264,19 +265,23 @@ class TestKubeconfig:
             ("file:{0}/locked", "Permission denied"),
         ],
     )
-    def test_one_that_cannot_be_read(self, tmp_path: Path, name: str, why: str) -> None:
+    def test_one_that_cannot_be_read(self, name: str, why: str) -> None:
+        # The tests may run as root, which may read everything, and whose temporary folders of
+        # pytest are closed to others.
+        with tempfile.TemporaryDirectory() as folder:
+            self._cannot_be_read(Path(folder), name, why)
+
+    @staticmethod
+    def _cannot_be_read(tmp_path: Path, name: str, why: str) -> None:
         (tmp_path / "file").touch()
         for folder in ("folder", "locked-folder"):
             (tmp_path / folder).mkdir()
         (tmp_path / "locked").touch(0)
         (tmp_path / "locked-folder").chmod(0)
         wrong = name.rpartition("{0}/")[2] if "file:" in name else name.partition(":")[0]
-        # The tests may run as root, which may read everything.
         tmp_path.chmod(0o755)
         user = os.geteuid()
         if user == 0:
-            for parent in tmp_path.parents[:2]:
-                parent.chmod(0o755)
             os.seteuid(65534)
         try:
             with pytest.raises(

@@ -1153,7 +1153,7 @@ def test_a_process_that_cannot_be_read_holds_back_what_it_may_have_open(
     assert found["mpath2"]["verdict"] == ("refuse" if opened else "repair")
     for one in refused:
         assert (one["verdict"], one["code"]) == ("refuse", "evidence_unreadable")
-        assert "whether web (pid 7) (NotADirectoryError: " in one["reason"]
+        assert "whether web (pid 7) (Not a directory: " in one["reason"]
 
 
 # Scans of whole targets.
