@@ -17,7 +17,7 @@ from typing import Any, Callable, NamedTuple
 from .._core.argspec import check_numbers
 from .._core.codes import Reason
 from .._core.engine import Action, ActionFailed, Finding, Plan, Prevented
-from .._core.errors import BadOption, StorageOpsError
+from .._core.errors import BadOption, StorageOpsError, words
 from .addresses import (
     ADDRESS,
     CLIENT,
@@ -248,7 +248,7 @@ def parse_dump(dump: Any) -> Blocklist:
         )
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise StorageOpsError(
-            f"ceph osd dump lacks what is needed: {type(error).__name__} {error}",
+            f"ceph osd dump lacks what is needed: {words(error)}",
             code="evidence_unreadable",
         ) from None
 

@@ -26,7 +26,7 @@ from typing import Any, Callable, NamedTuple, TypeVar
 from .._core.argspec import check_numbers
 from .._core.codes import Reason
 from .._core.engine import Finding, Plan
-from .._core.errors import BadOption, StorageOpsError
+from .._core.errors import BadOption, StorageOpsError, words
 from .addresses import Entry, parse_entry, parse_stored
 from .blocklist import Blocklist, read_blocklist
 from .cli import Ceph
@@ -307,9 +307,7 @@ def parse_watchers(status: Any) -> tuple[Watcher, ...]:
             for item in entries
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise StorageOpsError(
-            f"rbd status lacks what is needed: {type(error).__name__} {error}"
-        ) from None
+        raise StorageOpsError(f"rbd status lacks what is needed: {words(error)}") from None
 
 
 def parse_locks(answer: Any) -> tuple[Lock, ...]:
@@ -321,9 +319,7 @@ def parse_locks(answer: Any) -> tuple[Lock, ...]:
         entries = list(answer.values()) if isinstance(answer, dict) else answer
         return tuple(Lock(str(item["locker"]), _entry(item["address"])) for item in entries)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise StorageOpsError(
-            f"rbd lock ls lacks what is needed: {type(error).__name__} {error}"
-        ) from None
+        raise StorageOpsError(f"rbd lock ls lacks what is needed: {words(error)}") from None
 
 
 def parse_listed(text: str) -> list[tuple[Entry, int]]:

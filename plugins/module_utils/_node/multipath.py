@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from .._core.errors import StorageOpsError
+from .._core.errors import StorageOpsError, words
 from .block import unmangled
 from .host import Host
 
@@ -89,7 +89,7 @@ def parse_maps(text: str) -> dict[str, dict[str, str]]:
             found.setdefault(entry["uuid"], {}).update(_paths(entry))
     except (KeyError, TypeError, AttributeError) as error:
         raise StorageOpsError(
-            f"multipathd's JSON lacks what is needed: {type(error).__name__} {error}",
+            f"multipathd's JSON lacks what is needed: {words(error)}",
             code="multipathd_unusable",
         ) from None
     return found

@@ -22,7 +22,7 @@ from .._core import untrusted
 from .._core.codes import Reason
 from .._core.controls import FAIL_OVER, RELEASE
 from .._core.engine import Action, Finding, Plan
-from .._core.errors import BadOption
+from .._core.errors import BadOption, words
 from .._fences.ceph_reading import SKEW_SECONDS, Reading, moment
 from .._fences.ledger import ANNOTATION, Entry, FenceObject, Ledger, config_map_path
 from .._fences.network_fence import UNFENCED, NetworkFence, command, networks
@@ -162,8 +162,8 @@ def read_clients(data: Mapping[str, Any]) -> Clients:
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise BadOption(
-            f"clients is not what ceph_client_info returns as clients ({type(error).__name__}: "
-            f"{error}); give all of it: boot_id, clients and problem"
+            f"clients is not what ceph_client_info returns as clients ({words(error)}); "
+            f"give all of it: boot_id, clients and problem"
         ) from None
 
 
