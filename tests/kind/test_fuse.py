@@ -32,6 +32,8 @@ class App:
 
     def __init__(self, cluster: KindCluster, driver: BucketDriver, folder: Path) -> None:
         self.cluster, self.driver, self.folder = cluster, driver, folder
+        # Those of an earlier test's pods go a moment after the pods.
+        cluster.wait(lambda: not any(map(driver.mounts, driver.nodes)), "no mount is left", 90)
         driver.add_volume("web")
         cluster.api.create(k8s.workload("Deployment", "web", ["web"], **_spec()))
         cluster.wait(lambda: self.pods() and self.count() >= 5, "it counts", 90)
@@ -110,8 +112,7 @@ class App:
 
     def mounts(self) -> list[str]:
         """Of s3fs, on its node."""
-        lines = self.cluster.kind.on(self.worker, "cat", "/proc/mounts").splitlines()
-        return [line for line in lines if "fuse.s3fs" in line]
+        return self.driver.mounts(self.worker)
 
 
 def _spec() -> Object:

@@ -56,6 +56,11 @@ class BucketDriver(Plugged):
         }
         self.kind.api().create(made, claim)
 
+    def mounts(self, node: str) -> list[str]:
+        """Of s3fs on a node."""
+        lines = self.kind.on(node, "cat", "/proc/mounts").splitlines()
+        return [line for line in lines if "fuse.s3fs" in line]
+
     def kill(self, node: str) -> None:
         """The plugin's pod of a node is deleted, as by an update of its DaemonSet: its servers die.
         Another one comes.
