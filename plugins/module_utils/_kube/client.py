@@ -55,6 +55,15 @@ WATCH_SECONDS = 3
 # X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH of OpenSSL
 # (X509_STORE_CTX_get_error (3)): the certificate names another host, or another address.
 _OTHER_NAME = (62, 64)
+# All subclasses of SSLError: ends of a connection, and a certificate.
+_OTHER_TLS = (
+    ssl.SSLZeroReturnError,
+    ssl.SSLWantReadError,
+    ssl.SSLWantWriteError,
+    ssl.SSLSyscallError,
+    ssl.SSLEOFError,
+    ssl.SSLCertVerificationError,
+)
 # client-go retries 429 and 5xx with a Retry-After (rest/with_retry.go); we also where there is
 # none, since a restarting server or a load balancer before it sends none.
 _RETRIED = (429, 500, 502, 503, 504)
@@ -846,7 +855,8 @@ def _next_step(problem: BaseException, proxy: str) -> tuple[str, bool]:
     if isinstance(problem, socket.gaierror) and problem.errno != socket.EAI_AGAIN:
         return f"Is the option {'proxy' if proxy else 'host'} right?", False
     # An internal error of the server passes, or is told by its tries.
-    if type(problem) is ssl.SSLError and "INTERNAL_ERROR" not in (problem.reason or ""):
+    tls = _reason_of_tls(problem)
+    if tls is not None and "INTERNAL_ERROR" not in tls:
         return _tls_advice(problem), False
     refused = _TUNNEL.match(str(problem))
     if refused:
@@ -859,10 +869,18 @@ def _next_step(problem: BaseException, proxy: str) -> tuple[str, bool]:
 def _is_refused_by_tls(problem: BaseException) -> bool:
     """The server ended the connection for what we are."""
     # With TLS 1.3 it looks at a client's certificate only after our side of the handshake is done,
-    # so its alert comes in the place of the answer (RFC 8446, section 4.4.2.4). SSLError itself:
-    # its subclasses are for ends of a connection, as of a server that is restarted.
-    reason = getattr(problem, "reason", None) or ""
-    return type(problem) is ssl.SSLError and "ALERT" in reason and "INTERNAL_ERROR" not in reason
+    # so its alert comes in the place of the answer (RFC 8446, section 4.4.2.4).
+    reason = _reason_of_tls(problem) or ""
+    return "ALERT" in reason and "INTERNAL_ERROR" not in reason
+
+
+def _reason_of_tls(problem: BaseException) -> str | None:
+    """OpenSSL's name of what failed; None for the end of a connection, as of a server that is
+    restarted, and for a certificate.
+    """
+    if isinstance(problem, ssl.SSLError) and not isinstance(problem, _OTHER_TLS):
+        return problem.reason or ""
+    return None
 
 
 def _tls_advice(problem: BaseException) -> str:
@@ -893,8 +911,9 @@ def _words(problem: BaseException) -> str:
     """A failure of the network as a sentence."""
     if isinstance(problem, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted: {problem.verify_message.rstrip('.')}"
-    if type(problem) is ssl.SSLError and problem.reason:
-        return f"TLS failed: {problem.reason.replace('_', ' ').lower()}"
+    tls = _reason_of_tls(problem)
+    if tls:
+        return f"TLS failed: {tls.replace('_', ' ').lower()}"
     if isinstance(problem, (socket.timeout, TimeoutError)):
         return "no answer in time"
     if isinstance(problem, http.client.IncompleteRead):

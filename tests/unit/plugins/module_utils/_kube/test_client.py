@@ -1081,7 +1081,7 @@ class TestErrors:
     )
     def test_a_connection_that_ends_is_tried_again(self, kind: type[OSError]) -> None:
         problem = kind(8, "EOF")
-        if type(problem) is ssl.SSLError:
+        if kind is ssl.SSLError:
             problem.reason = "TLSV1_ALERT_INTERNAL_ERROR"
         made = _unreachable(_Request("GET", "/version"), "https://api", problem, "")
         assert made.again == 0 and made.args[0].endswith("may this host connect to it?")
