@@ -488,8 +488,8 @@ def test_what_a_method_cannot_fence_is_no_fence_of_the_whole_node() -> None:
     refused(pure.intend(state(host, two, fences=(network_fence(),)), given), why)
     twin = (pick_host_record(node("b", "True", addresses=(B, SECOND))),)
     theirs = (
-        network_fence(),
-        network_fence("a", (f"{SECOND}/32",), driver="other", cluster_id="c1"),
+        sure,
+        network_fence("a", (f"{SECOND}/32",), driver="other", addresses_from="option"),
     )
     refused(
         pure.intend(state(host, two, fences=theirs, others=twin), given),
