@@ -22,6 +22,10 @@ description:
     names the source (V(driver), V(option) or V(node)). V(driver) and V(node) are what the node says
     of itself, so M(storage_ops.runbooks.node_fence) accepts them only together with what Ceph
     shows. Only V(option) is enough alone.
+  - What a node says of itself counts only together with O(ceph), and for one address of each
+    family. It may be the address of another host that is fenced on the same Ceph, which the
+    NetworkFence would unfence. If several C(CSIAddonsNode) objects of the driver report different
+    addresses for a node, the node is refused.
   - A range of several addresses that a driver reports is shown (C(not_used)), and not used. An
     address that two nodes claim is used for neither of them. O(addresses) outweighs what a node
     says of itself, also in later runs without it.
@@ -33,7 +37,8 @@ description:
   - Node, ledger and NetworkFences are read again right before each NetworkFence is created. A short
     time remains in between, so do not run this while the same node is being fenced.
   - After each creation it waits for the message V(unfencing operation successful), which proves
-    that the controller and the driver work.
+    that the controller and the driver work. If that fails for one node, the others are still
+    prepared, and the task fails at its end.
   - An existing NetworkFence is never changed and never deleted. It is accepted under any name but
     that of another node's, if it has the right driver, cluster and addresses.
 options:
@@ -84,7 +89,8 @@ options:
     description:
       - The result RV(storage_ops.runbooks.rbd_watcher_info#module:ceph) of
         M(storage_ops.runbooks.rbd_watcher_info), for its blocklist.
-      - Without it the blocklist is unknown, and the evidence says so.
+      - Without it the blocklist is unknown, the evidence says so, and only nodes with O(addresses)
+        are prepared.
     type: dict
   fence_timeout:
     description:
@@ -107,12 +113,19 @@ seealso:
 
 EXAMPLES = r"""
 ---
+- name: Read Ceph's blocklist
+  storage_ops.runbooks.rbd_watcher_info:
+    images: []
+  delegate_to: ceph01
+  register: seen
+
 - name: Show which nodes are not prepared, and what would be made for them
   storage_ops.runbooks.network_fence_prepare:
     driver: rbd.csi.ceph.com
     cluster_id: b9127830-b0cc-4e34-aa47-9d1a2e9949a8
     secret_name: csi-rbd-secret
     secret_namespace: ceph-csi
+    ceph: "{{ seen.ceph }}"
   check_mode: true
   delegate_to: localhost
 
@@ -121,6 +134,7 @@ EXAMPLES = r"""
     network_fence_class: ceph
     nodes:
       - worker01
+    ceph: "{{ seen.ceph }}"
   delegate_to: localhost
 
 - name: Prepare nodes that reach Ceph by a network of its own

@@ -298,12 +298,17 @@ def test_prepare_by_a_class_with_the_addresses_that_the_driver_reports(
     )
     with other:
         other.make_class("ceph")
-        made = prepare(failover_current, other, network_fence_class="ceph", nodes=[NODE_A])
+        unread = prepare(failover_current, other, network_fence_class="ceph", nodes=[NODE_A])
+        assert unread.failed and unread.result["code"] == "ceph_not_read", unread
+        reading = failover_current.storage.ansible("rbd_watcher_info", images=[]).result["ceph"]
+        made = prepare(
+            failover_current, other, network_fence_class="ceph", nodes=[NODE_A], ceph=reading
+        )
         (finding,) = made.findings
         assert finding["evidence"]["cidrs"] == ["127.0.1.11/32"] and finding["evidence"][
             "addresses_from"
         ].startswith("its CSIAddonsNode; the node itself"), made
-        assert "Ceph itself was not read" in finding["evidence"]["proof"][0]
+        assert "Ceph itself was not read" not in finding["evidence"]["proof"][0]
         spec = other.get(f"storage-ops-{NODE_A}")["spec"]
         assert (spec["networkFenceClassName"], spec["fenceState"]) == ("ceph", UNFENCED)
         assert not prepare(
@@ -330,6 +335,8 @@ def test_prepare_refuses_where_something_may_be_fenced(
     reading = storage.ansible("rbd_watcher_info", images=[]).result["ceph"]
     refused(f"Ceph's blocklist has {ADDRESS}:0/0", ceph=reading)
     storage.ceph.run("osd", "blocklist", "rm", ADDRESS)
+    refused("have Ceph's blocklist read")
+    reading = storage.ansible("rbd_watcher_info", images=[]).result["ceph"]
 
     failover_current.set_addresses(NODE_B, ADDRESSES[NODE_B], ADDRESS)
     refused(f"{RANGE} is an address of {NODE_B} too")
@@ -358,7 +365,7 @@ def test_prepare_refuses_where_something_may_be_fenced(
     failover_current.lose(NODE_A)
     refused("its Ready is Unknown")
     # Without being named it fails nothing, and the other node is prepared.
-    answer = prepare(failover_current, addons)
+    answer = prepare(failover_current, addons, ceph=reading)
     assert not answer.failed and [action["target"] for action in answer.result["actions"]] == [
         f"storage-ops-{NODE_B}"
     ], answer

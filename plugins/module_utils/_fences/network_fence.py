@@ -18,7 +18,7 @@ import contextlib
 import functools
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import Any, Callable, NamedTuple, Protocol, Union
@@ -34,6 +34,8 @@ GROUP = "csiaddons.openshift.io/v1alpha1"
 FENCES = path(GROUP, "networkfences")
 CLASSES = path(GROUP, "networkfenceclasses")
 FENCED, UNFENCED = "Fenced", "Unfenced"
+# How many ranges a message names.
+_FEW = 5
 SUCCEEDED, FAILED = "Succeeded", "Failed"
 # What the controller says once it has done one or the other.
 # FenceOperationSuccessfulMessage and UnFenceOperationSuccessfulMessage of
@@ -207,8 +209,30 @@ class HasRanges(Protocol):
 
 def covers(fence: HasRanges, address: str) -> bool:
     """One of its ranges contains the address."""
-    wanted = ip_address(address)
-    return any(wanted in network for network in networks(fence.cidrs))
+    return coverage(fence)(address)
+
+
+def coverage(fence: HasRanges) -> Callable[[str], bool]:
+    """``covers`` for many addresses.
+
+    Root on a node can have thousands of single addresses in its NetworkFence, so these are not
+    compared one by one.
+    """
+    found = networks(fence.cidrs)
+    single = {network.network_address for network in found if network.num_addresses == 1}
+    wide = [network for network in found if network.num_addresses > 1]
+
+    def is_covered(address: str) -> bool:
+        wanted = ip_address(address)
+        return wanted in single or any(wanted in network for network in wide)
+
+    return is_covered
+
+
+def few(texts: Sequence[str]) -> str:
+    """The first of many ranges, for a message that a person can read."""
+    left = len(texts) - _FEW
+    return ", ".join(texts[:_FEW]) + (f" (+{left} more)" if left > 0 else "")
 
 
 def may_act_on(fence: NetworkFence, drivers: set[str], cluster_ids: set[str]) -> bool:

@@ -63,9 +63,9 @@ def find_addresses(case: FenceCase) -> None:
     for holder in case.holders:
         _check_holder(case, holder, mine, certain)
     counting = _counting(case)
-    # The status is about Kubernetes' network. A driver speaks of Ceph's, so what Ceph shows
-    # elsewhere contradicts it.
-    _check_strangers(case, counting, said, bool(certain or case.reported()))
+    # What the status or a driver says beside what Ceph shows contradicts nothing: the status is
+    # about Kubernetes' network, and any node can write what a driver reports.
+    _check_strangers(case, counting, said, bool(certain))
     _check_claims(case, counting, certain)
     _collect_sources(case)
     # An address that is added to a fence needs the same evidence as a new fence.

@@ -11,7 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from .._core.codes import Reason
-from .._fences.network_fence import NetworkFence, covers, networks, undecidable
+from .._fences.network_fence import (
+    NetworkFence,
+    coverage,
+    covers,
+    few,
+    networks,
+    undecidable,
+)
 from .case import FenceCase
 from .options import Network
 from .owners import is_single
@@ -108,7 +115,7 @@ def _no_address(case: FenceCase) -> Reason:
     """Why it is unknown whom to fence."""
     said = case.reported()
     word = (
-        f". The driver on the node has reported {', '.join(said)}, which is the node's own word, "
+        f". The driver on the node has reported {few(said)}, which is the node's own word, "
         "and nothing else confirms it: if it is right, name it in fence_addresses"
         if said
         else ""
@@ -171,8 +178,8 @@ def check_fences(case: FenceCase, fences: list[NetworkFence]) -> None:
             case.reasons.append(
                 Reason(
                     "fence_shared",
-                    f"NetworkFence {fence.name} ({', '.join(fence.cidrs)}) covers "
-                    f"{', '.join(sorted(hit))} too: a fence is for one node; {_MEND}",
+                    f"NetworkFence {fence.name} ({few(fence.cidrs)}) covers "
+                    f"{few(sorted(hit))} too: a fence is for one node; {_MEND}",
                 )
             )
         bare = _only_said(case, fence)
@@ -180,7 +187,7 @@ def check_fences(case: FenceCase, fences: list[NetworkFence]) -> None:
             case.reasons.append(
                 Reason(
                     "network_fence_unfit",
-                    f"NetworkFence {fence.name} covers {', '.join(bare)} too, which only the node "
+                    f"NetworkFence {fence.name} covers {few(bare)} too, which only the node "
                     "itself says (its kubelet, or the driver on it) and nothing that Ceph shows "
                     f"confirms: if that is node {case.options.node}'s, name it in "
                     f"fence_addresses; else {_MEND}",
@@ -202,11 +209,12 @@ def _only_said(case: FenceCase, fence: NetworkFence) -> list[str]:
 
 def _also_hit(case: FenceCase, fence: NetworkFence) -> Iterator[str]:
     """Who else would be fenced by this NetworkFence, as a message names it."""
+    is_covered = coverage(fence)
     for address, owner in case.owners.items():
-        if covers(fence, address):
+        if is_covered(address):
             yield owner.title
     for other in case.state.ledgers:
-        if any(covers(fence, address) for address in other.addresses):
+        if any(is_covered(address) for address in other.addresses):
             yield f"node {other.node}, which has a fence"
     for network in case.options.protected:
         if _overlaps(fence, network):

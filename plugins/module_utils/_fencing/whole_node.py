@@ -45,9 +45,6 @@ def widen(case: FenceCase, method: str) -> None:
                 case.spared[address] = why
             else:
                 case.source[address] = how
-    for address in case.reported():
-        if address not in case.source:
-            case.spared.setdefault(address, "is reported by the driver on the node alone")
 
 
 def _why_spared(case: FenceCase, method: str, address: str) -> str:
@@ -128,15 +125,13 @@ def _silent(case: FenceCase) -> list[AttachedVolume]:
 
 def _is_whole(case: FenceCase, method: str) -> bool:
     """Every address of the node is fenced, as far as they can be known."""
-    # The driver itself reports by which addresses the node reaches Ceph (CSIAddonsNode
-    # status.networkFenceClientStatus), so no other address matters then. Its word adds nothing to
-    # the fence here, and what it names has to be known by more than the node's status.
-    known = {address for address, how in case.source.items() if how != "status"}
-    prepared, said = set(case.prepared()), set(case.reported())
-    reported = method == "network_fence" and bool(prepared | said)
-    reported = reported and prepared <= set(case.source) and said <= known
+    # The user has said by which addresses the node reaches Ceph, so no other address matters then.
+    # What the driver reports (CSIAddonsNode status.networkFenceClientStatus) is no such word: any
+    # node can write it for any other.
+    prepared = set(case.prepared())
+    given = method == "network_fence" and bool(prepared) and prepared <= set(case.source)
     # Once its Node object is gone, what was left out when the ledger was written is unknown.
-    return bool(case.own) and (not case.spared or reported)
+    return bool(case.own) and (not case.spared or given)
 
 
 def _is_shown(case: FenceCase, image: Image | None) -> bool:

@@ -33,6 +33,7 @@ from .._fences.network_fence import (
     UNFENCED,
     Network,
     NetworkFence,
+    few,
     networks,
 )
 from .._kube.client import path
@@ -230,6 +231,7 @@ def _judge(
     ours = next((fence for fence in state.fences if fence.name == name), None)
     touching = [fence for fence in fences.touching(cidrs) if fence.name != name]
     shared = _claimed_too(state, options, host, cidrs, nodes)
+    shared += _doubts(state, options, host, cidrs)
     if not shared and _is_prepared(state, options, cidrs, ours, touching):
         return None
     source = _source(state, options, host)
@@ -307,7 +309,7 @@ def _against(
 ) -> list[Reason]:
     """Why no NetworkFence is made for this node, by the node itself and by what Ceph has.
 
-    ``shared``: what other nodes have of it too.
+    ``shared``: why its addresses may be others'.
     """
     # Every reason is told at once, so that one correction is enough.
     name = host.node.name
@@ -338,6 +340,18 @@ def _against(
             )
         )
     reasons += [*shared, *fenced_for_others(state.fenced, name, cidrs)]
+    # A node may name the address of a host outside this cluster, which is fenced on the same Ceph.
+    # No Node, ledger or NetworkFence knows that host, so Ceph's blocklist alone can tell.
+    if cidrs and options.ceph is None and name not in options.addresses:
+        reasons.append(
+            Reason(
+                "ceph_not_read",
+                f"only the node itself says that it has {few(cidrs)}, and an unfencing takes away "
+                "whatever entry Ceph's blocklist has for it: have Ceph's blocklist read "
+                "(option ceph, network_fence_ceph_host of the playbook), or give the option "
+                "addresses",
+            )
+        )
     for blocked in options.ceph.blocklist if options.ceph else ():
         if overlap((_as_range(blocked.address),), cidrs):
             reasons.append(
@@ -347,6 +361,43 @@ def _against(
                     "unfencing may take away: find out whose it is",
                 )
             )
+    return reasons
+
+
+def _doubts(
+    state: NetworkFenceState,
+    options: NetworkFenceOptions,
+    host: PreparedNode,
+    cidrs: tuple[str, ...],
+) -> list[Reason]:
+    """Why what the node says of itself may be about another host."""
+    name = host.node.name
+    if name in options.addresses:
+        return []
+    reasons = []
+    # nodeID is free text, and the sidecars of all nodes have one account, so each of them can write
+    # a CSIAddonsNode for any node. Which one is the node's own is not to be seen.
+    if len({frozenset(ranges) for ranges in _reports(state, options, name)}) > 1:
+        reasons.append(
+            Reason(
+                "address_unknown",
+                f"several CSIAddonsNodes of driver {state.driver} report different addresses for "
+                f"node {name}, and one of them may be another node's work: find out which, and "
+                "give the option addresses",
+            )
+        )
+    # A node reaches Ceph from one address, or from one of each family: what it says beyond may be
+    # a stranger's, which an unfencing would let write again.
+    found = networks(cidrs)
+    if len(found) > len({network.version for network in found}):
+        reasons.append(
+            Reason(
+                "address_unknown",
+                f"the node says of itself that it has {few(cidrs)}, and its word counts for one "
+                "address of each family: find out from which address it reaches Ceph, and give "
+                "the option addresses",
+            )
+        )
     return reasons
 
 
@@ -397,7 +448,7 @@ def _opposed(
             reasons.append(
                 Reason(
                     "network_fence_opposed",
-                    f"NetworkFence {fence.name} fences {', '.join(fence.cidrs)}, and an unfencing "
+                    f"NetworkFence {fence.name} fences {few(fence.cidrs)}, and an unfencing "
                     "could take that away: release it first",
                 )
             )
@@ -464,7 +515,7 @@ def _misfit(
         return f"{there}, and it is Fenced: run release_fenced_node if the node is back"
     if not _same(fence.cidrs, cidrs):
         return (
-            f"{there}, with {', '.join(fence.cidrs)} instead of {', '.join(cidrs)}: correct "
+            f"{there}, with {few(fence.cidrs)} instead of {few(cidrs)}: correct "
             "spec.cidrs, or give what it has by the option addresses, "
             "or delete it while it is Unfenced"
         )
@@ -535,7 +586,8 @@ def _unused(
     state: NetworkFenceState, options: NetworkFenceOptions, host: PreparedNode
 ) -> dict[str, Any]:
     """The ranges that the driver reports and that are not used, for the evidence."""
-    wide = [cidr for cidr in _reports(state, options, host.node.name) if not _is_single(cidr)]
+    reports = _reports(state, options, host.node.name)
+    wide = [cidr for cidr in _union(reports) if not _is_single(cidr)]
     return (
         {"not_used": [f"{cidr} (a range, reported by the driver)" for cidr in wide]} if wide else {}
     )
@@ -545,22 +597,29 @@ def _reported(state: NetworkFenceState, options: NetworkFenceOptions, node: str)
     """The single addresses among what the driver on that node reports, as ranges."""
     # ceph-csi reports the one address of its client (GetFenceClients of
     # internal/csi-addons/rbd/network_fence.go), and 0.0.0.0/0 would fence all nodes.
-    return tuple(cidr for cidr in _reports(state, options, node) if _is_single(cidr))
+    return tuple(cidr for cidr in _union(_reports(state, options, node)) if _is_single(cidr))
+
+
+def _union(reports: list[tuple[str, ...]]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(cidr for ranges in reports for cidr in ranges))
 
 
 def _is_single(cidr: str) -> bool:
     return ip_network(cidr).num_addresses == 1
 
 
-def _reports(state: NetworkFenceState, options: NetworkFenceOptions, node: str) -> tuple[str, ...]:
-    """The ranges that the driver on that node reports for the class, or else for any class of the
-    same driver and cluster.
+def _reports(
+    state: NetworkFenceState, options: NetworkFenceOptions, node: str
+) -> list[tuple[str, ...]]:
+    """The ranges that are reported as that node's for the class, or else for any class of the same
+    driver and cluster: those of each CSIAddonsNode that has any.
     """
     # status.networkFenceClientStatus: the controller asks the driver (GetFenceClients) for each
     # NetworkFenceClass (internal/controller/csiaddons/csiaddonsnode_controller.go).
-    found: list[str] = []
+    reports = []
     for endpoint in state.endpoints:
         if (endpoint.driver, endpoint.node) == (state.driver, node):
+            found: list[str] = []
             for class_name, cidrs in endpoint.clients.items():
                 parameters = state.classes.get(class_name, {}).get("parameters") or {}
                 if class_name == options.class_name or (
@@ -568,7 +627,10 @@ def _reports(state: NetworkFenceState, options: NetworkFenceOptions, node: str) 
                 ):
                     # One node's nonsense is no reason to prepare no node.
                     found += [text for text in cidrs if _is_range(text)]
-    return _ranges(tuple(found), f"CSIAddonsNode of {node}")
+            # The sidecar of a provisioner that runs there has a CSIAddonsNode of the same node, and
+            # reports nothing.
+            reports.append(_ranges(tuple(found), f"CSIAddonsNode of {node}"))
+    return [ranges for ranges in reports if ranges]
 
 
 def _ranges(texts: tuple[str, ...], where: str) -> tuple[str, ...]:

@@ -116,6 +116,13 @@ class FencePreparation:
         """
         return None
 
+    def half_made(self, finding: Finding) -> list[str]:
+        """Nothing: whatever became of the NetworkFence, it is Unfenced and for this node alone."""
+        # So a node whose addresses the driver cannot unfence keeps no other from being prepared.
+        # The next run finds what is there, and refuses this node until its controller has proven
+        # it.
+        return []
+
     def verify(self, finding: Finding) -> list[str]:
         """It is there, Unfenced, and its message says so."""
         # The object as it is now, by its uid: one that was recreated meanwhile has another

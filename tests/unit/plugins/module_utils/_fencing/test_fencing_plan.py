@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
@@ -481,12 +482,14 @@ def test_what_a_method_cannot_fence_is_no_fence_of_the_whole_node() -> None:
     )
     both = network_fence("hand", (f"{A}/32", f"{SECOND}/32"), addresses_from="")
     assert set(intended(state(host, two, fences=(both,)), given).addresses) == {A, SECOND}
-    # The driver says itself by which addresses its node reaches Ceph.
-    assert intended(state(host, two, fences=(network_fence(),)), given).addresses == (A,)
+    # The user has said by which addresses the node reaches Ceph; the driver's word is none.
+    sure = network_fence(addresses_from="option")
+    assert intended(state(host, two, fences=(sure,)), given).addresses == (A,)
+    refused(pure.intend(state(host, two, fences=(network_fence(),)), given), why)
     twin = (pick_host_record(node("b", "True", addresses=(B, SECOND))),)
     theirs = (
-        network_fence(),
-        network_fence("a", (f"{SECOND}/32",), driver="other", cluster_id="c1"),
+        sure,
+        network_fence("a", (f"{SECOND}/32",), driver="other", addresses_from="option"),
     )
     refused(
         pure.intend(state(host, two, fences=theirs, others=twin), given),
@@ -1036,13 +1039,8 @@ SHARED = volume("w", elsewhere="b")
         # Ceph shows it at another address than it says.
         (
             state(fences=(LIE,)),
-            [image(watchers=[watcher(STORAGE)], locks=[lock(STORAGE)])],
+            [image(watchers=[watcher(STORAGE)])],
             f"no source lists as this node's (known: {A}, {THEIRS})",
-        ),
-        (
-            state(fences=(network_fence(),)),
-            [image(watchers=[watcher(STORAGE)], locks=[lock(STORAGE)])],
-            f"no source lists as this node's (known: {A})",
         ),
         # Nothing shows anyone there.
         (
@@ -1070,9 +1068,6 @@ def test_a_nodes_driver_has_no_other_host_fenced_beside_its_own() -> None:
             "delete it while it is Unfenced",
         )
     both = state(fences=(network_fence(cidrs=(f"{A}/32", f"{THEIRS}/32")),))
-    assert pure.intend(both, OPTIONS).plan.findings[0].evidence["not_fenced"] == {
-        THEIRS: "is reported by the driver on the node alone"
-    }
     # Nor a range for the sake of its first address.
     wide = network_fence(cidrs=(f"{A}/32", "10.0.0.8/30"))
     first = replace(OPTIONS, fence_addresses=("10.0.0.8",))
@@ -1107,8 +1102,11 @@ def test_a_nodes_driver_is_right_where_ceph_shows_the_same() -> None:
     refused(pure.intend(state(fences=()), options(held)), "no source lists as this node's")
     # What hangs is held from nowhere else.
     two = reported._replace(attached=(volume(), volume("w")))
-    assert intended(two, options(held, image("w"))).addresses == (STORAGE,)
-    # But not where the node's status is all that speaks for what its driver says.
+    refused(pure.intend(two, options(held, image("w"))), f"{A} is covered by no NetworkFence")
+    sure = network_fence(cidrs=(f"{STORAGE}/32",), addresses_from="option")
+    told = two._replace(fences=(sure,))
+    assert intended(told, options(held, image("w"))).addresses == (STORAGE,)
+    # Nor where the node's status is all that speaks for what its driver says.
     both = network_fence(cidrs=(f"{STORAGE}/32", f"{SECOND}/32"))
     host = node(addresses=(A, SECOND))
     refused(
@@ -1126,6 +1124,35 @@ def test_a_nodes_driver_is_right_where_ceph_shows_the_same() -> None:
         image(watchers=[watcher(STORAGE, seen=1)]), method="none", node_confirmed_off=True
     )
     refused(pure.intend(reported, off), "is said to be off")
+
+
+def test_what_a_driver_is_said_to_report_keeps_its_node_from_no_fence() -> None:
+    """Any node can write it for any other, by a CSIAddonsNode with the nodeID of that one."""
+    # Ceph and the status agree, or all that Ceph shows does.
+    assert intended(state(fences=(LIE,))).addresses == (A,)
+    agreed = options(image(watchers=[watcher(STORAGE)], locks=[lock(STORAGE)]))
+    without = intended(state(), agreed)
+    assert STORAGE in without.addresses
+    assert intended(state(fences=(LIE,)), agreed).addresses == without.addresses
+    # Nor is the fence of the whole node less whole.
+    two = [volume(), volume("w")]
+    silent = options(image(watchers=[watcher()]), image("w"))
+    assert intended(state(attached=two), silent).addresses == (A,)
+    assert intended(state(attached=two, fences=(LIE,)), silent).addresses == (A,)
+
+
+def test_many_addresses_of_another_nodes_word_are_judged_in_no_time() -> None:
+    many = [f"100.64.{number // 250}.{number % 250}/32" for number in range(8000)]
+    lie = network_fence("storage-ops-b", (f"{A}/32", *many))
+    began = time.monotonic()
+    refused(
+        pure.intend(state(fences=(lie,)), replace(OPTIONS, fence_addresses=(A,))),
+        f"NetworkFence storage-ops-b ({A}/32, 100.64.0.0/32, 100.64.0.1/32, 100.64.0.2/32, "
+        "100.64.0.3/32 (+7996 more)) covers node b (by NetworkFence storage-ops-b) too",
+        "(+7995 more) too, which only the node itself says",
+    )
+    # Compared one by one it takes half a minute.
+    assert time.monotonic() - began < 8
 
 
 @pytest.mark.parametrize("source", ["driver", "node"])

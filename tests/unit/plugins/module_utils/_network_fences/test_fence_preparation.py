@@ -39,6 +39,15 @@ from ansible_collections.storage_ops.runbooks.tests.unit.support.cluster import 
 from ansible_collections.storage_ops.runbooks.tests.unit.support.fences import LEDGER as FENCE
 
 DRIVER = "rbd.csi.ceph.com"
+# Ceph has been read, and blocks nobody.
+FREE: dict[str, Any] = {
+    "fsid": "f",
+    "read_at": "2026-01-31T10:00:00Z",
+    "observations": 1,
+    "seconds": 0.0,
+    "blocklist": [],
+    "images": [],
+}
 PARAMS: dict[str, Any] = {
     "driver": DRIVER,
     "cluster_id": "c1",
@@ -48,7 +57,7 @@ PARAMS: dict[str, Any] = {
     "nodes": [],
     "name_prefix": "storage-ops-",
     "addresses": {},
-    "ceph": None,
+    "ceph": FREE,
     "ledger_namespace": "storage-ops",
     "fence_timeout": 60.0,
     "max_repairs": 10,
@@ -147,14 +156,7 @@ def class_item(name: str = "ceph", cluster_id: str = "c1", **parameters: str) ->
 
 def reading(entry: str, kind: str, address: str) -> dict[str, Any]:
     blocked = {"entry": entry, "kind": kind, "address": address, "until": "2026-02-01T00:00:00Z"}
-    return {
-        "fsid": "f",
-        "read_at": "2026-01-31T10:00:00Z",
-        "observations": 1,
-        "seconds": 0.0,
-        "blocklist": [blocked],
-        "images": [],
-    }
+    return {**FREE, "blocklist": [blocked]}
 
 
 def runbook(cluster: FakeCluster, **params: Any) -> FencePreparation:
@@ -197,7 +199,7 @@ def test_a_fence_is_made_unfenced_and_nothing_is_left_to_do() -> None:
         "secret": {"name": "s", "namespace": "ceph-csi"},
         "parameters": {"clusterID": "c1"},
     }
-    assert "unverified" in finding.evidence["proof"][0], "Ceph was not read"
+    assert "unverified" not in finding.evidence["proof"][0], "Ceph was read"
     assert finding.evidence["addresses_from"].startswith("its InternalIP")
     assert addresses_from(cluster) == "node"
     assert planned(cluster).findings == []
@@ -217,6 +219,105 @@ def test_whence_the_addresses_are_is_kept(addresses: dict[str, Any], source: str
     made = runbook(cluster, **BY_CLASS, addresses=addresses)
     engine._carry_out(made, made.plan(made.gather()))
     assert addresses_from(cluster) == source
+
+
+STRANGER = "10.99.0.7"
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        (node("a", "10.0.0.1"),),
+        (node("a", "10.0.0.1"), endpoint("a", ceph=["10.9.0.1/32"])),
+    ],
+)
+def test_what_a_node_says_counts_only_beside_cephs_blocklist(items: tuple[Any, ...]) -> None:
+    """A host outside the cluster may be fenced there, and no object here knows it."""
+    cluster = FakeCluster(*items, endpoint("provisioner"), class_item())
+    finding = only(cluster, ceph=None)
+    assert (finding.verdict, finding.code) == ("refuse", "ceph_not_read")
+    assert "have Ceph's blocklist read" in finding.reason
+    assert "give the option addresses" in finding.reason
+    assert only(cluster).verdict == "repair"
+    made = runbook(cluster, ceph=None, addresses={"a": ["10.9.0.1"]})
+    plan = made.plan(made.gather())
+    engine._carry_out(made, plan)
+    assert "Ceph itself was not read" in plan.findings[0].evidence["proof"][0]
+    # What is there already unfences nothing new.
+    assert planned(cluster, ceph=None).findings == []
+    # Where no address is known, that alone is told.
+    unknown = only(FakeCluster(node("a"), endpoint("provisioner")), ceph=None)
+    assert (unknown.code, "option ceph" in unknown.reason) == ("address_unknown", False)
+
+
+@pytest.mark.parametrize(
+    ("kubelet", "driver", "believed"),
+    [
+        (["10.0.0.1", STRANGER], [], False),
+        (["10.0.0.1", "fd00::1"], [], True),
+        (["10.0.0.1", "fd00::1", "fd00::7"], [], False),
+        (["10.0.0.1"], ["10.9.0.1/32", f"{STRANGER}/32"], False),
+        (["10.0.0.1"], ["10.9.0.1/32", "fd00::1/128"], True),
+        (["10.0.0.1"], ["10.9.0.1/32", "10.9.0.1/32"], True),
+        (["10.0.0.1", STRANGER], ["10.9.0.1/32"], True),
+    ],
+)
+def test_a_nodes_word_counts_for_one_address_of_each_family(
+    kubelet: list[str], driver: list[str], believed: bool
+) -> None:
+    """What it names beyond may be a stranger's, whose fence an unfencing would take away."""
+    items = (node("a", *kubelet), node("b", "10.0.0.2"), endpoint("a", ceph=driver))
+    cluster = FakeCluster(*items, endpoint("provisioner"), class_item())
+    findings = {found.name: found for found in planned(cluster).findings}
+    assert findings["b"].verdict == "repair"
+    assert (findings["a"].verdict == "repair") is believed
+    if not believed:
+        assert findings["a"].code == "address_unknown"
+        assert "give the option addresses" in findings["a"].reason
+        # Nor is one that was made so before taken for the node's.
+        cluster.add(fence("storage-ops-a", *findings["a"].evidence["cidrs"], source="node"))
+        assert verdicts(cluster) == {"a": "refuse", "b": "repair"}
+        both = findings["a"].evidence["cidrs"]
+        assert verdicts(cluster, addresses={"a": both}) == {"b": "repair"}
+
+
+def test_one_node_that_claims_many_addresses_is_told_in_short() -> None:
+    assert nf.few("12345") == "1, 2, 3, 4, 5"
+    assert nf.few("123456") == "1, 2, 3, 4, 5 (+1 more)"
+    many = [f"10.99.{number // 250}.{number % 250}" for number in range(2000)]
+    cluster = FakeCluster(node("a", *many), endpoint("provisioner"))
+    finding = only(cluster)
+    assert "10.99.0.4/32 (+1995 more)" in finding.reason and "10.99.0.5/" not in finding.reason
+    cluster.add(fence("storage-ops-a", *many, "10.98.0.1"))
+    misfit = only(cluster, addresses={"a": ["10.9.0.1"]}).reason
+    assert "(+1996 more) instead of 10.9.0.1/32" in misfit and "10.99.0.5" not in misfit
+
+
+def test_a_node_that_speaks_for_another_is_not_believed() -> None:
+    """nodeID is free text, and the sidecars of all nodes write with one account."""
+    forged, honest = endpoint("b", ceph=[f"{STRANGER}/32"]), endpoint("b", ceph=["10.9.0.2/32"])
+    forged["metadata"]["name"] = "forged"
+    nodes = (node("a", "10.0.0.1"), node("b", "10.0.0.2"), endpoint("provisioner"), class_item())
+    for other in ([f"{STRANGER}/32"], ["fd00::7/128"], ["10.9.0.0/24"]):
+        forged = endpoint("b", ceph=other)
+        forged["metadata"]["name"] = "forged"
+        cluster = FakeCluster(*nodes, honest, forged)
+        findings = {found.name: found for found in planned(cluster).findings}
+        assert (findings["a"].verdict, findings["b"].verdict) == ("repair", "refuse")
+        assert findings["b"].code == "address_unknown"
+        assert "report different addresses for node b" in findings["b"].reason
+        given = {"b": ["10.9.0.2"]}
+        assert verdicts(cluster, addresses=given) == {"a": "repair", "b": "repair"}
+    # What another driver reports, or a provisioner that reports nothing, or the same, contradicts
+    # nothing.
+    for said in (
+        endpoint("b", driver="other", ceph=[f"{STRANGER}/32"]),
+        endpoint("b"),
+        endpoint("b", ceph=["10.9.0.2/32"]),
+    ):
+        said["metadata"]["name"] = "second"
+        cluster = FakeCluster(*nodes, honest, said)
+        assert verdicts(cluster) == {"a": "repair", "b": "repair"}
 
 
 def test_check_mode_asks_the_server_and_makes_nothing() -> None:
@@ -385,7 +486,7 @@ def test_a_kubelet_has_no_fence_of_another_node_taken_off(how: str) -> None:
     assert finding.verdict == "refuse" and "10.9.0.1/32 is fenced for node a" in finding.reason
     # Nor is one that was fenced since it was looked.
     cluster = FakeCluster(*nodes, endpoint("provisioner"))
-    made = runbook(cluster, nodes=["b"])
+    made = runbook(cluster, nodes=["b"], addresses={"b": ["10.9.0.1"]})
     plan = made.plan(made.gather())
     kept = kept_as(fenced.text)
     cluster.objects[config_map_path("a", "storage-ops")] = kept
@@ -678,8 +779,25 @@ def test_one_that_nobody_acts_on_fails_and_stays() -> None:
     cluster = FakeCluster(node("a", "10.0.0.1"), endpoint("provisioner"), seconds=1.0)
     made = FencePreparation(cluster, prep.make_options(PARAMS), lambda _seconds: None)  # type: ignore[arg-type]
     plan = made.plan(made.gather())
-    with pytest.raises(engine.ActionFailed, match="Its controller does not answer"):
-        engine._carry_out(made, plan)
+    engine._carry_out(made, plan)
     assert [action.outcome for action in plan.actions] == ["failed"]
+    assert plan.findings[0].failed and "Its controller does not answer" in plan.findings[0].reason
+    assert "half_made" not in engine._half_made(plan)
     # The next run says so too, and makes no second one.
     assert "but its status says nothing yet" in only(cluster).reason
+
+
+def test_a_node_that_the_driver_cannot_unfence_keeps_no_other_unprepared() -> None:
+    cluster = FakeCluster(node("a", "10.0.0.1"), node("b", "10.0.0.2"), endpoint("provisioner"))
+    options = prep.make_options({**PARAMS, "fence_timeout": 1.0})
+
+    def answer(_seconds: float) -> None:
+        settle(cluster)
+        made = cluster.objects[f"{nf.FENCES}/storage-ops-a"]
+        made["status"] = {"result": "Failed", "message": "context deadline exceeded"}
+
+    made = FencePreparation(cluster, options, answer)  # type: ignore[arg-type]
+    plan = made.plan(made.gather())
+    engine._carry_out(made, plan)
+    assert [(found.name, found.failed) for found in plan.findings] == [("a", True), ("b", False)]
+    assert [action.outcome for action in plan.actions] == ["failed", "done"]
