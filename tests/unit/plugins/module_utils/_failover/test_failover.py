@@ -1759,8 +1759,12 @@ def slow_two(seconds: float, **meta: Any) -> World:
 
 def test_a_namespace_whose_pods_take_too_long_to_read_costs_itself_alone() -> None:
     world = slow_two(200.0, finalizers=["tenant.example.com/keep"])
-    one_left(world, "not_detached", "those of namespace evil could not be read within 200 s")
-    assert world.spent < 210
+    # That its attachment is gone does not prove that it has left.
+    world.broken.add("attach pv-ev")
+    world.remove(attachment("ev"))
+    said = "those of namespace evil could not be read within 200 s"
+    result = one_left(world, "not_detached", said)
+    assert world.spent < 210 and result["left"] == ["pv-db"]
 
 
 def test_a_namespace_that_takes_long_once_volumes_have_left() -> None:
@@ -1771,7 +1775,8 @@ def test_a_namespace_that_takes_long_once_volumes_have_left() -> None:
             world.slow = {"evil": 200.0}
 
     world.before = before
-    one_left(world, "not_attached", "those of namespace evil could not be read")
+    result = one_left(world, "not_attached", "those of namespace evil could not be read")
+    assert "(attach_timeout)" in result["msg"] and "no pod elsewhere" not in result["msg"]
 
 
 def test_a_namespace_that_takes_long_once_volumes_are_attached() -> None:
@@ -1789,6 +1794,19 @@ def test_an_honest_namespace_of_many_pods_gets_more_time() -> None:
     world = slow_two(15.0)
     assert verbs(run(world, detach_timeout=60.0, attach_timeout=60.0, ready_timeout=60.0))
     assert world.ledger().phase == "detached"
+
+
+def test_the_lease_is_renewed_where_no_pods_are_read() -> None:
+    """A volume without a claim has none."""
+    _claim, volume = claim("db")
+    del volume["spec"]["claimRef"]
+    world = World(volume, attachment("db", finalizers=["a"]))
+    run(world, detach_timeout=200.0)
+    renewed = [
+        asked for asked in world.requests if asked.startswith("patch") and "/leases/" in asked
+    ]
+    # Before each of the two steps, and three times in the wait.
+    assert world.spent > 190 and len(renewed) == 5
 
 
 def test_the_lease_is_renewed_within_a_look() -> None:

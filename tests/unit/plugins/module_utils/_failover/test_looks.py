@@ -151,7 +151,7 @@ def test_what_was_read_before_does_once_the_time_is_over() -> None:
 
 def test_each_is_read_once_even_without_any_time() -> None:
     world = server(shop=0.9, evil=0.9)
-    world.left = 0.0
+    world.left = -5.0
     assert world.lists.begin(10) == 0
     assert world.look(DB, EV) == (["evil/ev-1", "shop/db-1"], [])
     assert world.look(DB, EV)[1] == [] and world.asked() == ["evil", "shop"]
