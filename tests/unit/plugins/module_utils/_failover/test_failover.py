@@ -1782,12 +1782,17 @@ def test_a_namespace_that_takes_long_once_volumes_have_left() -> None:
 def test_a_namespace_that_takes_long_once_volumes_are_attached() -> None:
     world = slow_two(0.0)
 
+    asked: list[str] = []
+
     def before(verb: str, path: str) -> None:
-        if ("pv-ev", "b") in world.attached():
+        asked.append(path.rsplit("/", 1)[-1])
+        # The next step begins with a look at the node.
+        if asked[-1] == "a" and attachment_name(RBD, "h-ev", "b") in asked:
             world.slow = {"evil": 200.0}
 
     world.before = before
-    one_left(world, "not_attached", "those of namespace evil could not be read")
+    result = one_left(world, "not_attached", "those of namespace evil could not be read")
+    assert "(ready_timeout)" in result["msg"]
 
 
 def test_an_honest_namespace_of_many_pods_gets_more_time() -> None:
