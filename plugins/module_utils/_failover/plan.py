@@ -828,7 +828,7 @@ def _deletions(
         found += [
             Deletion(
                 covered,
-                tuple(name for name in lost.volumes if name in users),
+                tuple(lost.volumes),
                 lost.pod,
                 lost.tolerates or not tainting,
             )

@@ -333,9 +333,9 @@ class Failover:
         if deletion is None:
             return
         ours = {covered.name for covered in self._timely([*subject.volumes, *subject.awaited])}
-        # Of the others of its volumes a finding says already that they stay.
+        # Of its other volumes, findings say already that they stay.
         names = [name for name in deletion.volumes if name in ours]
-        if deletion.needed and not self._late.issuperset(deletion.volumes):
+        if deletion.needed:
             # With no other volume the run has come to nothing.
             if not self._begun or ours <= {*names}:
                 return
