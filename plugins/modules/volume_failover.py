@@ -149,6 +149,7 @@ options:
       - Seconds after which the module ends even if something hangs. At least 60.
       - Longer than in other modules, since it includes O(lease_timeout), O(detach_timeout),
         O(attach_timeout) and O(ready_timeout).
+      - The waits end 45 seconds earlier, so that the volumes that are proven by then are recorded.
     type: float
     default: 900
 extends_documentation_fragment:

@@ -167,10 +167,12 @@ class FailoverState(NamedTuple):
 class Deletion(NamedTuple):
     """What is deleted so that a volume leaves: one of its pods, or its attachment (without a pod).
 
-    ``needed``: without it the volume stays. Others Kubernetes deletes, too, only later.
+    ``volumes``: the names of those that it keeps on the node, since a pod may use several;
+    ``needed``: without it they stay. Others Kubernetes deletes, too, only later.
     """
 
     covered: AttachedVolume
+    volumes: tuple[str, ...]
     pod: Pod | None = None
     needed: bool = True
 
@@ -824,13 +826,18 @@ def _deletions(
         # A DaemonSet's controller may not have seen the taint yet, and would make the pod again on
         # this node.
         found += [
-            Deletion(covered, lost.pod, lost.tolerates or not tainting)
+            Deletion(
+                covered,
+                tuple(lost.volumes),
+                lost.pod,
+                lost.tolerates or not tainting,
+            )
             for lost in pods.values()
             if not (tainting and _is_daemon(lost.pod))
         ]
         # Pods first: while one is there, the controller manager attaches the volume again.
         if not tainting and covered.attachment.name and not covered.attachment.deleted:
-            found.append(Deletion(covered))
+            found.append(Deletion(covered, (covered.name,)))
     return found
 
 
@@ -852,7 +859,7 @@ def _first(deletions: Iterable[Deletion]) -> tuple[list[Deletion], Counter[str]]
             room[deletion.needed] -= 1
             first.append(deletion)
         elif deletion.needed:
-            left[deletion.covered.name] += 1
+            left.update(deletion.volumes)
     return first, left
 
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from functools import partial
 from typing import Any, Callable
 
 from .._core.argspec import check_numbers, given_names, given_options
@@ -45,22 +44,21 @@ from .._kube.objects import (
     Pod,
     Tenant,
     Volume,
-    attachment_name,
     attachment_path,
     node_path,
-    pick_attachment,
     pick_claim,
     pick_pod,
-    pick_tenant,
     pick_volume,
     pod_path,
 )
 from . import plan as pure
+from .looks import PodLists, read_attachments
 from .plan import FailoverOptions, FailoverState, LostPod, Remark, Subject
 
-_ATTACHMENTS = path("storage.k8s.io/v1", "volumeattachments")
 # Nothing is begun with less time left (seconds).
 _LEAST_SECONDS = 30.0
+# A wait ends with so much left of the deadline (seconds), so that what was proven is noted.
+_KEPT_SECONDS = _LEAST_SECONDS + 15.0
 _POLL_SECONDS = 0.5
 # A controller that recreates a pod does so within this time (seconds), and the scheduler has
 # placed it.
@@ -101,6 +99,11 @@ class Failover:
         self._lease = RunLease(cluster, run.namespace, run.node, run.run, run.lease_seconds)
         self._sleep, self._clock = sleep, clock
         self._renewed = clock()
+        # A third of the Lease's time leaves two more tries to renew it.
+        self._renewal = run.lease_seconds / 3
+        self._pods = PodLists(cluster, self._renew, self._renewal, self._spare, clock)
+        # The seconds that the last wait had.
+        self._waited = 0.0
         self._state: FailoverState | None = None
         self._ledger: Ledger | None = None
         self._plan = Plan([])
@@ -329,13 +332,15 @@ class Failover:
         self._too_old, deletion = why, subject.deletion
         if deletion is None:
             return
-        name = deletion.covered.name
-        if deletion.needed and name not in self._late:
-            others = self._timely([*subject.volumes, *subject.awaited])
+        ours = {covered.name for covered in self._timely([*subject.volumes, *subject.awaited])}
+        # Of its other volumes, findings say already that they stay.
+        names = [name for name in deletion.volumes if name in ours]
+        if deletion.needed:
             # With no other volume the run has come to nothing.
-            if not self._begun or {covered.name for covered in others} == {name}:
+            if not self._begun or ours <= {*names}:
                 return
-            self._give_up(subject, why.code, "its turn did not come", [Remark(name, str(why))])
+            told = [Remark(name, str(why)) for name in names]
+            self._give_up(subject, why.code, "its turn did not come", told)
         raise PassedOver(str(why), why.code)
 
     def _force_delete(self, subject: Subject, dry_run: bool) -> None:
@@ -398,7 +403,7 @@ class Failover:
         self._give_up(
             subject,
             code="not_detached",
-            what=f"not within {seconds:g} s (detach_timeout)",
+            what=self._not_within(seconds, "detach_timeout"),
             told=left,
         )
 
@@ -413,7 +418,7 @@ class Failover:
         self._give_up(
             subject,
             code="not_attached",
-            what=f"not within {seconds:g} s (attach_timeout)",
+            what=self._not_within(seconds, "attach_timeout"),
             told=left,
         )
 
@@ -421,13 +426,13 @@ class Failover:
         seconds = self._options.ready_timeout
         late = self._until_none(
             seconds,
-            lambda: [tenant.pod.title for tenant in self._new(subject) if not _runs(tenant)],
+            lambda: self._not_ready(subject),
         )
         # Only now it matters what they say.
         self._give_up(
             subject,
             code="not_attached",
-            what=f"not Running and Ready within {seconds:g} s (ready_timeout)",
+            what=self._not_within(seconds, "ready_timeout", "not Running and Ready"),
             told=self._not_running(subject) if late else [],
             then=". The volume is attached. Once the pod runs, or with ready_timeout 0, another "
             "run records that it was failed over",
@@ -452,9 +457,13 @@ class Failover:
             self._plan.findings.append(pure.late(self._options, volumes[name], reason))
             self._late.add(name)
 
-    def _new(self, subject: Subject) -> list[Tenant]:
+    def _not_ready(self, subject: Subject) -> list[str]:
+        new, unread = self._new(subject)
+        return [tenant.pod.title for tenant in new if not _runs(tenant)] + [*unread]
+
+    def _new(self, subject: Subject) -> tuple[list[Tenant], list[Remark]]:
         """The pods that have taken over: those that have a node and use an awaited volume, which
-        only one node can have.
+        only one node can have; and remarks about the volumes whose pods could not be read.
 
         Of a volume that several nodes can have those that were made since the node was lost; others
         may have had trouble before.
@@ -470,17 +479,16 @@ class Failover:
             return _uses(tenant, covered) and (alone or not lost or not made or made >= lost)
 
         awaited = self._timely(subject.awaited)
-        found = [
-            tenant
-            for tenant in self._tenants(awaited)
-            if tenant.pod.node and not tenant.pod.deleted
-        ]
-        return [tenant for tenant in found if any(is_new(tenant, covered) for covered in awaited)]
+        tenants, unread = self._pods.read(awaited)
+        found = [tenant for tenant in tenants if tenant.pod.node and not tenant.pod.deleted]
+        new = [tenant for tenant in found if any(is_new(tenant, covered) for covered in awaited)]
+        return new, unread
 
     def _not_running(self, subject: Subject) -> list[str]:
         """What the pods say that do not run, for each volume that they use."""
-        late = [tenant for tenant in self._new(subject) if not _runs(tenant)]
-        remarks: list[str] = []
+        new, unread = self._new(subject)
+        late = [tenant for tenant in new if not _runs(tenant)]
+        remarks: list[str] = [*unread]
         for covered in self._timely(subject.awaited):
             users = [tenant for tenant in late if _uses(tenant, covered)]
             said = [self._said(tenant) for tenant in users[:_MOST_TOLD]]
@@ -516,13 +524,14 @@ class Failover:
         # The pods first: while a pod is there, its volume is wanted on the node and is not
         # detached.
         node = self._options.node
-        left: list[str] = []
         volumes = self._timely(subject.volumes)
-        pods = self._tenants(volumes, node)
-        for covered in volumes:
+        pods, unread = self._pods.read(volumes, node)
+        left: list[str] = [*unread]
+        attachments = read_attachments(self._cluster, [(covered, node) for covered in volumes])
+        for covered in _known(volumes, unread):
             here = [tenant.pod for tenant in pods if _uses(tenant, covered)]
             found = [f"pod {pod.title} of {covered.name} is still on {node}" for pod in here]
-            attachment = self._attachment(covered, node)
+            attachment = attachments.get((covered.name, node))
             # What a pod holds is not detached, so that alone is worth saying.
             found = found or ([_still_there(attachment, node)] if attachment else [])
             if not found:
@@ -535,15 +544,30 @@ class Failover:
         proof. ``early``: pods may yet be made.
         """
         # It is asked again and again, so what was proven before is collected again each time.
-        waiting: list[str] = []
         proof: list[Remark] = []
         self._homeless = {}
         awaited = self._timely(subject.awaited)
-        tenants = [tenant for tenant in self._tenants(awaited) if not tenant.pod.deleted]
-        for covered in awaited:
-            users = [tenant for tenant in tenants if _uses(tenant, covered)]
+        tenants, unread = self._pods.read(awaited)
+        waiting: list[str] = [*unread]
+        known = _known(awaited, unread)
+        living = [tenant for tenant in tenants if not tenant.pod.deleted]
+        users_of = {
+            covered.name: [tenant for tenant in living if _uses(tenant, covered)]
+            for covered in known
+        }
+        attachments = read_attachments(
+            self._cluster,
+            [
+                (covered, tenant.pod.node)
+                for covered in known
+                for tenant in users_of[covered.name]
+                if tenant.pod.node
+            ],
+        )
+        for covered in known:
+            users = users_of[covered.name]
             self._note_homeless(users, awaited)
-            waits, proven = self._reached(covered, users, early)
+            waits, proven = self._reached(covered, users, attachments, early)
             waiting += [Remark(covered.name, text) for text in waits]
             proof += [Remark(covered.name, text) for text in proven]
         self._proof = proof
@@ -557,7 +581,11 @@ class Failover:
                 self._homeless[tenant.pod.uid] = pure.homeless(tenant, theirs)
 
     def _reached(
-        self, covered: AttachedVolume, users: list[Tenant], early: bool
+        self,
+        covered: AttachedVolume,
+        users: list[Tenant],
+        attachments: Mapping[tuple[str, str], Attachment],
+        early: bool,
     ) -> tuple[list[str], list[str]]:
         """Why a volume has not reached all of its pods elsewhere yet, and what proves that it has
         reached pods, or is free for them.
@@ -569,11 +597,10 @@ class Failover:
             return [], [_free(covered, users)]
         waits: list[str] = []
         proven: list[str] = []
-        # A tenant may have any number of pods on a node, and each request takes time of the others.
-        nodes = dict.fromkeys(pod.node for pod in placed)
-        attachments = {node: self._attachment(covered, node) for node in nodes}
         for pod in placed:
-            waiting, arrived = self._arrived(covered, pod, attachments[pod.node])
+            waiting, arrived = self._arrived(
+                covered, pod, attachments.get((covered.name, pod.node))
+            )
             waits += waiting
             proven += arrived
         return waits, proven
@@ -600,53 +627,40 @@ class Failover:
             ]
         return [f"pod {pod.title} on {pod.node} waits for {name}: {_why_not(attachment)}"], []
 
-    def _tenants(self, volumes: Sequence[AttachedVolume], node: str = "") -> list[Tenant]:
-        """The pods of these volumes that have not ended, on one node or everywhere."""
-        claims = [covered.volume.claim for covered in volumes if covered.volume]
-        fields = f"spec.nodeName={node}" if node else ""
-        found: list[Tenant] = []
-        for namespace in sorted({namespace for namespace, name in claims if name}):
-            names = tuple(name for space, name in claims if space == namespace)
-            pods = path("v1", "pods", namespace=namespace)
-            found += self._cluster.list(pods, partial(pick_tenant, claims=names), fields=fields)
-        return found
-
-    def _attachment(self, covered: AttachedVolume, node: str) -> Attachment | None:
-        """The volume's attachment to a node."""
-        # Its name is a hash of handle, driver and node (getAttachmentName of
-        # pkg/volume/csi/csi_attacher.go), so the new one can be asked for before it is there.
-        name = covered.attachment.name if covered.attachment.node == node else ""
-        if not name and covered.volume and covered.volume.driver:
-            name = attachment_name(covered.volume.driver, covered.volume.handle, node)
-        if name:
-            item = self._cluster.get(f"{_ATTACHMENTS}/{name}")
-            return pick_attachment(item) if item else None
-        # A migrated volume does not tell by what handle its attachment is named.
-        found = self._cluster.list(_ATTACHMENTS, pick_attachment)
-        return next(
-            (entry for entry in found if entry.node == node and entry.volume == covered.name), None
-        )
-
     def _until_none(self, seconds: float, look: Callable[[], list[str]]) -> list[str]:
         """As everywhere, but under the Lease, which is renewed meanwhile."""
 
-        # A third of the Lease's time leaves two more tries to renew it.
         def held() -> list[str]:
             left = look()
-            if self._clock() - self._renewed > self._run.lease_seconds / 3:
-                self._lease.check()
-                self._renewed = self._clock()
+            self._renew()
             return left
 
+        self._waited = self._pods.begin(seconds)
         return until_none(
-            held, seconds, self._cluster.deadline, self._sleep, self._clock, _POLL_SECONDS
+            held, self._waited, self._cluster.deadline, self._sleep, self._clock, _POLL_SECONDS
         )
+
+    def _not_within(self, seconds: float, option: str, what: str = "not") -> str:
+        if self._waited < seconds:
+            return f"{what} within the {self._waited:.0f} s that the deadline left for {option}"
+        return f"{what} within {seconds:g} s ({option})"
+
+    def _renew(self) -> None:
+        """Renew the Lease if it is time to."""
+        if self._clock() - self._renewed > self._renewal:
+            self._lease.check()
+            self._renewed = self._clock()
+
+    def _spare(self) -> float:
+        """So many seconds are left for waiting."""
+        return self._cluster.deadline.remaining() - _KEPT_SECONDS
 
     # verify
 
     def verify(self, finding: Finding) -> list[str]:
         """What proves that the volumes have left the node, and are where pods wait for them."""
         subject: Subject = finding.repair[0].subject
+        self._pods.begin()
         self._doubt(subject, self._left(subject))
         self._doubt(subject, self._waiting(subject, early=False))
         if self._options.ready_timeout:
@@ -667,7 +681,7 @@ class Failover:
         self._plan.findings += self._homeless.values()
         ready = [
             f"pod {tenant.pod.title} is Running and Ready on {tenant.pod.node}"
-            for tenant in self._new(subject)
+            for tenant in self._new(subject)[0]
             if _runs(tenant)
         ]
         unproven = (
@@ -769,6 +783,12 @@ def _uses(tenant: Tenant, covered: AttachedVolume) -> bool:
     # A claim belongs to a namespace, so its name alone would find another tenant's.
     namespace, claim = covered.volume.claim if covered.volume else ("", "")
     return tenant.pod.namespace == namespace and claim in tenant.pod.claims
+
+
+def _known(volumes: Iterable[AttachedVolume], unread: Iterable[Remark]) -> list[AttachedVolume]:
+    """Those whose pods were read."""
+    names = {remark.volume for remark in unread}
+    return [covered for covered in volumes if covered.name not in names]
 
 
 def _runs(tenant: Tenant) -> bool:

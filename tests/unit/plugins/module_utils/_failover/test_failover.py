@@ -16,6 +16,7 @@ from typing import Any, Callable
 import pytest
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import engine
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Plan
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
     StorageOpsError,
@@ -182,6 +183,9 @@ class World(FakeCluster):
     ) -> None:
         super().__init__(node("a", "Unknown", UNREACHABLE), node("b", "True"), version=version)
         self.shift = timedelta()
+        # What the run's own clock shows. ``slow``: so many seconds a LIST of pods there takes.
+        self.spent = 0.0
+        self.slow: dict[str, float] = {}
         self.clock = lambda: datetime.now(timezone.utc) + self.shift
         # "collect": the pod garbage collector does not look; "detach": nothing is detached;
         # "attach": nothing is attached; "replace": no pod is made again; "start": no new pod runs.
@@ -214,6 +218,7 @@ class World(FakeCluster):
 
     def list(self, path: str, pick: Any, **how: Any) -> list[Any]:
         self._controllers()
+        self.spent += self.slow.get(path.split("/")[-2], 0.0) if path.endswith("/pods") else 0.0
         return super().list(path, pick, **how)
 
     def at(self, name: str) -> dict[str, Any]:
@@ -358,15 +363,15 @@ def run(
 ) -> dict[str, Any]:
     """With a clock that goes on only while it sleeps."""
     module = Module(check)
-    seconds = [0.0]
+    world.spent = 0.0
 
     def sleep(pause: float) -> None:
-        seconds[0] += pause
+        world.spent += pause
 
     given.setdefault("reading", reading("10.0.0.1", age=-world.shift.total_seconds()))
     run_options = RunOptions("a", run_id, "storage-ops", 180.0, 0.0, fence)
     failover = Failover(
-        world, run_options, options(check=check, **given), check, sleep, lambda: seconds[0]
+        world, run_options, options(check=check, **given), check, sleep, lambda: world.spent
     )  # type: ignore[arg-type]
     with pytest.raises(Exit):
         engine.run(module, lambda: failover, False)
@@ -1394,6 +1399,66 @@ def test_a_volume_with_more_pods_than_a_run_deletes_stays_alone(
     assert world.ledger().phase == "detached"
 
 
+def with_one_pod_of_two() -> World:
+    """One of two tenants has e0 and e1 in one pod, and e1 is being detached already."""
+    going = attachment("e1", finalizers=["a"], deletionTimestamp="2026-01-01T00:00:00Z")
+    theirs = [*claim("e0"), attachment("e0"), *claim("e1"), going, pod("both", "e0", "e1")]
+    volumes = ("pv-db", "pv-e0", "pv-e1")
+    return standard(
+        *of_tenant("evil", *theirs), ledger=LEDGER._replace(volumes=volumes), version="v1.20.2"
+    )
+
+
+def both_stay(world: World, result: dict[str, Any], code: str) -> list[str]:
+    """The run fails for them alone, and does not wait for either: why."""
+    assert result["failed"] and result["code"] == code, result
+    names = [finding["object"]["name"] for finding in result["findings"]]
+    assert names == ["pv-e0", "pv-e1", "a"] or names == ["a", "pv-e0", "pv-e1"]
+    assert (world.ledger().phase, world.ledger().detached) == ("fenced", ("pv-db",))
+    assert result["left"] == ["pv-db"] and world.spent < 5
+    return [finding["reason"] for finding in result["findings"] if finding["code"] == code]
+
+
+def test_a_pod_of_two_volumes_that_is_left_keeps_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or the second is awaited in vain, and all others with it."""
+    monkeypatch.setattr(failover_plan, "MOST_DELETIONS", 2)
+    world = with_one_pod_of_two()
+    result = run(world)
+    assert deleted(result) == ["shop/db-1", "detach db"]
+    first, second = both_stay(world, result, "deadline_passed")
+    assert first.startswith("2 of its pods and attachments are left")
+    assert second.startswith("1 of its pods and attachments are left")
+    # Further runs have the pod to delete, once.
+    assert deleted(run(world)) == ["evil/both", "detach e0"]
+
+
+def test_a_pod_of_two_volumes_whose_turn_does_not_come_keeps_both() -> None:
+    world = with_one_pod_of_two()
+
+    def before(verb: str, path: str) -> None:
+        if verb == "delete" and "/volumeattachments/" in path:
+            dawdle(world)
+
+    world.before = before
+    result = run(world)
+    assert [outcome for verb, outcome in outcomes(result) if verb == "force_delete_pod"] == [
+        "done",
+        "skipped",
+    ]
+    for why in both_stay(world, result, "ceph_reading_unfit"):
+        assert why.startswith("its turn did not come")
+
+
+def test_a_part_of_a_volume_whose_turn_does_not_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a run leaves in any case has its finding already."""
+    monkeypatch.setattr(failover_plan, "MOST_DELETIONS", 5)
+    world = among(crowd(e0=6), version="v1.20.2")
+    at_deletion(world, "e0-0", dawdle)
+    result = run(world)
+    assert [finding["object"]["name"] for finding in result["findings"]] == ["pv-e0", "a"]
+    assert result["code"] == "deadline_passed" and world.ledger().detached == ("pv-db",)
+
+
 def test_a_run_with_nothing_but_a_part_of_one_volume(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(failover_plan, "MOST_DELETIONS", 2)
     world = World(*crowd(e0=3), ledger=LEDGER._replace(volumes=("pv-e0",)), version="v1.20.2")
@@ -1661,6 +1726,143 @@ def test_any_number_of_waiting_pods_keeps_no_other_volume_from_its_proof() -> No
 
     (attachments, events), few = asked(40), asked(4)
     assert (attachments, events) == few and events == 3
+
+
+def test_any_number_of_nodes_keeps_no_other_volume_from_its_proof() -> None:
+    """Each node of a waiting pod would be a request at each look."""
+
+    def asked(number: int) -> int:
+        world = two()
+        world.broken.add("attach pv-ev")
+        for count in range(number):
+            world.add(pod(f"ev-{count}-again", "ev", node_name=f"n{count}"))
+        result = one_left(world, "not_attached", "waits for pv-ev")
+        assert world.spent < 60 and "attach_timeout" in result["msg"]
+        return len([asked for asked in world.requests if "/volumeattachments" in asked])
+
+    assert asked(60) == asked(30)
+
+
+# a tenant whose pods take long to read, and the others
+
+
+def slow_two(seconds: float, **meta: Any) -> World:
+    """The volumes of two tenants; a LIST of the pods of the one takes so long. ``meta``: of its
+    pod.
+    """
+    theirs = pod("ev-1", "ev")
+    theirs["metadata"].update(meta)
+    world = standard(*of_tenant("evil", *claim("ev"), attachment("ev"), theirs), ledger=TWO)
+    world.slow = {"evil": seconds}
+    return world
+
+
+def test_a_namespace_whose_pods_take_too_long_to_read_costs_itself_alone() -> None:
+    world = slow_two(200.0, finalizers=["tenant.example.com/keep"])
+    # That its attachment is gone does not prove that it has left.
+    world.broken.add("attach pv-ev")
+    world.remove(attachment("ev"))
+    said = "those of namespace evil could not be read within 200 s"
+    result = one_left(world, "not_detached", said)
+    assert world.spent < 210 and result["left"] == ["pv-db"]
+
+
+def test_a_namespace_that_takes_long_once_volumes_have_left() -> None:
+    world = slow_two(0.0)
+
+    def before(verb: str, path: str) -> None:
+        if ("pv-ev", "a") not in world.attached():
+            world.slow = {"evil": 200.0}
+
+    world.before = before
+    result = one_left(world, "not_attached", "those of namespace evil could not be read")
+    assert "(attach_timeout)" in result["msg"] and "no pod elsewhere" not in result["msg"]
+
+
+def test_a_namespace_that_takes_long_once_volumes_are_attached() -> None:
+    world = slow_two(0.0)
+
+    asked: list[str] = []
+
+    def before(verb: str, path: str) -> None:
+        asked.append(path.rsplit("/", 1)[-1])
+        # The next step begins with a look at the node.
+        if asked[-1] == "a" and attachment_name(RBD, "h-ev", "b") in asked:
+            world.slow = {"evil": 200.0}
+
+    world.before = before
+    result = one_left(world, "not_attached", "those of namespace evil could not be read")
+    assert "(ready_timeout)" in result["msg"]
+
+
+def test_an_honest_namespace_of_many_pods_gets_more_time() -> None:
+    world = slow_two(15.0)
+    assert verbs(run(world, detach_timeout=60.0, attach_timeout=60.0, ready_timeout=60.0))
+    assert world.ledger().phase == "detached"
+
+
+def test_the_lease_is_renewed_where_no_pods_are_read() -> None:
+    """A volume without a claim has none."""
+    _claim, volume = claim("db")
+    del volume["spec"]["claimRef"]
+    world = World(volume, attachment("db", finalizers=["a"]))
+    run(world, detach_timeout=200.0)
+    renewed = [
+        asked for asked in world.requests if asked.startswith("patch") and "/leases/" in asked
+    ]
+    # Before each of the two steps, and three times in the wait.
+    assert world.spent > 190 and len(renewed) == 5
+
+
+def test_the_lease_is_renewed_within_a_look() -> None:
+    world = standard(
+        *[
+            item
+            for name in "uvwxyz"
+            for item in of_tenant(name, *claim(name), attachment(name), pod(name, name))
+        ],
+        ledger=LEDGER._replace(volumes=("pv-db", *(f"pv-{name}" for name in "uvwxyz"))),
+    )
+    world.slow = dict.fromkeys("uvwxyz", 50.0)
+    at: list[float] = []
+
+    def before(verb: str, path: str) -> None:
+        if verb == "patch" and "/leases/" in path:
+            at.append(world.spent)
+
+    world.before = before
+    run(world)
+    assert max(later - earlier for earlier, later in zip(at, at[1:])) < 180
+
+
+@pytest.mark.parametrize("seconds", [100.0, 170.0])
+def test_a_deadline_that_passes_in_a_look_costs_what_is_not_proven(seconds: float) -> None:
+    """The others are noted in what is left of it."""
+    world = two()
+    world.broken.add("attach pv-ev")
+    world.deadline = Deadline(seconds, lambda: world.spent)
+    result = one_left(world, "not_attached", "waits for pv-ev", attach_timeout=300.0)
+    said = f"not within the {seconds - 45:.0f} s that the deadline left for attach_timeout"
+    assert said in result["msg"] and world.spent <= seconds - 45
+
+
+def test_what_is_proven_in_the_end_is_read_again() -> None:
+    """Not what a wait has read that ran out of time."""
+    world = two()
+    world.broken.add("start ev-1-again")
+    world.slow = {"shop": 0.9}
+
+    def before(verb: str, path: str) -> None:
+        if verb == "patch" and "/configmaps/" in path and OUT in world.taints:
+            for item in world.of("Pod"):
+                if item["metadata"]["name"] == "db-1-again":
+                    item["status"] = {"phase": "Running"}
+            world.broken.add("start db-1-again")
+
+    world.before = before
+    result = run(world)
+    assert result["failed"] and result["code"] == "repair_unproven", result
+    assert "pod shop/db-1-again on b is not Ready" in result["msg"]
 
 
 def test_so_many_pods_that_do_not_run_are_told() -> None:
