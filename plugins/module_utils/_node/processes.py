@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -179,16 +180,27 @@ def has_open(base: str, path: str) -> bool:
     ``base``: its folder in /proc. Raises StorageOpsError if it has too many open files.
     """
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-        return any(_target(f"{base}/fd/{name}") == path for name in _names(f"{base}/fd"))
+        for name in _names(f"{base}/fd"):
+            # One that is closed meanwhile hides none of the others.
+            with contextlib.suppress(FileNotFoundError):
+                if target_of(f"{base}/fd/{name}") == path:
+                    return True
     return False
 
 
-def _target(link: str) -> str:
-    """Empty for a file that was closed meanwhile: it must not hide the others."""
-    # A link in /proc is read without asking any server.
-    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+def target_of(link: str) -> str:
+    """The path to which a link of a process leads; the link's own if that is too long.
+
+    Raises OSError, as FileNotFoundError for a file that was closed. It asks no server.
+    """
+    try:
         return os.readlink(link)
-    return ""
+    except OSError as error:
+        # A path of more than a page is in no link (fs/proc/base.c do_proc_readlink), and its file
+        # is open all the same.
+        if error.errno == errno.ENAMETOOLONG:
+            return link
+        raise
 
 
 def _names(folder: str) -> Iterator[str]:
