@@ -163,12 +163,10 @@ def pod_folders(host: Host, root: str) -> tuple[PodFolder, ...]:
 
     def listing() -> list[list[str]]:
         found = []
-        for pod in _names(host.path(f"{root}/pods")):
-            for plugin in _names(host.path(f"{root}/pods/{pod}/volumes")):
-                found += [
-                    [pod, plugin, volume]
-                    for volume in _names(host.path(f"{root}/pods/{pod}/volumes/{plugin}"))
-                ]
+        for pod in kubelet.folders(host.path(f"{root}/pods")):
+            for plugin in kubelet.folders(host.path(f"{root}/pods/{pod}/volumes")):
+                path = host.path(f"{root}/pods/{pod}/volumes/{plugin}")
+                found += [[pod, plugin, volume] for volume in kubelet.folders(path)]
         return found
 
     reply = host.bounded(listing)
@@ -198,21 +196,3 @@ def pod_folders(host: Host, root: str) -> tuple[PodFolder, ...]:
         )
         folders.append(PodFolder(pod, volume, note.driver, note.handle))
     return tuple(folders)
-
-
-def _names(path: str) -> list[str]:
-    """The names of a folder's folders, without links; none if it does not exist or is a link."""
-    try:
-        # A link in its place could lead out of the kubelet's folder.
-        folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    try:
-        with os.scandir(folder) as entries:
-            return sorted(
-                entry.name
-                for entry in entries
-                if entry.name.isprintable() and entry.is_dir(follow_symlinks=False)
-            )
-    finally:
-        os.close(folder)
