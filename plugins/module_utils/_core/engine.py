@@ -44,6 +44,8 @@ MIN_FINDINGS_CHARACTERS = 100_000
 # is taken back after the deadline, and the controller gives up some time later
 # (plugins/action/on_node.py, GRACE).
 LATE_SECONDS = 30.0
+# Seconds after which it is tried again: what the module is busy with may have caught the error.
+AGAIN_SECONDS = 5.0
 
 SEVERITIES = ("critical", "major", "minor", "info")
 
@@ -625,6 +627,8 @@ def _carry_out(runbook: Runbook[State], plan: Plan) -> None:
         with _signals_as_errors() as signals:
             for finding in plan.findings:
                 if finding.repair:
+                    # One whose error was caught by the action before ends the run here.
+                    signals.listen()
                     _repair(runbook, finding, signals)
                 # One that was refused meanwhile has no action left, and so nothing to prove.
                 if finding.repair and not finding.failed:
@@ -662,7 +666,8 @@ def _ended_if_late(deadline: float) -> Iterator[None]:
     before = signal.signal(signal.SIGALRM, late)
     try:
         # The most that a timer of all systems can hold.
-        signal.setitimer(signal.ITIMER_REAL, min(deadline + LATE_SECONDS, 100_000_000.0))
+        first = min(deadline + LATE_SECONDS, 100_000_000.0)
+        signal.setitimer(signal.ITIMER_REAL, first, AGAIN_SECONDS)
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -675,13 +680,17 @@ class _Signals:
     def __init__(self) -> None:
         self._deaf = False
         self._came = ""
+        self._again = -math.inf
 
     def interrupt(self, number: int, _frame: Any) -> None:
         """Handle one."""
-        if not self._came:
+        # What others send says more than that the module is late.
+        if self._came in ("", _LATE):
             self._came = signal.Signals(number).name
-            if not self._deaf:
-                self.listen()
+        # Not while the error of the one before is still on its way: it would leave out what notes
+        # which action has failed. After that, the action must have caught it.
+        if not self._deaf and time.monotonic() >= self._again:
+            self.listen()
 
     def deafen(self) -> None:
         """Until ``listen``, none is an error."""
@@ -690,6 +699,7 @@ class _Signals:
     def listen(self) -> None:
         """Raise the one that came, if one did."""
         self._deaf = False
+        self._again = time.monotonic() + AGAIN_SECONDS if self._came else self._again
         if self._came == _LATE:
             raise _late()
         if self._came:

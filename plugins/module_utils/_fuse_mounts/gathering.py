@@ -11,9 +11,8 @@ No function here touches a FUSE mount: a look at a hung one would never return.
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from .._core.bounded import call_each, find_program
@@ -22,7 +21,7 @@ from .._node import kubelet
 from .._node.control_groups import pod_uid_of
 from .._node.copies import other_mounts
 from .._node.host import Host
-from .._node.processes import Process, read_processes
+from .._node.processes import Process, ask_each, has_open, read_processes
 from . import limits as driver_limits
 from . import recipes as fuse_recipes
 from . import stacks
@@ -51,7 +50,7 @@ def details(
     notes = dict(zip(paths, kubelet.read_notes(host, paths, state.root)))
     drivers = {note.driver for note in notes.values()} | {one.driver for one in options.volumes}
     kept = [block for block in blocks if stacks.kept_elsewhere(state.table, block)]
-    return replace(
+    state = replace(
         state,
         limits=driver_limits.read(host, state.root, drivers - {""}) if remount else {},
         others=others.mounts,
@@ -65,8 +64,10 @@ def details(
         # As sd_booted(3) decides it.
         systemd=host.exists("/run/systemd/system"),
         folders=pod_folders(host, state.root) if blocks and not remount else (),
-        servers=fuse_servers(host) if kept else (),
     )
+    beside = {one.pid: one for block in kept for one in stacks.beside(state, block.device)}
+    servers, unread = fuse_servers(host, list(beside.values()))
+    return replace(state, servers=servers, unread=unread)
 
 
 def _kubelet_points(state: FuseState, blocks: list[Superblock], noted: list[str]) -> list[str]:
@@ -120,24 +121,17 @@ def absent_points(host: Host, points: list[str]) -> list[str]:
     return [point for point, reply in zip(points, replies) if reply.value]
 
 
-def fuse_servers(host: Host) -> tuple[int, ...]:
-    """IDs of the processes that have /dev/fuse open."""
+def fuse_servers(host: Host, asked: Sequence[Process]) -> tuple[tuple[int, ...], dict[int, str]]:
+    """Which of these processes have /dev/fuse open, by ID; and of which that is not known, and why.
 
-    def looking() -> list[int]:
-        found = []
-        for pid in filter(str.isdigit, os.listdir(host.path("/proc"))):
-            folder = host.path(f"/proc/{pid}/fd")
-            # The process may end meanwhile. A link in /proc is read without asking any server.
-            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-                if any(os.readlink(f"{folder}/{fd}") == "/dev/fuse" for fd in os.listdir(folder)):
-                    found.append(int(pid))
-        return found
-
-    # In a child with a deadline, like everything that reads other processes.
-    reply = host.bounded(looking)
-    if reply.problem:
-        raise StorageOpsError(f"the open files of processes could not be read: {reply.problem}")
-    return tuple(reply.value)
+    It is only evidence, so it raises nothing: any tenant may have a process that cannot be read.
+    """
+    proc = host.path("/proc")
+    replies = ask_each(host, lambda one: has_open(f"{proc}/{one.pid}", "/dev/fuse"), asked)
+    found = [one.pid for one, reply in zip(asked, replies) if reply.value]
+    return tuple(found), {
+        one.pid: reply.problem for one, reply in zip(asked, replies) if reply.problem
+    }
 
 
 def waiting_requests(host: Host, device: str) -> str:
@@ -169,12 +163,10 @@ def pod_folders(host: Host, root: str) -> tuple[PodFolder, ...]:
 
     def listing() -> list[list[str]]:
         found = []
-        for pod in _names(host.path(f"{root}/pods")):
-            for plugin in _names(host.path(f"{root}/pods/{pod}/volumes")):
-                found += [
-                    [pod, plugin, volume]
-                    for volume in _names(host.path(f"{root}/pods/{pod}/volumes/{plugin}"))
-                ]
+        for pod in kubelet.folders(host.path(f"{root}/pods")):
+            for plugin in kubelet.folders(host.path(f"{root}/pods/{pod}/volumes")):
+                path = host.path(f"{root}/pods/{pod}/volumes/{plugin}")
+                found += [[pod, plugin, volume] for volume in kubelet.folders(path)]
         return found
 
     reply = host.bounded(listing)
@@ -204,21 +196,3 @@ def pod_folders(host: Host, root: str) -> tuple[PodFolder, ...]:
         )
         folders.append(PodFolder(pod, volume, note.driver, note.handle))
     return tuple(folders)
-
-
-def _names(path: str) -> list[str]:
-    """The names of a folder's folders, without links; none if it does not exist or is a link."""
-    try:
-        # A link in its place could lead out of the kubelet's folder.
-        folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    try:
-        with os.scandir(folder) as entries:
-            return sorted(
-                entry.name
-                for entry in entries
-                if entry.name.isprintable() and entry.is_dir(follow_symlinks=False)
-            )
-    finally:
-        os.close(folder)

@@ -249,7 +249,8 @@ class FuseState:
     vol_data.json. ``parents``: by mount point, why the folders above it cannot be trusted.
     ``absent``: mount points that an interrupted run noted and that no longer exist. ``waiting``:
     by device, how many requests wait for its server. ``programs``: name -> path. ``servers``: IDs
-    of processes that have /dev/fuse open. ``crowded``: by device, how many mounts elsewhere there
+    of processes that have /dev/fuse open. ``unread``: ID -> why it is not known of a process.
+    ``crowded``: by device, how many mounts elsewhere there
     are, where too many to look at all of them. ``limits``: by driver, those of its container.
     """
 
@@ -269,6 +270,7 @@ class FuseState:
     unfinished: tuple[Unfinished, ...] = ()
     # Only read if the driver keeps mounts of its own, since it costs a look at all open files.
     servers: tuple[int, ...] = ()
+    unread: dict[int, str] = field(default_factory=dict)
     # A tenant can mount a volume any number of times in namespaces of its own.
     crowded: dict[str, str] = field(default_factory=dict)
     limits: dict[str, Limits] = field(default_factory=dict)

@@ -20,7 +20,7 @@ from .._core.engine import Action, Finding
 from .._node.mounts import Mount
 from .model import FuseState, FuseVolume, Recovery, Step, Superblock, Target, printable
 from .service import BY_DRIVER, mount_command, service_for
-from .stacks import MountGroup, kept_elsewhere, servers_of
+from .stacks import MountGroup, beside, kept_elsewhere, servers_of
 
 
 def user_obstacles(mount: Mount, entries: list[FuseVolume]) -> list[Reason]:
@@ -49,14 +49,21 @@ def elsewhere_obstacles(
             # Deleting the pod that serves it makes the driver mount it again by itself.
             processes = servers_of(state, device)
             pods = sorted({process.pod for process in processes if process.pod})
+            unread = [one for one in beside(state, device) if one.pid in state.unread]
             finding.evidence["servers"] = [
                 f"{process.describe()} of pod {process.pod or '(none)'}" for process in processes
+            ] + [
+                f"not known of {one.describe()} of pod {one.pod or '(none)'}: "
+                f"{state.unread[one.pid]}"
+                for one in unread
             ]
+            unknown = ", or not known, since open files could not be read" if unread else ""
             whose = (
                 f"its server may be that of the pod {' or '.join(pods)}: delete that pod"
                 if pods
-                else "its server is gone, or of no pod: find the pod of the driver that serves it "
-                "(JuiceFS, Mountpoint for S3 and others have one for each volume), and delete it"
+                else f"its server is gone, or of no pod{unknown}: find the pod of the driver "
+                "that serves it (JuiceFS, Mountpoint for S3 and others have one for each volume), "
+                "and delete it"
             )
             obstacles.append(
                 Reason(

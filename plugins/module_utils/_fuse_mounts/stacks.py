@@ -87,14 +87,15 @@ def servers_of(state: FuseState, device: str) -> list[Process]:
     """
     # Which connection an open /dev/fuse belongs to is only in fdinfo, and only since Linux 6.16
     # (fs/fuse/dev.c fuse_dev_show_fdinfo), so several processes may be named.
+    return [process for process in beside(state, device) if process.pid in state.servers]
+
+
+def beside(state: FuseState, device: str) -> list[Process]:
+    """The processes in a mount namespace in which a FUSE filesystem is mounted."""
     by_pid = {str(process.pid): process.namespace for process in state.processes}
     mounts = [mount for mount in (*state.table.mounts, *state.others) if mount.device == device]
     spaces = {by_pid.get(mount.pid, "") for mount in mounts} - {""}
-    return [
-        process
-        for process in state.processes
-        if process.pid in state.servers and process.namespace in spaces
-    ]
+    return [process for process in state.processes if process.namespace in spaces]
 
 
 def to_ask(table: MountTable, superblock: Superblock) -> str:

@@ -52,12 +52,20 @@ class Use:
     """What shows whether the node uses iSCSI; read only for an audit.
 
     ``sessions``: those of the kernel. ``targets``: those in the database of open-iscsi.
-    ``drivers``: the CSI drivers that are registered at the kubelet.
+    ``drivers``: the CSI drivers that are registered at the kubelet. ``staged``: those with a volume
+    on the node. ``volumes``: folders of volumes of the kubelet's own iSCSI driver.
     """
 
     sessions: tuple[str, ...] = ()
     targets: tuple[str, ...] = ()
     drivers: tuple[str, ...] = ()
+    staged: tuple[str, ...] = ()
+    volumes: tuple[str, ...] = ()
+
+    @property
+    def all_drivers(self) -> list[str]:
+        """Each CSI driver once."""
+        return list(dict.fromkeys([*self.drivers, *self.staged]))
 
 
 @dataclass(frozen=True)
@@ -111,6 +119,8 @@ def signs(state: IscsiState, options: IscsiOptions) -> list[str]:
         found.append(f"{len(use.sessions)} iSCSI sessions")
     if use.targets:
         found.append(f"{len(use.targets)} targets in the database of open-iscsi")
+    if use.volumes:
+        found.append(f"volumes of the kubelet's own iSCSI driver, as {use.volumes[0]}")
     if options.peer_initiator_names:
         found.append("the initiator names of its peers are given")
     # Packages write to /usr/lib (modules-load.d(5)): what is in /etc, an administrator or a repair
@@ -118,7 +128,7 @@ def signs(state: IscsiState, options: IscsiOptions) -> list[str]:
     found += [one.persisted for one in state.modules if one.persisted.startswith("/etc/")]
     return found + [
         f"the CSI driver {name}"
-        for name in use.drivers
+        for name in use.all_drivers
         if drivers.uses_iscsi(name, options.uses_iscsi) is True
     ]
 
@@ -128,15 +138,17 @@ def not_applicable(state: IscsiState, options: IscsiOptions) -> dict[str, str]:
     if signs(state, options) or _undecided(state, options):
         return {}
     return {
-        "STOR-04": "there is no iSCSI session, no target in the database of open-iscsi, and no CSI "
-        "driver that uses iSCSI"
+        "STOR-04": "there is no iSCSI session, no target in the database of open-iscsi, no iSCSI "
+        "volume of the kubelet's, and no CSI driver that uses iSCSI"
     }
 
 
 def _undecided(state: IscsiState, options: IscsiOptions) -> list[str]:
     """CSI drivers that have volumes by iSCSI and by other protocols."""
     return [
-        name for name in state.use.drivers if drivers.uses_iscsi(name, options.uses_iscsi) is None
+        name
+        for name in state.use.all_drivers
+        if drivers.uses_iscsi(name, options.uses_iscsi) is None
     ]
 
 

@@ -55,6 +55,14 @@ _TARGETS = ("/etc/iscsi/nodes", "/var/lib/iscsi/nodes")
 # cmd/csi-node-driver-registrar/node_register.go, which names it DRIVER-reg.sock).
 _REGISTRY = "plugins_registry"
 _SOCKET = "-reg.sock"
+# Where the kubelet has volumes of CSI drivers, by the driver (kubernetes
+# pkg/volume/csi/csi_attacher.go makeDeviceMountPath), and of its own iSCSI driver: of the node, and
+# of each pod (pkg/volume/iscsi/iscsi.go, iscsiPluginName).
+_STAGED = "plugins/kubernetes.io/csi"
+_OWN = "plugins/kubernetes.io/iscsi"
+_OWN_OF_PODS = "kubernetes.io~iscsi"
+# More would show no more.
+_MOST_FOLDERS = 100
 # Also the names of files in /sys/module and /lib/modules: no slash, no dot.
 _MODULE = re.compile(r"^[A-Za-z0-9_-]+$")
 
@@ -308,7 +316,38 @@ def read_use(host: Host, kubelet_root: str) -> Use:
         tuple(host.listing("/sys/class/iscsi_session")),
         tuple(target for folder in _TARGETS for target in host.listing(folder)),
         tuple(name[: -len(_SOCKET)] if name.endswith(_SOCKET) else name for name in registered),
+        *(_volumes(host, root) if root else ((), ())),
     )
+
+
+def _volumes(host: Host, root: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """(CSI drivers with a volume on the node, folders of volumes of the kubelet's own iSCSI
+    driver).
+
+    They are there although iSCSI is broken: then there may be no session, and a driver's pod may
+    not start. Raises StorageOpsError.
+    """
+
+    def looking() -> tuple[list[str], list[str]]:
+        def inside(path: str) -> list[str]:
+            return [f"{path}/{name}" for name in kubelet.folders(host.path(f"{root}/{path}"))]
+
+        # An empty folder of a driver stays when its last volume has gone.
+        staged = [path.rpartition("/")[2] for path in inside(_STAGED) if inside(path)]
+        # Below plugins a folder for each interface (kubernetes pkg/volume/iscsi/iscsi_util.go
+        # makePDNameInternal).
+        above = [*inside(_OWN), *(f"{pod}/volumes/{_OWN_OF_PODS}" for pod in inside("pods"))]
+        return staged, [path for folder in above for path in inside(folder)][:_MOST_FOLDERS]
+
+    # In a child: a volume's folder is where a mount may hang.
+    reply = host.bounded(looking)
+    if reply.problem:
+        raise StorageOpsError(
+            f"the volumes below {root} could not be listed: {reply.problem}",
+            code="evidence_unreadable",
+        )
+    staged, own = reply.value
+    return tuple(staged), tuple(own)
 
 
 def _iscsid(host: Host) -> tuple[dict[str, str], str]:

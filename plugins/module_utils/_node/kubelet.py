@@ -228,6 +228,24 @@ def find_root(host: Host, root: str) -> str:
     )
 
 
+def folders(path: str) -> list[str]:
+    """The names of a folder's folders, without links; none if it does not exist or is a link."""
+    try:
+        # A link in its place could lead out of the kubelet's folder.
+        folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(
+                entry.name
+                for entry in entries
+                if entry.name.isprintable() and entry.is_dir(follow_symlinks=False)
+            )
+    finally:
+        os.close(folder)
+
+
 @contextlib.contextmanager
 def opened_parent(path: str, root: str) -> Iterator[tuple[int, str]]:
     """(descriptor of the folder that ``path`` is in, the name in it), without following links.

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Callable, NamedTuple
 
 from .._core.errors import StorageOpsError
+from .control_groups import pod_uid_of
 from .host import MOST_BYTES, MOST_LINE, Host
 
 # Before Linux 5.8 a mount may be missing from mountinfo while others come and go (fixed by cursors
@@ -291,10 +292,14 @@ def each_namespace(host: Host) -> Iterator[Namespace]:
     # is mounted there shows by its open count. Containers may make any number of namespaces, so
     # this is bounded, and what was not read must not look unmounted.
     seen: set[tuple[str, str]] = set()
+    slowest, before, last = (0.0, ""), host.deadline.remaining(), ""
     for pid in host.names("/proc"):
-        if not host.deadline.remaining():
+        left = host.deadline.remaining()
+        slowest, before, last = max(slowest, (before - left, last)), left, pid
+        if not left:
             raise StorageOpsError(
-                f"the deadline passed while mount namespaces were read ({len(seen)} were): raise "
+                f"the deadline passed while mount namespaces were read ({len(seen)} were; the "
+                f"longest took that of {_whose(host, slowest[1])}, {slowest[0]:.1f} s): raise "
                 "deadline, or find out whose processes have so many"
             )
         view = (
@@ -317,6 +322,11 @@ def each_namespace(host: Host) -> Iterator[Namespace]:
             "no mount namespace can be read in /proc: run as root (become: true)",
             code="privileges_missing",
         )
+
+
+def _whose(host: Host, pid: str) -> str:
+    pod = pod_uid_of(host.read(f"/proc/{pid}/cgroup") or "")
+    return f"pid {pid} of pod {pod}" if pod else f"pid {pid}"
 
 
 def swap_devices(host: Host) -> list[str]:

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -171,6 +172,35 @@ def _uses(base: str) -> Iterator[tuple[int, str]]:
     for name in _names(f"{base}/map_files"):
         with contextlib.suppress(FileNotFoundError):
             yield _mount_of(f"{base}/map_files/{name}"), "mapped file"
+
+
+def has_open(base: str, path: str) -> bool:
+    """Whether a process has a file open, by the text of its links. Call it in a child.
+
+    ``base``: its folder in /proc. Raises StorageOpsError if it has too many open files.
+    """
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        for name in _names(f"{base}/fd"):
+            # One that is closed meanwhile hides none of the others.
+            with contextlib.suppress(FileNotFoundError):
+                if target_of(f"{base}/fd/{name}") == path:
+                    return True
+    return False
+
+
+def target_of(link: str) -> str:
+    """The path to which a link of a process leads; the link's own if that is too long.
+
+    Raises OSError, as FileNotFoundError for a file that was closed. It asks no server.
+    """
+    try:
+        return os.readlink(link)
+    except OSError as error:
+        # A path of more than a page is in no link (fs/proc/base.c do_proc_readlink), and its file
+        # is open all the same.
+        if error.errno == errno.ENAMETOOLONG:
+            return link
+        raise
 
 
 def _names(folder: str) -> Iterator[str]:

@@ -318,7 +318,7 @@ def _device(base: str, fd: str, remote_by_root: dict[tuple[str, str], set[int]])
     device; empty for anything else.
     """
     try:
-        target = os.readlink(f"{base}/fd/{fd}")
+        target = processes.target_of(f"{base}/fd/{fd}")
         if not target.startswith("/") or (
             not target.startswith("/dev/") and _is_remote(base, fd, remote_by_root)
         ):
@@ -343,12 +343,20 @@ def _writes(base: str, fd: str) -> bool:
 def _is_remote(base: str, fd: str, remote_by_root: dict[tuple[str, str], set[int]]) -> bool:
     # By the mount that the file is in, without stat(2). mountinfo also depends on the process's
     # root.
-    view = (os.readlink(f"{base}/ns/mnt"), os.readlink(f"{base}/root"))
+    view = (os.readlink(f"{base}/ns/mnt"), processes.target_of(f"{base}/root"))
     if view not in remote_by_root:
         # Without a deadline, since this runs in a child that has one.
         lines = lines_of(f"{base}/mountinfo", Deadline(math.inf))
-        mounts = each_mount(filter(None, lines), base.rpartition("/")[2])
-        remote_by_root[view] = {mount.id for mount in mounts if mount.fstype.startswith(_REMOTE)}
+        remote: set[int] = set()
+
+        # Of a path that is too long to read, the type is known, too.
+        def note(mount: Mount) -> None:
+            if mount.fstype.startswith(_REMOTE):
+                remote.add(mount.id)
+
+        for mount in each_mount(filter(None, lines), base.rpartition("/")[2], too_long=note):
+            note(mount)
+        remote_by_root[view] = remote
     return fdinfo.read(f"{base}/fdinfo/{fd}").mount in remote_by_root[view]
 
 

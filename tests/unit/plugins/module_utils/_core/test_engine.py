@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -1066,6 +1067,73 @@ def test_a_module_that_is_late_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (result["failed"], result["code"]) == (True, "deadline_passed")
     assert "half_made" not in result
     assert "the deadline passed long ago" in result["msg"]
+
+
+class Catching(World):
+    """Its first action catches the errors that signals raise, and is done."""
+
+    def __init__(self, *signals: Sequence[signal.Signals]) -> None:
+        super().__init__([finding(name, verbs=("flush_map",)) for name in ("mpatha", "mpathb")])
+        self.signals = signals
+
+    def apply(self, action: Action) -> None:
+        for numbers in self.signals if action.target == "mpatha" else ():
+            with contextlib.suppress(StorageOpsError):
+                for number in numbers:
+                    signal.raise_signal(number)
+                    self.log.append(f"after {number.name}")
+        super().apply(action)
+
+
+def test_a_late_module_that_catches_the_error_ends_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By a real timer, which had but one alarm."""
+    monkeypatch.setattr(engine, "LATE_SECONDS", 0.05)
+    monkeypatch.setattr(engine, "AGAIN_SECONDS", 0.05)
+
+    class Stubborn(Late):
+        def _late(self, when: str) -> None:
+            with contextlib.suppress(StorageOpsError):
+                super()._late(when)
+            super()._late(when)
+
+    for when in ("gather", "flush_map"):
+        result = ended(Stubborn(when, by_hand=False), 0.05)
+        assert (result["failed"], result["code"]) == (True, "deadline_passed")
+
+
+@pytest.mark.usefixtures("heard")
+@pytest.mark.parametrize(
+    ("again", "signals", "log", "code"),
+    [
+        # One that was caught ends the run before the next finding.
+        (1000.0, [(signal.SIGTERM,)], [], "interrupted"),
+        (1000.0, [(signal.SIGALRM,)], [], "deadline_passed"),
+        # Another that comes at once must not interrupt what notes the first; it is told all the
+        # same.
+        (1000.0, [(signal.SIGALRM,), (signal.SIGTERM,)], ["after SIGTERM"], "interrupted"),
+        # One that comes later interrupts.
+        (0.0, [(signal.SIGALRM,), (signal.SIGTERM,)], [], "interrupted"),
+        (0.0, [(signal.SIGALRM,), (signal.SIGALRM,)], [], "deadline_passed"),
+        (0.0, [(signal.SIGTERM,), (signal.SIGALRM,)], [], "interrupted"),
+    ],
+)
+def test_a_signal_that_an_action_catches_is_not_gone(
+    monkeypatch: pytest.MonkeyPatch,
+    again: float,
+    signals: list[Sequence[signal.Signals]],
+    log: list[str],
+    code: str,
+) -> None:
+    monkeypatch.setattr(engine, "AGAIN_SECONDS", again)
+    world = Catching(*signals)
+    result = ended(world, 3600)
+    assert (result["failed"], result["code"]) == (True, code)
+    assert [line for line in world.log if "after" in line] == log
+    # The finding before it was repaired, and nothing of the next was begun.
+    assert "proof" in result["findings"][0]["evidence"]
+    assert not any("mpathb" in line for line in world.log)
 
 
 def test_a_late_module_tells_what_it_has_done() -> None:

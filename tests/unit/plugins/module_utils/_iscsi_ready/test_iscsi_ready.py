@@ -15,6 +15,7 @@ import pytest
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import (
     CommandResult,
     Deadline,
+    Reply,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
     Action,
@@ -446,6 +447,9 @@ def test_a_node_that_does_not_use_iscsi(drivers: tuple[str, ...]) -> None:
         (bare(drivers=("iscsi.csi.k8s.io",)), {}),
         (bare(drivers=("org.democratic-csi.iscsi",)), {}),
         (bare(drivers=("driver.longhorn.io",)), {}),
+        (bare(staged=("driver.longhorn.io",)), {}),
+        (bare(drivers=(NFS,), staged=(NFS, TRIDENT)), {"uses_iscsi": {TRIDENT: True}}),
+        (bare(volumes=("plugins/kubernetes.io/iscsi/iface-default/x",)), {}),
         (bare(drivers=(TRIDENT,)), {"uses_iscsi": {TRIDENT: True}}),
         (bare(drivers=("own.example.com",)), {"uses_iscsi": {"own.example.com": True}}),
         (bare(), {"peer_initiator_names": {"n2": "iqn.2020-01.x:y"}}),
@@ -473,6 +477,10 @@ def test_a_driver_with_several_protocols() -> None:
     assert raised.value.code == "iscsi_use_unknown"
     assert pure.not_applicable(state, IscsiOptions(if_used=True)) == {}
     assert audited(state, uses_iscsi={TRIDENT: False}) == []
+    with pytest.raises(StorageOpsError, match=f"since {TRIDENT} can also"):
+        audited(bare(drivers=(TRIDENT,), staged=(TRIDENT,)))
+    assert pure.not_applicable(bare(staged=(TRIDENT,)), IscsiOptions(if_used=True)) == {}
+    assert pure.not_applicable(bare(staged=(NFS,)), IscsiOptions(if_used=True))
     assert audited(make_state(use=Use(drivers=(TRIDENT,)))) == []
     # Another sign decides.
     assert audited(bare(drivers=(TRIDENT,), targets=("iqn.2020-01.x:y",)))
@@ -510,6 +518,55 @@ def test_what_shows_that_iscsi_is_used(tmp_path: Path) -> None:
         ("session3",), ("iqn.2020-01.x:y", "iqn.2020-01.x:z"), (NFS, "own.example.com")
     )
     assert IscsiReady(host, IscsiOptions()).gather().use == Use()
+
+
+def test_volumes_show_that_iscsi_is_used_although_it_is_broken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a session, and with the driver's pod gone, the node looked as if it did not use
+    iSCSI, since it could not.
+    """
+    root = "var/lib/kubelet"
+    host = node(tmp_path, files={"sys/class/net/lo": ""})
+    options = IscsiOptions(if_used=True, kubelet_root="/var/lib/kubelet")
+    csi, own = f"{root}/plugins/kubernetes.io/csi", f"{root}/plugins/kubernetes.io/iscsi"
+    # What stays of a driver whose volumes have gone; a file; a pod without such a volume.
+    for folder in (
+        f"{csi}/gone.iscsi.example.com",
+        f"{own}/iface-default",
+        f"{root}/pods/u1/volumes/kubernetes.io~iscsi",
+        f"{root}/pods/u2/volumes/kubernetes.io~csi/pv1",
+    ):
+        (tmp_path / folder).mkdir(parents=True)
+    host.put(f"{csi}/iscsi.file")
+    (tmp_path / own / "link").symlink_to(tmp_path / root)
+    audit = IscsiReady(host, options)
+    assert audit.gather().use == Use()
+    (tmp_path / csi / "driver.longhorn.io/0a/globalmount").mkdir(parents=True)
+    assert audit.gather().use == Use(staged=("driver.longhorn.io",))
+    names = []
+    for name in (f"{own}/iface-default/x", f"{root}/pods/u1/volumes/kubernetes.io~iscsi/pv2"):
+        (tmp_path / name).mkdir()
+        names.append(name[len(root) + 1 :])
+        assert audit.gather().use.volumes == tuple(names)
+    assert audit.not_applicable(audit.gather()) == {}
+    # Not more than say the same.
+    monkeypatch.setattr(runbook, "_MOST_FOLDERS", 1)
+    assert audit.gather().use.volumes == tuple(names[:1])
+
+
+def test_volumes_that_cannot_be_listed_are_not_assessed(tmp_path: Path) -> None:
+    class Hung(Node):
+        def bounded(self, function: Any, timeout: float | None = None) -> Reply:
+            reply = super().bounded(function, timeout)
+            return reply if "root" in function.__qualname__ else Reply(problem="no answer")
+
+    (tmp_path / "var/lib/kubelet").mkdir(parents=True)
+    options = IscsiOptions(if_used=True, kubelet_root="/var/lib/kubelet")
+    host = Hung(tmp_path, {**FILES, "sys/class/net/lo": ""})
+    with pytest.raises(StorageOpsError, match="volumes below .* no answer") as raised:
+        IscsiReady(host, options).gather()
+    assert raised.value.code == "evidence_unreadable"
 
 
 def test_a_node_without_kubelet_or_iscsi(tmp_path: Path) -> None:

@@ -7,7 +7,11 @@
 from __future__ import annotations
 
 import os
+import signal
+import stat
 import struct
+import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -16,13 +20,17 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
     StorageOpsError,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import block, usage
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import (
+    block,
+    processes,
+    usage,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.block import (
     Disk,
     DmDevice,
     Transport,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import MOST_LINE, Host
 
 WWID = "36001405e4563a9b6215b4e49ba37cfd9"
 SESSION = "sys/devices/platform/host6/session1/target6:0:0/6:0:0:2"
@@ -268,8 +276,56 @@ def test_states_and_remote_files_of_a_process(tmp_path: Path) -> None:
     # In a chroot that is no mount point a process sees no mounts at all.
     put(tmp_path, "8/mountinfo", "")
     assert not usage._is_remote(str(tmp_path / "8"), "3", {})
+    # A mount at a path without end hides no file of the process, and its own is remote by its type.
+    long = f"32 1 0:41 / /{'x' * MOST_LINE} rw - TYPE x rw\n"
+    text = "31 1 8:1 / / rw - ext4 /dev/sda1 rw\n"
+    for fstype, remote in (("tmpfs", False), ("fuse.s3fs", True)):
+        put(tmp_path, "8/mountinfo", long.replace("TYPE", fstype) + text)
+        put(tmp_path, "8/fdinfo/3", "pos:\t0\nflags:\t0100000\nmnt_id:\t32\n")
+        assert usage._is_remote(str(tmp_path / "8"), "3", {}) is remote
+        assert not usage._is_remote(str(tmp_path / "8"), "4", {})
     (tmp_path / "7/task/9").mkdir()  # a thread that has just ended
     assert usage._hung(str(tmp_path / "7"))
+
+
+def test_a_device_at_a_path_without_end_is_open(tmp_path: Path) -> None:
+    """The kernel does not tell a path of more than a page, which looked like a closed file."""
+    if os.geteuid():
+        pytest.skip("only root makes device nodes")
+    folder = os.open(tmp_path, os.O_RDONLY)
+    for _level in range(20):
+        os.mkdir("x" * 250, dir_fd=folder)
+        inner = os.open("x" * 250, os.O_RDONLY, dir_fd=folder)
+        os.close(folder)
+        folder = inner
+    os.mknod("node", 0o600 | stat.S_IFCHR, os.makedev(1, 3), dir_fd=folder)
+    node = os.open("node", os.O_RDONLY, dir_fd=folder)
+    try:
+        with pytest.raises(OSError, match="File name too long"):
+            os.readlink(f"/proc/self/fd/{node}")
+        assert usage._device("/proc/self", str(node), {}) == "c1:3"
+        assert not processes.has_open("/proc/self", "/node")
+        # So, too, for a process that has its root there.
+        child = os.fork()
+        if not child:
+            try:
+                os.fchdir(folder)
+                os.chroot(".")
+                signal.pause()
+            finally:
+                os._exit(1)
+        until = time.monotonic() + 20
+        while os.stat(f"/proc/{child}/root").st_ino != os.fstat(folder).st_ino:
+            assert time.monotonic() < until
+        try:
+            assert usage._device(f"/proc/{child}", str(node), {}) == "c1:3"
+        finally:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+    finally:
+        os.close(node)
+        os.close(folder)
+        subprocess.run(["rm", "-r", f"{tmp_path}/{'x' * 250}"], check=True)
 
 
 def test_open_files_that_cannot_be_read_are_not_taken_for_none(tmp_path: Path) -> None:

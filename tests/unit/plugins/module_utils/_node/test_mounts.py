@@ -295,12 +295,19 @@ def test_no_number_of_namespaces_outlasts_the_deadline(tmp_path: Path) -> None:
     texts = {f"proc/{pid}/mountinfo": f"1 0 0:{pid} / / rw - tmpfs x rw\n" for pid in (1, 2, 3)}
     links = {f"proc/{pid}/ns/mnt": f"mnt:[{pid}]" for pid in (1, 2, 3)}
     tree(tmp_path, texts, links)
-    # It passes while the third is awaited: at the beginning the clock is asked once, and then
-    # before each process.
-    ticks = itertools.count()
-    host = Host(Deadline(3, lambda: float(next(ticks))), 10, str(tmp_path))
-    with pytest.raises(StorageOpsError, match=r"the deadline passed .* \(2 were\)"):
-        list(mounts.all_mounts(host))
+    pod = "0a1b2c3d-1111-2222-3333-777777777777"
+    (tmp_path / "proc/2/cgroup").write_text(f"0::/kubepods/pod{pod}/{'0' * 64}\n")
+    # It passes while the third is awaited: at the beginning the clock is asked twice, and then
+    # before each process. The one that took longest is named.
+    for times, whose in (
+        ([0, 0, 0, 10, 60], f"pid 2 of pod {pod}, 50.0 s"),
+        ([0, 0, 0, 50, 60], "pid 1, 50.0 s"),
+    ):
+        ticks = iter(times)
+        host = Host(Deadline(60, lambda given=ticks: float(next(given))), 10, str(tmp_path))
+        with pytest.raises(StorageOpsError, match=r"the deadline passed .*\(2 were") as raised:
+            list(mounts.all_mounts(host))
+        assert f"the longest took that of {whose})" in str(raised.value)
 
 
 def long_line(number: int, device: str, characters: int = MOST_LINE) -> str:

@@ -109,6 +109,21 @@ def test_uses_of_a_process(tmp_path: Path) -> None:
     assert {"program", "mapped file"} <= {how for number, how in uses}
 
 
+def test_whether_a_process_has_a_file_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that is closed meanwhile hides none of the others; one that has ended has none."""
+    with (tmp_path / "file").open("w") as file:
+        assert processes.has_open("/proc/self", file.name)
+        assert not processes.has_open("/proc/self", f"{file.name}2")
+        names = processes._names
+        monkeypatch.setattr(processes, "_names", lambda base: ["99999", *names(base)])
+        assert processes.has_open("/proc/self", file.name)
+        monkeypatch.setattr(processes, "_names", names)
+        monkeypatch.setattr(processes, "MOST_FILES", 0)
+        with pytest.raises(StorageOpsError, match="more than 0"):
+            processes.has_open("/proc/self", file.name)
+    assert not processes.has_open("/proc/0", file.name)
+
+
 def test_a_process_that_may_not_be_read_is_no_empty_one(tmp_path: Path) -> None:
     (tmp_path / "proc/1").mkdir(parents=True)
     (tmp_path / "proc/1/cgroup").mkdir()
