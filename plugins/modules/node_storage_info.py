@@ -28,7 +28,8 @@ description:
   - A control that has nothing to look at on the node is not applicable (RV(not_applicable)). This
     is decided by what was read, for example that there is no multipath map. STOR-04 is applicable
     if there is an iSCSI session, a target in the database of open-iscsi, an iSCSI volume of the
-    kubelet's own driver, or a CSI driver that uses iSCSI; or if a file in C(/etc) loads C(iscsi_tcp) at boot, or O(peer_initiator_names) is given.
+    kubelet's own driver, or a CSI driver that uses iSCSI; or if a file in C(/etc) loads
+    C(iscsi_tcp) at boot, or O(peer_initiator_names) is given.
 requirements:
   - Root (C(become)).
 options:
