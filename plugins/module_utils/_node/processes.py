@@ -128,14 +128,31 @@ def _read(process: Process, reply: Reply) -> Process | None:
     return Process(**now, uses=tuple((number, how) for number, how in uses))
 
 
+def living(base: str) -> str:
+    """The folder of a process in /proc, or of another thread of it if its first has ended.
+
+    Raises FileNotFoundError if all have.
+    """
+    # The first stays as a zombie, without open files, mounts and namespaces (kernel/exit.c do_exit,
+    # exit_task_namespaces). Others are released when they end. /proc/TID is in no listing, and has
+    # all that /proc/PID has (fs/proc/base.c proc_pid_lookup).
+    proc, _slash, pid = base.rpartition("/")
+    try:
+        os.readlink(f"{base}/ns/mnt")
+        return base
+    except FileNotFoundError:
+        with os.scandir(f"{base}/task") as tasks:
+            return next((f"{proc}/{task.name}" for task in tasks if task.name != pid), base)
+
+
 def _pids(proc: str) -> list[int]:
     return sorted(int(name) for name in os.listdir(proc) if name.isascii() and name.isdigit())
 
 
 def _identity(proc: str, pid: int) -> dict[str, Any] | None:
     """The fields of a ``Process`` but its uses; None if it has ended."""
-    base = f"{proc}/{pid}"
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        base = living(f"{proc}/{pid}")
         cgroup = _text(f"{base}/cgroup")
         pod = pod_uid_of(cgroup)
         return {
@@ -152,7 +169,7 @@ def _identity(proc: str, pid: int) -> dict[str, Any] | None:
 def _process(proc: str, pid: int) -> tuple[Any, list[tuple[int, str]]] | None:
     """The same with its uses."""
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-        uses = sorted(set(_uses(f"{proc}/{pid}")))
+        uses = sorted(set(_uses(living(f"{proc}/{pid}"))))
         identity = _identity(proc, pid)
         return (identity, uses) if identity else None
     return None
@@ -180,6 +197,7 @@ def has_open(base: str, path: str) -> bool:
     ``base``: its folder in /proc. Raises StorageOpsError if it has too many open files.
     """
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        base = living(base)
         for name in _names(f"{base}/fd"):
             # One that is closed meanwhile hides none of the others.
             with contextlib.suppress(FileNotFoundError):

@@ -295,6 +295,7 @@ def open_devices(
     found: dict[str, list[str]] = {}
     # One that has ended has nothing open.
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        base = processes.living(base)
         # One by one, since a list of a million names would be long.
         with os.scandir(f"{base}/fd") as entries:
             for fd in entries:

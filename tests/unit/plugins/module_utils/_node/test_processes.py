@@ -8,6 +8,7 @@ import contextlib
 import mmap
 import os
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import 
     fdinfo,
     processes,
     unmount,
+    usage,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.unmount import mount_id
@@ -124,8 +126,45 @@ def test_whether_a_process_has_a_file_open(tmp_path: Path, monkeypatch: pytest.M
     assert not processes.has_open("/proc/0", file.name)
 
 
+# Its first thread ends; another one keeps the file open.
+_HEADLESS = """
+import ctypes, threading, time
+threading.Thread(target=time.sleep, args=(60,)).start()
+ctypes.CDLL(None).pthread_exit(None)
+"""
+
+
+def test_a_process_whose_first_thread_has_ended_is_seen(tmp_path: Path) -> None:
+    """It looked as if it had ended: the kernel has nothing of its first thread any more."""
+    with (
+        (tmp_path / "file").open("w") as file,
+        subprocess.Popen(
+            [sys.executable, "-c", _HEADLESS], stdin=file, stdout=subprocess.DEVNULL
+        ) as other,
+    ):
+        try:
+            base = f"/proc/{other.pid}"
+            until = time.monotonic() + 60
+            while " Z " not in Path(base, "stat").read_text():
+                assert time.monotonic() < until and other.poll() is None
+                time.sleep(0.01)
+            with pytest.raises(FileNotFoundError):
+                os.readlink(f"{base}/ns/mnt")
+            identity, uses = processes._process("/proc", other.pid) or ({}, [])
+            assert identity["pid"] == other.pid
+            assert identity["namespace"] == os.readlink("/proc/self/ns/mnt")
+            assert {(mount_id(str(tmp_path)), "open file")} <= set(uses)
+            assert {"program", "mapped file"} <= {how for _number, how in uses}
+            assert processes.has_open(base, file.name)
+            # Its standard output is /dev/null.
+            assert usage.open_devices(base, {"c1:3"}, {})["c1:3"]["opens"] == 1
+        finally:
+            other.kill()
+
+
 def test_a_process_that_may_not_be_read_is_no_empty_one(tmp_path: Path) -> None:
-    (tmp_path / "proc/1").mkdir(parents=True)
+    (tmp_path / "proc/1/ns").mkdir(parents=True)
+    (tmp_path / "proc/1/ns/mnt").symlink_to("mnt:[1]")
     (tmp_path / "proc/1/cgroup").mkdir()
     with pytest.raises(StorageOpsError, match="processes of this node could not be read"):
         processes.read_processes(Host(Deadline(10), 5, str(tmp_path)))
