@@ -131,7 +131,7 @@ def test_whoever_else_holds_the_image(lost: Failover) -> None:
     refused(lost, f"its address {B} belongs to node {NODE_B} (Ready)", read(lost))
     writer.close()
     lost.node_b_visits()
-    for _try in range(5):
+    for _try in range(20):
         ceph = read(lost)
         seen = [found["address"] for found in ceph["images"][0]["watchers"]]
         if B in seen:
