@@ -314,9 +314,9 @@ def test_a_device_at_a_path_without_end_is_open(tmp_path: Path) -> None:
                 signal.pause()
             finally:
                 os._exit(1)
-        until = time.monotonic() + 20
+        # A child that has ended has no root, which is an error.
         while os.stat(f"/proc/{child}/root").st_ino != os.fstat(folder).st_ino:
-            assert time.monotonic() < until
+            time.sleep(0.01)
         try:
             assert usage._device(f"/proc/{child}", str(node), {}) == "c1:3"
         finally:
