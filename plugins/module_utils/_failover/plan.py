@@ -363,13 +363,8 @@ def _judge(
     awaited = _awaited(state, ledger, options, going, done)
     # Also with nothing left to detach: a run that was killed has still to be seen through.
     if going or done or awaited or deletions:
-        # Whoever chose the way needs no reason for it.
-        why = reasons if options.detach == "auto" else []
-        finding.evidence.update(_evidence(state, going, tainting, why))
-        timeout = options.attach_timeout
-        about = Subject(
-            tuple(going), awaited, timeout if tainting else max(timeout, _NOTICE_SECONDS), done
-        )
+        finding.evidence.update(_evidence(state, going, tainting, options, reasons))
+        about = Subject(tuple(going), awaited, _patience(options, tainting), done)
         finding.repair = _actions(state, options, about, tainting, deletions)
         if not going and not deletions:
             finding.summary = f"what has left the lost node {options.node} is awaited elsewhere"
@@ -945,12 +940,22 @@ def _describe(state: FailoverState, options: FailoverOptions) -> Finding:
     )
 
 
+def _patience(options: FailoverOptions, tainting: bool) -> float:
+    timeout = options.attach_timeout
+    return timeout if tainting else max(timeout, _NOTICE_SECONDS)
+
+
 def _evidence(
-    state: FailoverState, going: list[AttachedVolume], tainting: bool, reasons: list[Reason]
+    state: FailoverState,
+    going: list[AttachedVolume],
+    tainting: bool,
+    options: FailoverOptions,
+    reasons: list[Reason],
 ) -> dict[str, Any]:
     return {
         "detach": "taint" if tainting else "volumes",
-        "why_no_taint": reasons,
+        # Whoever chose the way needs no reason for it.
+        "why_no_taint": reasons if options.detach == "auto" else [],
         "volumes": [_title(covered) for covered in going],
         "pods": list(
             dict.fromkeys(

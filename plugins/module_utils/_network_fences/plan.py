@@ -171,35 +171,24 @@ def _listed(node: str, texts: Any) -> tuple[str, ...]:
     return _ranges(tuple(texts), f"addresses of {node}")
 
 
+class _Claims(NamedTuple):
+    """Which node has which address, by the user's word (``given``), by that or else by the node's
+    own (``claimed``), and by both (``everything``).
+    """
+
+    given: _Owners[str]
+    claimed: _Owners[str]
+    everything: _Owners[str]
+
+
 def plan(state: NetworkFenceState, options: NetworkFenceOptions) -> Plan:
     """One finding for each node that has no NetworkFence as it should be."""
     # An Unfenced NetworkFence is prepared while a node is well, since its controller unfences what
     # it is given: made for a node that is fenced, it would let that write again.
     options = options._replace(addresses={**_kept(state, options), **options.addresses})
     wanted = {host.node.name: _wanted(state, options, host) for host in state.hosts}
+    claims = _claims(state, options, wanted)
     fences: _Owners[NetworkFence] = _Owners()
-    # What a node says of itself, by its kubelet or its driver, must not be claimed by another node.
-    # Against an address that the user gives, a node's word counts for nothing: it could claim those
-    # of all nodes, and none would be prepared. So the user's word about a node takes the place of
-    # all that this node says: one word about a node that lies prepares all others. A range is
-    # compared with what every node says, since it may hold others by mistake.
-    given: _Owners[str] = _Owners()
-    claimed: _Owners[str] = _Owners()
-    everything: _Owners[str] = _Owners()
-    # A NetworkFence is another node's by its name, even where that node says something else by now.
-    made = {
-        fence.name: fence.cidrs for fence in state.fences if _has_settings(fence, state, options)
-    }
-    for host in state.hosts:
-        name, cidrs = host.node.name, wanted[host.node.name]
-        for owners in (given, claimed, everything):
-            owners.add(made.get(options.name_prefix + name, ()), name)
-        if name in options.addresses:
-            given.add(cidrs, name)
-            claimed.add(cidrs, name)
-        else:
-            claimed.add((*cidrs, *_internal(host)), name)
-        everything.add((*cidrs, *_internal(host)), name)
     for fence in state.fences:
         fences.add(fence.cidrs, fence)
     findings = []
@@ -207,14 +196,40 @@ def plan(state: NetworkFenceState, options: NetworkFenceOptions) -> Plan:
         if options.nodes and host.node.name not in options.nodes:
             continue
         cidrs = wanted[host.node.name]
-        known = claimed
+        known = claims.claimed
         if host.node.name in options.addresses:
             exact = all(network.num_addresses == 1 for network in networks(cidrs))
-            known = given if exact else everything
+            known = claims.given if exact else claims.everything
         finding = _judge(state, options, host, cidrs, known, fences)
         findings += [finding] if finding else []
     limit_repairs([one for one in findings if one.repair], options.max_repairs)
     return Plan(findings)
+
+
+def _claims(
+    state: NetworkFenceState, options: NetworkFenceOptions, wanted: dict[str, tuple[str, ...]]
+) -> _Claims:
+    # What a node says of itself, by its kubelet or its driver, must not be claimed by another node.
+    # Against an address that the user gives, a node's word counts for nothing: it could claim those
+    # of all nodes, and none would be prepared. So the user's word about a node takes the place of
+    # all that this node says: one word about a node that lies prepares all others. A range is
+    # compared with what every node says, since it may hold others by mistake.
+    claims = _Claims(_Owners(), _Owners(), _Owners())
+    # A NetworkFence is another node's by its name, even where that node says something else by now.
+    made = {
+        fence.name: fence.cidrs for fence in state.fences if _has_settings(fence, state, options)
+    }
+    for host in state.hosts:
+        name, cidrs = host.node.name, wanted[host.node.name]
+        for owners in claims:
+            owners.add(made.get(options.name_prefix + name, ()), name)
+        if name in options.addresses:
+            claims.given.add(cidrs, name)
+            claims.claimed.add(cidrs, name)
+        else:
+            claims.claimed.add((*cidrs, *_internal(host)), name)
+        claims.everything.add((*cidrs, *_internal(host)), name)
+    return claims
 
 
 def _judge(

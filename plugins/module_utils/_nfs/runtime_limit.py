@@ -181,13 +181,9 @@ def read_limits(host: Host, options: LimitOptions) -> LimitState:
     """The limits that systemd has loaded, and those of running processes."""
     # The default of the kernel (fs/file.c sysctl_nr_open).
     nr_open = int(host.read("/proc/sys/fs/nr_open") or 1048576)
-    # systemd cannot give more than it has itself, nor than fs.nr_open.
-    systemd = min(_limit_of(host.read("/proc/1/limits") or "") or nr_open, nr_open)
-    units = {
-        unit: runtime
-        for runtime, unit in _UNITS.items()
-        if not options.runtimes or runtime in options.runtimes
-    }
+    systemd = _most(host, nr_open)
+    wanted = options.runtimes or tuple(_UNITS)
+    units = {unit: runtime for runtime, unit in _UNITS.items() if runtime in wanted}
     # One call for all units; unknown ones have LoadState=not-found.
     shown = host.run(["systemctl", "show", f"--property={','.join(_PROPERTIES)}", *units])
     if not shown.ok:
@@ -196,22 +192,28 @@ def read_limits(host: Host, options: LimitOptions) -> LimitState:
             "'systemctl status'"
         )
         return LimitState(host.name, nr_open, systemd, (), (), problem)
-    loaded = [
-        block
-        for block in _blocks(shown.stdout)
-        if block.get("LoadState") == "loaded" and block.get("Id") in units
-    ]
-    runtimes = tuple(_runtime(host, units[block["Id"]], block) for block in loaded)
+    loaded = (block for block in _blocks(shown.stdout) if block.get("LoadState") == "loaded")
+    runtimes = tuple(
+        _runtime(host, units[block["Id"]], block) for block in loaded if block.get("Id") in units
+    )
     pods = _pods(host)
     csi, unread = _csi_processes(host, pods) if runtimes else ((), ())
-    problem = ""
     # As those of k3s, whose containerd is no unit of its own.
-    if pods and not runtimes and not options.runtimes:
-        problem = (
-            f"pods run here, but systemd knows none of {', '.join(units)}: the limit of the "
-            "runtime that started them cannot be read"
-        )
+    hidden = bool(pods) and not runtimes and not options.runtimes
+    problem = _hidden(list(units)) if hidden else ""
     return LimitState(host.name, nr_open, systemd, runtimes, csi, problem, unread)
+
+
+def _most(host: Host, nr_open: int) -> int:
+    """What systemd can give: no more than it has itself, nor than fs.nr_open."""
+    return min(_limit_of(host.read("/proc/1/limits") or "") or nr_open, nr_open)
+
+
+def _hidden(units: list[str]) -> str:
+    return (
+        f"pods run here, but systemd knows none of {', '.join(units)}: the limit of the runtime "
+        "that started them cannot be read"
+    )
 
 
 def _blocks(text: str) -> list[dict[str, str]]:

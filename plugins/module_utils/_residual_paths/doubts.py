@@ -195,18 +195,16 @@ def use_obstacles(state: ResidualState, device: DmDevice, options: ResidualOptio
     if living:
         obstacles.append(Reason("in_use_open", f"opened by {', '.join(living)}"))
     elif unexplained > 0 and not obstacles and not options.fail_hung_readers:
-        who = (
-            ", ".join(opener.describe() for opener in openers)
-            or "a process that /proc does not name"
-        )
-        obstacles.append(
-            Reason(
-                "in_use_open",
-                f"open {unexplained} times by {who}: set fail_hung_readers "
-                "to fail that I/O and free the map",
-            )
-        )
+        obstacles.append(_held_open(unexplained, openers))
     return obstacles
+
+
+def _held_open(times: int, openers: list[Opener]) -> Reason:
+    who = ", ".join(opener.describe() for opener in openers) or "a process that /proc does not name"
+    return Reason(
+        "in_use_open",
+        f"open {times} times by {who}: set fail_hung_readers to fail that I/O and free the map",
+    )
 
 
 def _opens_without_holders(state: ResidualState, owners: list[DmDevice]) -> int | None:

@@ -12,6 +12,8 @@ so much of an array is broken that it may be an outage. Pure: no I/O here.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 from .._core.codes import Reason
 from .._core.engine import Finding, Plan
 from .._core.guards import is_most, limit_repairs, majority
@@ -71,19 +73,29 @@ def plan(state: ResidualState, options: ResidualOptions) -> Plan:
         finding = _settled(state, group, against, left_out)
         findings.append(finding)
         sizes[id(finding)], owners[id(finding)] = len(group), tuple(whose)
-    # Arrays have their turns, or a tenant's own one would use up the limit, and the time. So have
-    # servers: each may look like any number of arrays.
-    turns = in_turns(
-        in_turns(Plan(findings).findings, lambda one: owners[id(one)] if one.repair else id(one)),
-        lambda one: arrays.of_server(owners[id(one)]) if one.repair else id(one),
-    )
-    wanted = Plan(turns)
+    wanted = Plan(_in_turns(findings, owners, arrays))
     # Limited after the scope, so that findings out of scope use up nothing.
-    repairs = [finding for finding in turns if finding.repair]
+    repairs = [finding for finding in wanted.findings if finding.repair]
     limit_repairs(repairs, options.max_repairs, lambda one: sizes[id(one)])
     if options.rescan_targets:
         _add_scans(state, arrays, wanted)
     return wanted
+
+
+def _in_turns(
+    findings: list[Finding], owners: dict[int, tuple[str, ...]], arrays: Arrays
+) -> list[Finding]:
+    """The findings with the repairs of arrays in turns. ``owners``: the arrays, by id()."""
+
+    # A tenant's own array would use up the limit, and the time. So would a server: it may look like
+    # any number of arrays.
+    def array(finding: Finding) -> Hashable:
+        return owners[id(finding)] if finding.repair else id(finding)
+
+    def server(finding: Finding) -> Hashable:
+        return arrays.of_server(owners[id(finding)]) if finding.repair else id(finding)
+
+    return in_turns(in_turns(Plan(findings).findings, array), server)
 
 
 def repaired_arrays(state: ResidualState, finding: Finding) -> set[str]:

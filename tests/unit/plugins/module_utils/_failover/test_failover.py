@@ -1818,8 +1818,8 @@ def test_the_lease_is_renewed_within_a_look() -> None:
     world = standard(
         *[
             item
-            for name in "uvwxyz"
-            for item in of_tenant(name, *claim(name), attachment(name), pod(name, name))
+            for tenant in "uvwxyz"
+            for item in of_tenant(tenant, *claim(tenant), attachment(tenant), pod(tenant, tenant))
         ],
         ledger=LEDGER._replace(volumes=("pv-db", *(f"pv-{name}" for name in "uvwxyz"))),
     )
