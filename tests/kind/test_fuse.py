@@ -9,6 +9,7 @@ starts. Found, repaired as a user does it, and the kubelet and the driver are at
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,10 @@ class App:
         self.driver.kill(self.worker)
         for container, folder in SEEN.items():
             # The old one may end a moment after the new one has begun.
-            self.cluster.wait(lambda c=container, f=folder: DEAD in self.says(c, "ls", f), "dead")  # type: ignore[misc]
+            self.cluster.wait(partial(self._is_dead, container, folder), "dead")
+
+    def _is_dead(self, container: str, folder: str) -> bool:
+        return DEAD in self.says(container, "ls", folder)
 
     def play(self, name: str, check: bool = False, **variables: Any) -> Played:
         """A playbook for both workers."""
@@ -177,7 +181,7 @@ def test_left_to_the_kubelet(
     uid, reached = app.pod["metadata"]["uid"], app.count()
     app.dies()
     dead = app.mounts()
-    # Nothing in the cluster says that a volume which nobody attaches is unstaged, so it waits.
+    # No object tells when a volume without a VolumeAttachment is unstaged, so the move waits.
     given = {"fuse_recovery_strategy": "kubelet"}
     given["fuse_recovery_options"] = json.dumps({"unstage_timeout": 10})
     check = app.repair(check=True, **given)

@@ -21,7 +21,7 @@ import os
 import select
 import signal
 import time
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Callable
@@ -277,7 +277,7 @@ class _Queue:
         self._owners = owners
         # Of each worker that has it now, and the seconds that it had others.
         self._having: Counter[Hashable] = Counter()
-        self._had: Counter[Hashable] = Counter()
+        self._had: defaultdict[Hashable, float] = defaultdict(float)
         self._waiting: dict[Hashable, deque[list[int]]] = {}
         by_owner: dict[Hashable, list[int]] = {}
         for index in range(count):
@@ -311,7 +311,7 @@ class _Queue:
         """A worker is through with items of this one's owner, or is taken from them."""
         owner = self._owner(index)
         self._having[owner] -= 1
-        self._had[owner] += seconds  # type: ignore[assignment]
+        self._had[owner] += seconds
 
 
 class _Pool:
@@ -329,7 +329,6 @@ class _Pool:
         self._function, self._items, self._timeout, self._clock = function, items, timeout, clock
         self._most, self._turn = workers, TURN_SECONDS if owners else math.inf
         self._replies: list[Reply | None] = [None] * len(items)
-        # The workers themselves hold what is left to ask; nothing else queues.
         self._waiting = _Queue(len(items), owners)
         self._running: dict[int, _Worker] = {}
         # pid -> index of the item that it was asked for and never answered, if there is one

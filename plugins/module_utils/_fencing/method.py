@@ -197,7 +197,7 @@ def check_fences(case: FenceCase, fences: list[NetworkFence]) -> None:
 
 def _only_said(case: FenceCase, fence: NetworkFence) -> list[str]:
     """What this NetworkFence would fence by a node's own word alone."""
-    # One that is in force hits nobody more by our doing, and a fence that stands is gone on with.
+    # One that is already in force fences no further host, and the run continues with it.
     if not fence.by_node or fence.in_force:
         return []
     return [

@@ -39,7 +39,7 @@ from ansible_collections.storage_ops.runbooks.tests.unit.support.cluster import 
 from ansible_collections.storage_ops.runbooks.tests.unit.support.fences import LEDGER as FENCE
 
 DRIVER = "rbd.csi.ceph.com"
-# Ceph has been read, and blocks nobody.
+# Ceph was read, and its blocklist is empty.
 FREE: dict[str, Any] = {
     "fsid": "f",
     "read_at": "2026-01-31T10:00:00Z",
