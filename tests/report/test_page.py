@@ -8,6 +8,8 @@ use it.
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -206,6 +208,67 @@ def test_an_engineer_finds_and_repairs(browser: Browser, report: Path) -> None:
         expect(page.locator("#list .row")).to_have_count(1)
 
 
+def test_the_list_as_a_work_list(browser: Browser, report: Path) -> None:
+    """By cause, by namespace, the oldest first; the numbers lead to what they count."""
+    found = data(report)
+    findings = found["findings"]
+    with opened(browser, report) as page:
+        status, rows = page.locator("#count"), page.locator("#list .row")
+        page.get_by_role("button", name="Causes").click()
+        causes = {(one["control"], one["code"] or one["verdict"]) for one in findings}
+        expect(status).to_have_text(f"{len(causes)} causes")
+        expect(rows).to_have_count(len(causes))
+        accessible(page)
+        name = rows.first.locator("span").first.inner_text().rsplit(" ", 1)
+        of_cause = [
+            one for one in findings if [one["control"], one["code"] or one["verdict"]] == name
+        ]
+        expect(rows.first).to_contain_text(f"{len(of_cause)} finding")
+        rows.first.click()
+        expect(rows).to_have_count(len(of_cause))
+        expect(page.get_by_label("Cause", exact=True)).to_have_value(name[1])
+        page.get_by_role("button", name="Clear").click()
+        page.get_by_role("button", name="Namespaces").click()
+        expect(rows).to_have_count(len({one["object"]["namespace"] for one in findings}))
+        page.get_by_role("button", name="Findings", exact=True).click()
+        page.get_by_label("Sort by", exact=True).select_option("oldest")
+        oldest = min(one["first_seen"] for one in findings)
+        rows.first.click()
+        expect(page.locator(".detail")).to_contain_text(oldest)
+        expect(rows.first).to_contain_text(" d")
+        assert "sort=oldest" in page.url
+        opened_findings = found["summary"]["findings"]["open"]
+        page.locator("a.number", has_text="major").click()
+        expect(rows).to_have_count(min(opened_findings["major"], 100))
+        page.locator("a.number", has_text="not assessed").click()
+        expect(rows).to_have_count(found["summary"]["hosts"]["not_assessed"])
+
+
+def test_saved_as_csv(browser: Browser, tmp_path: Path) -> None:
+    """What is filtered; no cell is a formula, and no text breaks a row."""
+    results = sample.make_results(6, 6)
+    evil = ["=cmd|' /C calc'!A0", "+1", "-1", "@SUM(1)", 'a"b,c']
+    for returned in results.nodes.values():
+        for number, finding in enumerate(returned.get("findings", [])):
+            finding["summary"] = evil[number % len(evil)]
+            finding["reason"] = 'two\nlines, and "quotes"'
+    sample.request(tmp_path).write(results.rows())
+    findings = data(tmp_path / "report.html")["findings"]
+    with opened(browser, tmp_path / "report.html", accept_downloads=True) as page:
+        page.get_by_label("Severity", exact=True).select_option(findings[0]["severity"])
+        with page.expect_download() as download:
+            page.get_by_role("button", name="Save as CSV").click()
+        saved = download.value.path().read_text(encoding="utf-8-sig")
+    shown = [one for one in findings if one["severity"] == findings[0]["severity"]]
+    rows = list(csv.DictReader(io.StringIO(saved, newline="")))
+    assert [row["host"] for row in rows] == [one["host"] for one in shown]
+    for row, one in zip(rows, shown, strict=True):
+        formula = one["summary"].startswith(("=", "+", "-", "@"))
+        assert row["summary"] == f"{chr(39) * formula}{one['summary']}"
+        assert row["reason"] == one["reason"] and row["command"] == one["command"]
+        assert row["first_seen"] == one["first_seen"]
+
+
 def test_an_address_that_asks_for_what_there_is_not(browser: Browser, report: Path) -> None:
     """Shows what its filters show: everything."""
     findings = len(data(report)["findings"])
@@ -239,7 +302,13 @@ def test_paper_and_a_telephone(browser: Browser, report: Path) -> None:
         page.evaluate("window.dispatchEvent(new Event('afterprint'))")
         assert len(page.pdf(format="A4")) > 50_000
     with opened(browser, report, viewport={"width": 360, "height": 740}, has_touch=True) as page:
-        page.locator("#list .row").first.tap()
+        first = page.locator("#list .row").first
+        where = first.bounding_box()
+        assert where and where["y"] + 120 <= 740, "a finding is on the first screen"
+        assert not page.locator("#filters").is_visible()
+        page.get_by_text("Filter and sort").tap()
+        expect(page.locator("#filters")).to_be_visible()
+        first.tap()
         assert page.evaluate("document.documentElement.scrollWidth") == 360
         accessible(page)
 

@@ -61,10 +61,12 @@ def build(
     findings = [finding for index, finding in enumerate(found) if index in shown]
     _identify(findings)
     # Of those that are shown: runs with another selection are not compared at all.
-    new, resolved = history.compare(previous, hosts, findings)
-    for finding in findings:
-        finding["new"] = finding["fingerprint"] in new
+    known, resolved = history.compare(previous, hosts, findings)
     run = describe_run(occasion, scope)
+    for finding in findings:
+        # Without a previous run nothing is new.
+        finding["new"] = previous is not None and finding["fingerprint"] not in known
+        finding["first_seen"] = known.get(finding["fingerprint"], run["started"])
     # None for a first run, which has nothing new and nothing resolved.
     run["compared_with"] = previous["run"]["id"] if previous else None
     if select_error:
@@ -79,7 +81,7 @@ def build(
             "findings": {
                 **_count_findings(findings),
                 "expired_exceptions": sum(one["expired"] for one in shown_exceptions),
-                "new": len(new),
+                "new": sum(finding["new"] for finding in findings),
                 "resolved": resolved,
             },
             "controls": _count_controls(scope, hosts, findings),

@@ -9,28 +9,30 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 # Raised when the form of kept runs changes; others are left out of the trend.
-KEPT_VERSION = 1
+KEPT_VERSION = 2
+# model.TIME, as a pattern.
+_TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
 
 
 def keep(report: Mapping[str, Any], previous: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What later runs need of a report: its summary, and fingerprints by control and host."""
+    """What later runs need of a report: its summary, and by control and host when each finding was
+    first seen, by fingerprint.
+    """
     # An earlier finding on a host that could not be assessed this time counts as still there:
     # otherwise it would be new again in the next run.
     unseen = _unseen(report["hosts"])
-    findings: dict[str, dict[str, list[str]]] = {}
+    findings: dict[str, dict[str, dict[str, str]]] = {}
     for finding in report["findings"]:
-        findings.setdefault(finding["control"], {}).setdefault(finding["host"], []).append(
-            finding["fingerprint"]
-        )
-    for control, host, fingerprint in _findings(previous):
+        there = findings.setdefault(finding["control"], {}).setdefault(finding["host"], {})
+        there[finding["fingerprint"]] = finding["first_seen"]
+    for control, host, fingerprint, since in _findings(previous):
         if (host, control) in unseen:
-            there = findings.setdefault(control, {}).setdefault(host, [])
-            if fingerprint not in there:
-                there.append(fingerprint)
+            findings.setdefault(control, {}).setdefault(host, {}).setdefault(fingerprint, since)
     return {
         "kept_version": KEPT_VERSION,
         "run": report["run"],
@@ -54,15 +56,17 @@ def is_kept(data: Any) -> bool:
 
 
 def _are_findings(findings: Any) -> bool:
-    """Lists of fingerprints, by control and host."""
+    """By control, host and fingerprint, when it was first seen."""
     if not isinstance(findings, dict):
         return False
     by_host = list(findings.values())
     if not all(isinstance(hosts, dict) for hosts in by_host):
         return False
-    lists = [prints for hosts in by_host for prints in hosts.values()]
+    there = [prints for hosts in by_host for prints in hosts.values()]
     return all(
-        isinstance(prints, list) and all(isinstance(one, str) for one in prints) for prints in lists
+        isinstance(prints, dict)
+        and all(isinstance(since, str) and _TIME.fullmatch(since) for since in prints.values())
+        for prints in there
     )
 
 
@@ -101,25 +105,21 @@ def compare(
     previous: Mapping[str, Any] | None,
     hosts: Sequence[Mapping[str, Any]],
     findings: Iterable[Mapping[str, Any]],
-) -> tuple[set[str], int]:
-    """Fingerprints of the findings that the previous run did not have, and how many of its findings
-    are gone.
-
-    Without a previous run nothing is new.
+) -> tuple[dict[str, str], int]:
+    """When the findings that the previous run had were first seen, by fingerprint, and how many of
+    its findings are gone.
     """
     # A finding is gone only if its control was assessed again on its host.
-    if previous is None:
-        return set(), 0
     now = {finding["fingerprint"] for finding in findings}
-    before = list(_findings(previous))
     # A host that left the inventory is not a host whose findings were resolved.
     seen, unseen = {host["name"] for host in hosts}, _unseen(hosts)
-    gone = {
-        print_
-        for control, host, print_ in before
-        if print_ not in now and host in seen and (host, control) not in unseen
-    }
-    return now - {print_ for _control, _host, print_ in before}, len(gone)
+    known, gone = {}, set()
+    for control, host, fingerprint, since in _findings(previous):
+        if fingerprint in now:
+            known[fingerprint] = since
+        elif host in seen and (host, control) not in unseen:
+            gone.add(fingerprint)
+    return known, len(gone)
 
 
 def trend(
@@ -154,12 +154,12 @@ def trend(
     return points
 
 
-def _findings(kept: Mapping[str, Any] | None) -> Iterable[tuple[str, str, str]]:
-    """(control, host, fingerprint) of a run that was kept."""
+def _findings(kept: Mapping[str, Any] | None) -> Iterable[tuple[str, str, str, str]]:
+    """(control, host, fingerprint, first seen) of a run that was kept."""
     for control, hosts in (kept or {}).get("findings", {}).items():
-        for host, fingerprints in hosts.items():
-            for fingerprint in fingerprints:
-                yield control, host, fingerprint
+        for host, prints in hosts.items():
+            for fingerprint, since in prints.items():
+                yield control, host, fingerprint, since
 
 
 def _unseen(hosts: Iterable[Mapping[str, Any]]) -> set[tuple[str, str]]:

@@ -132,20 +132,31 @@ def _notes(run: Mapping[str, Any]) -> str:
 def _cards(summary: Mapping[str, Any]) -> str:
     findings, hosts = summary["findings"], summary["hosts"]
     numbers = [
-        (severity, findings["open"][severity], f"{MARKS[severity]} {severity}")
+        (
+            severity,
+            findings["open"][severity],
+            f"{MARKS[severity]} {severity}",
+            f"severity={severity}&status=open",
+        )
         for severity in SEVERITIES
     ]
     numbers += [
-        ("", findings["new"], "new since the last run"),
-        ("", findings["resolved"], "resolved since then"),
-        ("", findings["accepted"], "accepted"),
-        ("", hosts["not_assessed"], "not assessed"),
+        ("", findings["new"], "new since the last run", "status=new"),
+        # What is gone is not in this report.
+        ("", findings["resolved"], "resolved since then", ""),
+        ("", findings["accepted"], "accepted", "status=accepted"),
+        ("", hosts["not_assessed"], "not assessed", "view=hosts&q=not_assessed"),
     ]
-    return "\n".join(
-        f'<p class="number {kind}{"" if number else " zero"}">'
-        f"<b>{_number(number)}</b><span>{escape(text)}</span></p>"
-        for kind, number, text in numbers
-    )
+    return "\n".join(_card(*one) for one in numbers)
+
+
+def _card(kind: str, number: int, text: str, filters: str) -> str:
+    """A number; it leads to what it counts, if there is any."""
+    shown = f"<b>{_number(number)}</b><span>{escape(text)}</span>"
+    classes = f"number {kind}{'' if number else ' zero'}"
+    if number and filters:
+        return f'<a class="{classes}" href="#{escape(filters)}">{shown}</a>'
+    return f'<p class="{classes}">{shown}</p>'
 
 
 def _controls(report: Mapping[str, Any]) -> str:

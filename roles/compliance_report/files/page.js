@@ -53,14 +53,19 @@ SPDX-License-Identifier: GPL-3.0-or-later
   const hosts = new Map(report.hosts.map((host) => [host.name, { ...host, findings: [] }]));
   for (const finding of report.findings) hosts.get(finding.host)?.findings.push(finding);
 
-  const fields = ["q", "severity", "control", "status", "host"];
+  const fields = ["q", "severity", "control", "status", "cause", "namespace", "host", "sort"];
+  // Findings of one cause wait for the same decision: the code of a refusal, or what is to be done.
+  const causeOf = (finding) => finding.code || finding.verdict;
   const state = { view: "findings", shown: PAGE, opened: new Set() };
   for (const field of fields) state[field] = "";
 
   for (const severity of SEVERITIES) byId("severity").append(make("option", { value: severity }, severity));
   for (const control of report.controls) byId("control").append(make("option", { value: control.id }, `${control.id} ${control.title}`));
+  for (const cause of [...new Set(report.findings.map(causeOf))].sort()) byId("cause").append(make("option", { value: cause }, cause));
   for (const host of hosts.values()) if (host.findings.length) byId("hosts").append(make("option", { value: host.name }));
+  for (const name of new Set(report.findings.map((finding) => finding.object.namespace))) if (name) byId("namespaces").append(make("option", { value: name }));
 
+  const VIEWS = ["findings", "hosts", "causes", "namespaces"];
   // The address remembers what is looked at, so that it can be sent to somebody.
   const readHash = () => {
     const given = new URLSearchParams(location.hash.slice(1));
@@ -70,7 +75,7 @@ SPDX-License-Identifier: GPL-3.0-or-later
       if (byId(field).selectedIndex === -1) byId(field).value = "";
       state[field] = byId(field).value;
     }
-    state.view = given.get("view") === "hosts" ? "hosts" : "findings";
+    state.view = VIEWS.includes(given.get("view")) ? given.get("view") : "findings";
     state.shown = PAGE;
   };
   const writeHash = () => {
@@ -99,38 +104,66 @@ SPDX-License-Identifier: GPL-3.0-or-later
     const wanted = state.host.trim();
     return !wanted || (hosts.has(wanted) ? name === wanted : name.toLowerCase().includes(wanted.toLowerCase()));
   };
+  const SORTS = {
+    oldest: (one, other) => one.first_seen.localeCompare(other.first_seen),
+    host: (one, other) => one.host.localeCompare(other.host),
+    namespace: (one, other) => one.object.namespace.localeCompare(other.object.namespace),
+  };
   const words = () => state.q.toLowerCase().split(/\s+/).filter(Boolean);
   const findingsShown = () => {
     const wanted = words().map((word) => JSON.stringify(word).slice(1, -1));
     const status = ofStatus[state.status] ?? ofStatus[""];
-    return report.findings.filter((finding) =>
+    const found = report.findings.filter((finding) =>
       (!state.severity || finding.severity === state.severity)
       && (!state.control || finding.control === state.control)
+      && (!state.cause || causeOf(finding) === state.cause)
+      && (!state.namespace || finding.object.namespace === state.namespace.trim())
       && status(finding) && wantsHost(finding.host)
       && wanted.every((word) => textOf(finding).includes(word)));
+    // The report has the worst first, and sorting keeps that order among equals.
+    return Object.hasOwn(SORTS, state.sort) ? found.sort(SORTS[state.sort]) : found;
+  };
+  const numbers = (some) => SEVERITIES.map((severity) => some.filter((finding) => finding.severity === severity).length);
+  const worse = (one, other) => {
+    const place = one.findIndex((number, index) => number !== other[index]);
+    return place < 0 ? 0 : other[place] - one[place];
+  };
+  const groupsShown = (fieldsOf) => {
+    const found = new Map();
+    for (const finding of findingsShown()) {
+      const group = fieldsOf(finding);
+      const key = JSON.stringify(group);
+      if (!found.has(key)) found.set(key, { fields: group, findings: [] });
+      found.get(key).findings.push(finding);
+    }
+    const groups = [...found.values()];
+    for (const group of groups) group.numbers = numbers(group.findings);
+    return groups.sort((one, other) => worse(one.numbers, other.numbers));
   };
   const hostsShown = () => {
     const found = new Map();
-    for (const finding of findingsShown()) found.set(finding.host, [...(found.get(finding.host) ?? []), finding]);
-    const filtered = state.severity || state.status;
+    for (const finding of findingsShown()) {
+      if (!found.has(finding.host)) found.set(finding.host, []);
+      found.get(finding.host).push(finding);
+    }
+    const filtered = state.severity || state.status || state.cause || state.namespace;
     const wanted = words();
     const rows = [...hosts.values()].filter((host) => wantsHost(host.name) && (found.has(host.name) || (!filtered
       && (!state.control || state.control in host.controls)
       && wanted.every((word) => `${host.name} ${host.kind} ${host.status} ${host.code} ${host.reason}`.toLowerCase().includes(word)))));
-    const rank = (host) => {
-      const some = found.get(host.name) ?? [];
-      return SEVERITIES.map((severity) => some.filter((finding) => finding.severity === severity).length);
-    };
-    const ranks = new Map(rows.map((host) => [host, rank(host)]));
-    return rows.sort((one, other) => {
-      const place = ranks.get(one).findIndex((number, index) => number !== ranks.get(other)[index]);
-      if (place >= 0) return ranks.get(other)[place] - ranks.get(one)[place];
-      return (one.status === "assessed") - (other.status === "assessed") || one.name.localeCompare(other.name);
-    });
+    const ranks = new Map(rows.map((host) => [host, numbers(found.get(host.name) ?? [])]));
+    return rows.sort((one, other) => worse(ranks.get(one), ranks.get(other))
+      || (one.status === "assessed") - (other.status === "assessed") || one.name.localeCompare(other.name));
   };
 
   const chip = (kind, text) => make("span", { class: `chip ${kind}` }, text);
   const severityChip = (severity) => chip(severity, `${MARKS[severity]} ${severity}`);
+  // A run of a part is compared with no other, so it does not know how old a finding is.
+  const ageOf = (finding) => {
+    if (report.run.partial) return "";
+    const days = Math.floor((Date.parse(report.run.started) - Date.parse(finding.first_seen)) / 86400000);
+    return days > 0 ? `${days} d` : "";
+  };
   const titled = (thing) => `${thing.kind} ${thing.namespace ? `${thing.namespace}/` : ""}${thing.name}`;
 
   const data = (value) => {
@@ -181,7 +214,8 @@ SPDX-License-Identifier: GPL-3.0-or-later
     }
     inner.push(...part("Evidence", Object.keys(finding.evidence).length ? data(finding.evidence) : make("p", {}, "none")));
     const link = make("a", { href: `#${new URLSearchParams({ host: finding.host })}` }, `All of ${finding.host}`);
-    const facts = { object: titled(finding.object), node: finding.object.node, playbook: finding.runbook, fingerprint: finding.fingerprint };
+    const seen = report.run.partial ? "" : finding.first_seen;
+    const facts = { object: titled(finding.object), node: finding.object.node, "first seen": seen, playbook: finding.runbook, fingerprint: finding.fingerprint };
     inner.push(...part("About", data(Object.fromEntries(Object.entries(facts).filter(([, value]) => value)))), make("p", {}, link));
     return make("div", { class: "detail" }, ...inner);
   };
@@ -189,6 +223,7 @@ SPDX-License-Identifier: GPL-3.0-or-later
   const findingRow = (finding) => {
     const chips = [
       finding.new ? chip("new", "new") : null,
+      ageOf(finding) ? make("span", { class: "soft", title: `first seen ${finding.first_seen}` }, ageOf(finding)) : null,
       finding.status === "accepted" ? chip("accepted", "accepted") : null,
       finding.expired_exception ? chip("expired", "exception expired") : null,
     ];
@@ -213,21 +248,40 @@ SPDX-License-Identifier: GPL-3.0-or-later
     return item;
   };
 
+  const numberChips = (counted) => SEVERITIES.map((severity, index) => [severity, counted[index]]).filter(([, number]) => number)
+    .map(([severity, number]) => chip(severity, `${MARKS[severity]} ${number} ${severity}`));
+  const showFindings = (wanted) => {
+    Object.assign(state, wanted, { view: "findings", shown: PAGE });
+    for (const field of Object.keys(wanted)) byId(field).value = wanted[field];
+    update();
+    byId("findings").focus();
+  };
+
   const hostRow = (host) => {
     const some = host.findings;
-    const counted = SEVERITIES.map((severity) => [severity, some.filter((one) => one.severity === severity).length]).filter(([, number]) => number);
     const failing = Object.keys(host.controls).filter((control) => host.controls[control] === "fail");
     const button = make("button", { type: "button", class: "row host" },
       make("span", {}, host.name),
       make("span", {}, chip(host.status, WORDS[host.status])),
       make("span", { class: "why" }, host.reason || failing.join(", ") || (some.length ? "" : "nothing found")),
-      make("span", { class: "chips" }, ...counted.map(([severity, number]) => chip(severity, `${MARKS[severity]} ${number} ${severity}`))));
-    button.addEventListener("click", () => {
-      Object.assign(state, { view: "findings", host: host.name, shown: PAGE });
-      byId("host").value = host.name;
-      update();
-      byId("findings").focus();
-    });
+      make("span", { class: "chips" }, ...numberChips(numbers(some))));
+    button.addEventListener("click", () => showFindings({ host: host.name }));
+    return make("li", {}, button);
+  };
+
+  const titles = new Map(report.controls.map((control) => [control.id, control.title]));
+  const few = (names) => `${names.slice(0, 3).join(", ")}${names.length > 3 ? ` and ${names.length - 3} more` : ""}`;
+  const groupRow = (group) => {
+    const { control, cause, namespace } = group.fields;
+    const where = few([...new Set(group.findings.map((finding) => finding.host))]);
+    const name = control === undefined ? namespace || "no namespace" : `${control || "no control"} ${cause}`;
+    const what = control === undefined ? few([...new Set(group.findings.map((finding) => titled(finding.object)))]) : titles.get(control) ?? "";
+    const button = make("button", { type: "button", class: "row host" },
+      make("span", {}, name),
+      make("span", {}, `${group.findings.length} finding${group.findings.length === 1 ? "" : "s"}`),
+      make("span", { class: "why" }, what, make("span", { class: "object" }, ` \u2013 ${where}`)),
+      make("span", { class: "chips" }, ...numberChips(group.numbers)));
+    button.addEventListener("click", () => showFindings(group.fields));
     return make("li", {}, button);
   };
 
@@ -241,28 +295,51 @@ SPDX-License-Identifier: GPL-3.0-or-later
     make("ul", { class: "results" }, ...Object.entries(host.controls).map(([control, result]) =>
       make("li", {}, chip(result, `${control} ${WORDS[result]}`), reasonOf(host, control)))));
 
+  const views = {
+    findings: { rows: findingsShown, row: findingRow, total: report.findings.length },
+    hosts: { rows: hostsShown, row: hostRow, total: hosts.size },
+    causes: { rows: () => groupsShown((finding) => ({ control: finding.control, cause: causeOf(finding) })), row: groupRow },
+    namespaces: { rows: () => groupsShown((finding) => ({ namespace: finding.object.namespace })), row: groupRow },
+  };
   let rows = [];
   const render = (from) => {
-    const row = state.view === "hosts" ? hostRow : findingRow;
+    const { row, total } = views[state.view];
     const list = byId("list");
     if (!from) list.replaceChildren();
     list.append(...rows.slice(from, state.shown).map(row));
     const shown = Math.min(state.shown, rows.length);
-    const total = state.view === "hosts" ? hosts.size : report.findings.length;
-    const things = state.view === "hosts" ? "hosts" : "findings";
+    const there = `${rows.length}${total === undefined ? "" : ` of ${total}`} ${state.view}`;
     byId("count").textContent = rows.length
-      ? `${rows.length} of ${total} ${things}${shown < rows.length ? `, the first ${shown} are shown` : ""}`
-      : total ? `None of ${total} ${things} match` : `There are no ${things}`;
+      ? `${there}${shown < rows.length ? `, the first ${shown} are shown` : ""}`
+      : total ? `None of ${total} ${state.view} match` : `There are no ${state.view}`;
     byId("more").hidden = shown >= rows.length;
   };
   const update = () => {
-    rows = state.view === "hosts" ? hostsShown() : findingsShown();
-    for (const view of ["findings", "hosts"]) byId(`view-${view}`).setAttribute("aria-pressed", String(state.view === view));
+    rows = views[state.view].rows();
+    for (const view of VIEWS) byId(`view-${view}`).setAttribute("aria-pressed", String(state.view === view));
     const one = hosts.get(state.host.trim());
     byId("about-host").replaceChildren(...(one ? [aboutHost(one)] : []));
     render(0);
     writeHash();
   };
+
+  // A spreadsheet takes what begins with one of these for a formula (OWASP, CSV injection).
+  const cell = (value) => `"${`${/^[=+\-@\t\r]/.test(value) ? "'" : ""}${value}`.replaceAll('"', '""')}"`;
+  const COLUMNS = {
+    severity: (one) => one.severity, control: (one) => one.control, status: (one) => one.status,
+    first_seen: (one) => (report.run.partial ? "" : one.first_seen), host: (one) => one.host, kind: (one) => one.object.kind,
+    namespace: (one) => one.object.namespace, name: (one) => one.object.name, node: (one) => one.object.node,
+    summary: (one) => one.summary, verdict: (one) => one.verdict, code: (one) => one.code, reason: (one) => one.reason,
+    command: (one) => one.command,
+  };
+  byId("csv").addEventListener("click", () => {
+    const lines = [Object.keys(COLUMNS), ...findingsShown().map((one) => Object.values(COLUMNS).map((column) => column(one)))];
+    const text = lines.map((line) => line.map(cell).join(",")).join("\r\n");
+    // The mark tells spreadsheets that it is UTF-8.
+    const link = make("a", { href: URL.createObjectURL(new Blob([`\ufeff${text}\r\n`], { type: "text/csv" })), download: `findings-${report.run.id}.csv` });
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+  });
 
   let waiting;
   for (const field of fields) {
@@ -279,7 +356,7 @@ SPDX-License-Identifier: GPL-3.0-or-later
     state.shown = PAGE;
     setTimeout(update);
   });
-  for (const view of ["findings", "hosts"]) {
+  for (const view of VIEWS) {
     byId(`view-${view}`).addEventListener("click", () => { state.view = view; state.shown = PAGE; update(); });
   }
   byId("more").addEventListener("click", () => {
@@ -304,6 +381,8 @@ SPDX-License-Identifier: GPL-3.0-or-later
 
   readHash();
   byId("explorer").hidden = false;
+  // On a phone the findings come first; the filters are a touch away.
+  byId("filter-box").open = !window.matchMedia("(max-width: 640px)").matches;
   update();
   root.dataset.ready = "true";
 })();

@@ -63,6 +63,7 @@ def build(
     previous: Any = None,
     cluster: Any = None,
     ceph: Any = None,
+    begun: datetime = NOW,
     **scope: Any,
 ) -> dict[str, Any]:
     """The report on nodes' results, a cluster's and Ceph's."""
@@ -71,7 +72,7 @@ def build(
         reading.read_result("cluster", "cluster", cluster),
         reading.read_result("ceph", "ceph", ceph),
     ]
-    occasion = model.Occasion("Title", "fleet", NOW, NOW, "0.1.0")
+    occasion = model.Occasion("Title", "fleet", begun, begun, "0.1.0")
     return assembly.build(
         [row for row in rows if row],
         model.Scope(**scope),

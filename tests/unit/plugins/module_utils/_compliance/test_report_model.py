@@ -517,6 +517,34 @@ def test_new_and_resolved() -> None:
     assert [point["major"] for point in history.trend([kept], report)] == [0, 0]
 
 
+def test_when_a_finding_was_first_seen() -> None:
+    """It keeps the begin of the first run that found it, also while its host cannot be looked at;
+    one that was gone begins again.
+    """
+    there, gone = result(finding()), result()
+    kept: Any = None
+    seen = []
+    nights = (there, there, {"unreachable": True, "msg": "off"}, there, gone, there)
+    for number, returned in enumerate(nights):
+        begun = NOW + timedelta(days=number)
+        report = build({"n1": returned}, previous=kept, begun=begun)
+        kept = json.loads(json.dumps(history.keep(report, kept)))
+        seen.append([one["first_seen"] for one in report["findings"]])
+    first, last = (f"{NOW + timedelta(days=day):{model.TIME}}" for day in (0, 5))
+    assert seen == [[first], [first], [], [first], [], [last]]
+
+
+def test_a_kept_time_that_is_none() -> None:
+    """It goes into pages and files."""
+    kept = history.keep(build({"n1": result(finding())}), None)
+    assert history.is_kept(kept)
+    for wrong in ("<b>", "", None, 1, "2026-11-24T01:00:00Z\n"):
+        damaged = json.loads(json.dumps(kept))
+        [prints] = damaged["findings"]["STOR-01"].values()
+        prints.update(dict.fromkeys(prints, wrong))
+        assert not history.is_kept(damaged), wrong
+
+
 def test_only_runs_that_asked_the_same_are_compared() -> None:
     """And of those that did, only the last keeps what was found."""
     nights = [
