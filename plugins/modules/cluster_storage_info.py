@@ -201,6 +201,11 @@ not_assessed_codes:
   description: The same controls, with a code for each as in RV(code).
   returned: when there are any
   type: dict
+not_applicable:
+  description: Controls that have nothing to look at, with what shows that.
+  returned: when there are any
+  type: dict
+  sample: {"STOR-11": "there is no VolumeAttachment"}
 actions:
   description:
     - What was done, or in check mode would be done, in order; empty if the module only reads.

@@ -32,6 +32,24 @@ from .unfinished import unfinished_moves
 _FEW = 4
 
 
+def not_applicable(state: AttachmentState) -> dict[str, str]:
+    """Controls of a cluster without VolumeAttachments or PersistentVolumes; the scope does not
+    matter.
+    """
+    first, absent = state.first, {}
+    if not first.attachments:
+        absent = dict.fromkeys(("STOR-11", "STOR-14"), "there is no VolumeAttachment")
+    if not first.attachments and not first.volumes:
+        nothing = "there is neither a VolumeAttachment nor a PersistentVolume"
+        absent["STOR-12"] = nothing
+        # A volume of an in-tree plugin that was never migrated has neither, and is attached or
+        # awaited all the same.
+        used = any(one.volumes_attached or one.volumes_in_use for one in first.nodes.values())
+        if not used and not first.pending:
+            absent.update(dict.fromkeys(("STOR-13", "STOR-15"), nothing))
+    return absent
+
+
 def plan(state: AttachmentState, options: AttachmentOptions) -> Plan:
     """Findings for everything in scope, and the repairs that are proven and allowed."""
     found = _judge(state, options)

@@ -226,6 +226,10 @@ class VolumeAttachments:
             )
         return pure.plan(state, self._options)
 
+    def not_applicable(self, state: AttachmentState) -> dict[str, str]:
+        """Controls that have nothing to look at in this cluster."""
+        return pure.not_applicable(state)
+
     def healthy(self, state: AttachmentState) -> str:
         """Counts of what was read, the scope if there was one, and why the named attachments are in
         order.

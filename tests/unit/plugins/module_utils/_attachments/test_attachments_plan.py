@@ -174,6 +174,28 @@ IN_USE = make_node(volumes_in_use=(unique_name(DRIVER, "h-pv-1"),))
 # STOR-11
 
 
+IN_TREE = "kubernetes.io/aws-ebs/vol-1"
+
+
+@pytest.mark.parametrize(
+    ("seen", "absent"),
+    [
+        (observe(), {"STOR-11", "STOR-12", "STOR-13", "STOR-14", "STOR-15"}),
+        (observe(make_volume()), {"STOR-11", "STOR-14"}),
+        (observe(make_attachment()), set()),
+        (
+            observe(make_node(volumes_attached=(IN_TREE,))),
+            {"STOR-11", "STOR-12", "STOR-14"},
+        ),
+        (observe(make_node(volumes_in_use=(IN_TREE,))), {"STOR-11", "STOR-12", "STOR-14"}),
+        (observe(pending=(make_pod(),)), {"STOR-11", "STOR-12", "STOR-14"}),
+    ],
+)
+def test_not_applicable(seen: Observation, absent: set[str]) -> None:
+    """Without anything that could be attached, nothing passes."""
+    assert set(pure.not_applicable(state(seen))) == absent
+
+
 def test_an_orphan_is_deleted_by_its_uid() -> None:
     finding = only(state(observe(make_attachment(), RELEASED)))
     assert (finding.control, finding.severity, finding.verdict) == ("STOR-11", "major", "repair")
