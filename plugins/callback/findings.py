@@ -21,6 +21,19 @@ description:
     C(ansible) also without C(-v).
   - The tasks of the role P(storage_ops.runbooks.show_findings#role) print nothing, since they would
     repeat the table.
+  - On a terminal, a task that takes long prints its name and how long it has taken, again and
+    again. Files and AWX get none of these lines.
+options:
+  progress_seconds:
+    description:
+      - Seconds between two such lines; V(0) turns them off.
+    type: float
+    default: 10
+    env:
+      - name: STORAGE_OPS_PROGRESS_SECONDS
+    ini:
+      - section: callback_findings
+        key: progress_seconds
 extends_documentation_fragment:
   - default_callback
   - result_format_callback
@@ -29,9 +42,12 @@ requirements:
     E(ANSIBLE_LOAD_CALLBACK_PLUGINS)
 """
 
+import os
 import shlex
+import threading
+import time
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ansible import context
@@ -39,6 +55,7 @@ from ansible.plugins.callback.default import CallbackModule as Default
 
 _INDENT = "  "
 _GAP = "  "
+_STDERR = 2
 # What our findings have; modules of other collections may return other findings.
 _KEYS = {"control", "severity", "object", "verdict", "reason", "summary", "evidence"}
 _ROLE = "storage_ops.runbooks.show_findings"
@@ -223,12 +240,86 @@ def _plain(value: Any) -> str:
     return str(value)
 
 
+class Progress:
+    """Tells in a thread of its own how long the task of the moment has taken.
+
+    ``seconds``: between two lines. ``write`` must take no lock of Python: a worker that is forked
+    in that moment would inherit it locked.
+    """
+
+    def __init__(
+        self,
+        seconds: float,
+        write: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._seconds = seconds
+        self._write = write
+        self._clock = clock
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
+        # One value, so that the thread never sees a name with the begin of another task.
+        self._task = ("", 0.0)
+
+    def begin(self, name: str) -> None:
+        """A task begins."""
+        self._task = (name, self._clock())
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._tell, daemon=True)
+            self._thread.start()
+
+    def end(self) -> None:
+        """There are no more tasks."""
+        self._over.set()
+
+    def line(self) -> str:
+        """What is told now."""
+        name, began = self._task
+        return f"{_INDENT}[{self._clock() - began:.0f} s] {printable(name)}"
+
+    def _tell(self) -> None:
+        task, told = self._task, 0
+        while not self._over.wait(min(self._seconds, 1.0)):
+            if task is not self._task:
+                task, told = self._task, 0
+            passed = int((self._clock() - task[1]) / self._seconds)
+            if passed > told:
+                told = passed
+                self._write(f"{self.line()}\n")
+
+
+def _to_terminal(text: str) -> None:
+    """Write to standard error at once, and without the lock of Python's file."""
+    os.write(_STDERR, text.encode(errors="replace"))
+
+
 class CallbackModule(Default):  # type: ignore[misc]
     """The default callback, except that it prints results with findings as tables."""
 
     CALLBACK_VERSION = 2.0
     CALLBACK_TYPE = "stdout"
     CALLBACK_NAME = "storage_ops.runbooks.findings"
+
+    _progress: Progress | None = None
+
+    def set_options(self, *arguments: Any, **named: Any) -> None:
+        """Read the options, and prepare to tell of tasks that take long."""
+        super().set_options(*arguments, **named)
+        seconds = self.get_option("progress_seconds")
+        # Tasks of the command ansible have no name, and its user knows what was asked.
+        if seconds > 0 and "module_name" not in context.CLIARGS and os.isatty(_STDERR):
+            self._progress = Progress(seconds, _to_terminal)
+
+    def _task_start(self, task: Any, prefix: str | None = None) -> None:
+        super()._task_start(task, prefix=prefix)
+        if self._progress:
+            self._progress.begin(task.get_name().strip())
+
+    def v2_playbook_on_stats(self, stats: Any) -> None:
+        """Print the recap."""
+        if self._progress:
+            self._progress.end()
+        super().v2_playbook_on_stats(stats)
 
     def _tells(self, result: Mapping[str, Any]) -> bool:
         """The result has findings of this collection, and -vvv did not ask for raw results."""

@@ -9,15 +9,18 @@ The host is this machine, so there is little to find.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import pty
+import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from lab.common import patient
+from lab.common import patient, wait
 
 MODULE = "storage_ops.runbooks.iscsi_module_check"
 # What the role attachment_repair notes of moves.
@@ -100,6 +103,56 @@ def run(*command: str | Path, callback: str = "storage_ops.runbooks.findings") -
         answer.stdout + answer.stderr
     )
     return answer.stdout + answer.stderr
+
+
+LONG = """
+- hosts: localhost
+  gather_facts: false
+  tasks:
+    - name: Wait for the file
+      ansible.builtin.wait_for: {path: "{{ file }}", sleep: 1, timeout: 300}
+"""
+
+
+def test_a_long_task_tells_how_long_it_takes(programs: Path, tmp_path: Path) -> None:
+    """On a terminal, while it runs; nothing of it goes into a file."""
+    playbook, file = tmp_path / "play.yml", tmp_path / "file"
+    playbook.write_text(LONG)
+    python = f"ansible_python_interpreter={sys.executable}"
+    command = (programs / "ansible-playbook", playbook, "-e", f"file={file}")
+    terminal, side = pty.openpty()
+    environment = {
+        **os.environ,
+        "ANSIBLE_STDOUT_CALLBACK": "storage_ops.runbooks.findings",
+        "STORAGE_OPS_PROGRESS_SECONDS": "0.5",
+    }
+    told = ""
+    with subprocess.Popen(
+        [*command, "-i", "localhost,", "-c", "local", "-e", python],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=side,
+        text=True,
+    ) as child:
+        os.close(side)
+        os.set_blocking(terminal, False)
+
+        def tells() -> bool:
+            nonlocal told
+            with contextlib.suppress(BlockingIOError):
+                told += os.read(terminal, 4096).decode()
+            return bool(re.search(r"^  \[\d+ s\] Wait for the file\r?$", told, re.MULTILINE))
+
+        try:
+            wait(tells, "the task to tell how long it takes")
+            file.touch()
+            output, _none = child.communicate(timeout=patient(120))
+        finally:
+            child.kill()
+            os.close(terminal)
+    assert child.returncode == 0 and " s] Wait" not in output, output + told
+    assert " s] Wait" not in run(*command)
 
 
 def test_ad_hoc(programs: Path) -> None:
