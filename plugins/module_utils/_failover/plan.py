@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, NamedTuple
 
 from .._core.codes import Reason
@@ -203,16 +204,31 @@ class Remark(str):
         return remark
 
 
-def pick_lost_pod(
-    item: dict[str, Any],
+def pick_lost_pod(item: dict[str, Any]) -> LostPod | None:
+    """The record of a pod, None if it has ended; its claims are not known yet."""
+    pod, spec = pick_pod(item), item["spec"]
+    if pod.terminal:
+        return None
+    # Of what its tenant may write in any number, only what is shown is kept.
+    inline = (text for volume in spec.get("volumes") or [] for text in _inline(volume))
+    return LostPod(
+        pod,
+        volumes={},
+        tolerates=any(_tolerates(toleration) for toleration in spec.get("tolerations") or []),
+        inline=tuple(islice(inline, MOST_CLAIMS)),
+    )
+
+
+def with_claims(
+    lost: LostPod,
     claims: Mapping[tuple[str, str], Claim | None],
     volumes: Mapping[str, Volume],
 ) -> LostPod:
-    """The record of a pod, with what its claims are bound to.
+    """The same with what its claims are bound to.
 
     A claim that is not bound has never held a volume, whatever it names.
     """
-    pod, spec = pick_pod(item), item["spec"]
+    pod = lost.pod
     found = {name: claims.get((pod.namespace, name)) for name in pod.claims}
     bound = _bound(found, volumes)
     unclear = {
@@ -220,13 +236,10 @@ def pick_lost_pod(
         for name, claim in found.items()
         if name not in bound
     }
-    return LostPod(
-        pod,
+    return lost._replace(
         volumes={claim.volume: _disk_of(volumes.get(claim.volume)) for claim in bound.values()},
         unclear=tuple(f"claim {name}, which {why}" for name, why in unclear.items() if why),
         doomed=tuple(name for name, claim in bound.items() if claim.deleted),
-        tolerates=any(_tolerates(toleration) for toleration in spec.get("tolerations") or []),
-        inline=tuple(text for volume in spec.get("volumes") or [] for text in _inline(volume)),
     )
 
 

@@ -22,6 +22,7 @@ from .._core.argspec import check_numbers, given_names, given_options
 from .._core.codes import Reason
 from .._core.engine import Action, ActionFailed, Finding, NotStarted, PassedOver, Plan, Prevented
 from .._core.errors import BadOption, StorageOpsError
+from .._core.turns import TurnOver, timed
 from .._fences.ceph_reading import parse_reading
 from .._fences.lease import RunLease
 from .._fences.ledger import Ledger, Ledgers, RunOptions
@@ -47,7 +48,6 @@ from .._kube.objects import (
     attachment_path,
     node_path,
     pick_claim,
-    pick_pod,
     pick_volume,
     pod_path,
 )
@@ -69,6 +69,9 @@ _REPLACEMENT_SECONDS = 15.0
 _EVENT_LENGTH = 300
 # And of so many pods of a volume, since each is a request.
 _MOST_TOLD = 3
+# So long the LIST of a pod's events may take (seconds), and all of them together.
+_EVENTS_SECONDS = 2.0
+_ALL_EVENTS_SECONDS = 20.0
 
 
 class Failover:
@@ -104,6 +107,11 @@ class Failover:
         self._pods = PodLists(cluster, self._renew, self._renewal, self._spare, clock)
         # The seconds that the last wait had.
         self._waited = 0.0
+        # The last event of each pod that was asked for, by its uid; the seconds that took, and the
+        # namespaces where it took too long.
+        self._events: dict[str, str] = {}
+        self._listing = 0.0
+        self._slow: dict[str, bool] = {}
         self._state: FailoverState | None = None
         self._ledger: Ledger | None = None
         self._plan = Plan([])
@@ -173,16 +181,13 @@ class Failover:
         # The API server has the pods of a silent node for as long as nothing deletes them;
         # taint-based eviction only sets their deletionTimestamp
         # (pkg/controller/tainteviction/taint_eviction.go), since the kubelet has to confirm it.
-        def pick(item: dict[str, Any]) -> dict[str, Any] | None:
-            return None if pick_pod(item).terminal else item
-
-        items = self._cluster.list(
-            path("v1", "pods"), pick, fields=f"spec.nodeName={self._options.node}"
+        found = self._cluster.list(
+            path("v1", "pods"), pure.pick_lost_pod, fields=f"spec.nodeName={self._options.node}"
         )
-        claims = self._claims(pick_pod(item) for item in items)
+        claims = self._claims(lost.pod for lost in found)
         named = {claim.volume for claim in claims.values() if claim and claim.volume}
         volumes = self._volumes(named)
-        return [pure.pick_lost_pod(item, claims, volumes) for item in items]
+        return [pure.with_claims(lost, claims, volumes) for lost in found]
 
     def _claims(self, pods: Iterable[Pod]) -> dict[tuple[str, str], Claim | None]:
         """The claims that pods name, None for one that does not exist; the oldest pods' first."""
@@ -497,22 +502,41 @@ class Failover:
             remarks += [Remark(covered.name, text) for text in said]
         return remarks
 
+    def _last_event(self, pod: Pod) -> str:
+        """The last event of a pod, as words."""
+        # A tenant may write any number of events, as big as an object may be: one namespace takes
+        # its time once, and all of them together not much more than one.
+        late = self._listing > _ALL_EVENTS_SECONDS
+        if late or self._slow.get(pod.namespace):
+            return "its events were not read, since those of other pods took too long"
+        began = self._clock()
+        pick = timed(_EVENTS_SECONDS, self._clock, pick_message)
+        events = path("v1", "events", namespace=pod.namespace)
+        try:
+            found = self._cluster.list(events, pick, fields=f"involvedObject.uid={pod.uid}")
+            last = max((message for _uid, message in found), key=_moment, default=None)
+        except TurnOver:
+            return f"its events could not be read within {_EVENTS_SECONDS:g} s"
+        except KubeError as error:
+            return f"its events cannot be read: {error}"
+        finally:
+            took = self._clock() - began
+            self._listing += took
+            self._slow[pod.namespace] = took > _EVENTS_SECONDS
+        return (
+            f"last event: {last.reason}: {last.text[:_EVENT_LENGTH]}"
+            if last
+            else "it has no events"
+        )
+
     def _said(self, tenant: Tenant) -> str:
         """What a pod that does not run says of it, and its last event."""
         # Events expire after an hour (--event-ttl of kube-apiserver), and rights to read them may
         # be missing: they explain, and prove nothing.
         pod = tenant.pod
-        try:
-            events = path("v1", "events", namespace=pod.namespace)
-            found = self._cluster.list(events, pick_message, fields=f"involvedObject.uid={pod.uid}")
-            last = max((message for _uid, message in found), key=_moment, default=None)
-            event = (
-                f"last event: {last.reason}: {last.text[:_EVENT_LENGTH]}"
-                if last
-                else "it has no events"
-            )
-        except KubeError as error:
-            event = f"its events cannot be read: {error}"
+        if pod.uid not in self._events:
+            self._events[pod.uid] = self._last_event(pod)
+        event = self._events[pod.uid]
         how = "not Ready" if pod.phase == "Running" else pod.phase
         return (
             f"pod {pod.title} on {pod.node} is {how} "

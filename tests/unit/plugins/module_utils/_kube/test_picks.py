@@ -176,7 +176,7 @@ PICKS: dict[str, tuple[Callable[[dict[str, Any]], Any], dict[str, Any]]] = {
     "seen": (pick_seen, POD),
     "tenant": (lambda item: objects.pick_tenant(item, ("data",)), POD),
     "tenant of a volume": (records.pick_tenant, POD),
-    "lost pod": (lambda item: pick_lost_pod(item, {("shop", "data"): BOUND}, {}), POD),
+    "lost pod": (pick_lost_pod, POD),
     "claim": (objects.pick_claim, CLAIM),
     "bound claim": (records.pick_bound_claim, CLAIM),
     "claim state": (workloads.pick_claim_state, CLAIM),

@@ -1405,6 +1405,38 @@ def test_what_there_is_no_time_for_is_counted_and_the_rest_is_judged() -> None:
         named.plan(replace(state, named=state.suspects[0]))
 
 
+@pytest.mark.parametrize("seconds", [7.2, 9.0, 200.0])
+def test_events_of_one_namespace_take_no_time_from_others(seconds: float) -> None:
+    """A LIST of 200 events of 500 kB took 7 s, one for each pod and claim, and its end by the
+    deadline was the end of the triage.
+    """
+    spent = 0.0
+
+    def slow(_verb: str, path: str) -> None:
+        nonlocal spent
+        spent += seconds if "/evil/events" in path else 0.0
+
+    wants = {"volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "data"}}]}
+    theirs = [pod(f"x{number}", namespace="evil", spec=wants) for number in range(19)]
+    theirs += [claim(namespace="evil", phase="Pending")]
+    said = event("FailedMount", "x", of="uid-x0", metadata={"name": "e", "namespace": "evil"})
+    told = event("FailedMount", "MountVolume: Fibre Channel volume device not found")
+    cluster = fake(pod(), *FINE, told, *theirs, said)
+    cluster.deadline = Deadline(300.0, lambda: spent)
+    cluster.before = slow
+    runbook = Triage(cluster, TriageOptions())
+    findings = runbook.plan(runbook.gather()).findings
+    assert [one.control for one in findings if one.namespace == "shop"] == ["STOR-03"]
+    late = [one.evidence for one in findings if one.kind == "events"]
+    assert bool(late) == (seconds == 200.0)
+    named = Triage(cluster, TriageOptions(namespace="evil", pod="x0"))
+    spent = 0.0
+    if late:
+        assert late[0]["not_assessed"][0].startswith("evil: ")
+        with pytest.raises(StorageOpsError, match="events of namespace evil could not be read"):
+            named.gather()
+
+
 def test_events_of_one_pod_take_no_time_from_others(monkeypatch: Any) -> None:
     """4,000 events of a pod took half a minute, and its turn ended the run."""
     asked = []
