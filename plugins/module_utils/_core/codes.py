@@ -607,7 +607,8 @@ CODES = {
         Code(
             "ledger_unreadable",
             "The ledger of the fence is damaged, or is not in the given namespace.",
-            "Repair it, or name its namespace in ledger_namespace.",
+            "Repair it. Name its namespace in ledger_namespace only if runs of yours use that: a "
+            "node can write the annotation that names it.",
         ),
         Code(
             "ceph_unreachable",

@@ -22,7 +22,7 @@ from .._core import untrusted
 from .._core.controls import FAIL_OVER, RELEASE
 from .._core.engine import MAX_RESULT_CHARACTERS, Finding, Plan
 from .._fences.ceph_reading import Blocked, Reading
-from .._fences.ledger import Entry, Ledger
+from .._fences.ledger import Entry, Ledger, doubt_of
 from .._fences.network_fence import FENCED, MESSAGES, UNFENCED, NetworkFence, covers
 from .._fences.returned import LONE, is_old, machine_doubt, plain, rebooted
 from .._fences.state import OUT_OF_SERVICE, AttachedVolume, HostRecord
@@ -59,11 +59,12 @@ _IF_ITS_OWN = "if the address is indeed the node's, which its kubelet alone says
 
 class Unlike(NamedTuple):
     """How the copies of a ledger differ: one of the words above, and the sentence about it, without
-    its subject.
+    its subject. ``where``: the other namespace.
     """
 
     how: str
     said: str
+    where: str = ""
 
 
 class FenceAuditOptions(NamedTuple):
@@ -634,7 +635,7 @@ def _copies(node: str, unlike: Unlike, state: FenceAuditState) -> Finding:
     again = _give_back(node) if state.ready(node) else _fail_over(node)
     severity = "minor"
     if unlike.how == ELSEWHERE:
-        reason = "look there: give ledger_namespace to this audit and to the playbooks"
+        severity, reason = "major", doubt_of(unlike.where)
     elif unlike.how == NOTHING:
         severity, reason = "major", LONE
     elif unlike.how == CONTRADICTED:

@@ -150,9 +150,11 @@ class FencePreparation:
         return [f"NetworkFence {found.name} is {found.state} and says {found.message!r}{unread}"]
 
     def _fenced(self) -> dict[str, tuple[str, ...]]:
-        # Ledgers of this namespace alone; those of another one have their note on the Node
-        # (PreparedNode.noted).
-        return {ledger.node: fenced_by(ledger) for ledger in self._ledgers.all()}
+        # Those of another namespace have their note on the Node (PreparedNode.noted).
+        found: dict[str, tuple[str, ...]] = {}
+        for ledger in self._ledgers.all():
+            found[ledger.node] = (*found.get(ledger.node, ()), *fenced_by(ledger))
+        return found
 
     def _create(self, body: dict[str, Any], dry_run: bool = False) -> dict[str, Any]:
         # No update of an object that is there: it may be the one that fences the node.

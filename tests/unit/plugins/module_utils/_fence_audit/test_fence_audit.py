@@ -967,8 +967,15 @@ def test_an_annotation_that_belongs_to_another_namespace() -> None:
     cluster = world(LOST)
     Ledgers(cluster, "vault").write(LEDGER._replace(namespace="vault"))  # type: ignore[arg-type]
     cluster.requests.clear()
-    (said,) = copies(cluster)
-    assert "is kept in namespace vault, but this run looks in storage-ops: look there: give" in said
+    found = only(
+        audit(cluster),
+        "STOR-17",
+        "major",
+        "the ledger of a is in namespace vault by its annotation, but this run looks in "
+        "storage-ops",
+    )
+    said = found["reason"]
+    assert "A node may write its own annotation" in said and "give ledger_namespace vault" in said
     assert copies(cluster, ledger_namespace="vault") == []
 
 
