@@ -45,6 +45,15 @@ _MAX_GETS = 100
 # ceph-csi's own name for RBD, which others put something before, as Rook does; and how the names of
 # all its drivers end.
 _RBD, _CEPH_CSI = "rbd.csi.ceph.com", ".csi.ceph.com"
+# What names the image of a volume (image_of of _ceph/images.py).
+_IMAGE_ATTRIBUTES = (
+    "imageName",
+    "pool",
+    "journalPool",
+    "radosNamespace",
+    "clusterID",
+    "staticVolume",
+)
 
 
 class HostRecord(NamedTuple):
@@ -215,9 +224,12 @@ def slim_volume(item: Object) -> dict[str, Any]:
     slim = {name: spec[name] for name in ("storageClassName", "rbd") if spec.get(name)}
     if spec.get("csi"):
         slim["csi"] = {
-            name: spec["csi"][name]
-            for name in ("driver", "volumeHandle", "volumeAttributes")
-            if name in spec["csi"]
+            name: spec["csi"][name] for name in ("driver", "volumeHandle") if name in spec["csi"]
+        }
+        # Some drivers have credentials among the others.
+        attributes = spec["csi"].get("volumeAttributes") or {}
+        slim["csi"]["volumeAttributes"] = {
+            name: attributes[name] for name in _IMAGE_ATTRIBUTES if name in attributes
         }
     if spec.get("claimRef"):
         slim["claimRef"] = {name: spec["claimRef"].get(name, "") for name in ("namespace", "name")}

@@ -1047,3 +1047,15 @@ def test_controls_are_left_out() -> None:
 )
 def test_options_that_make_no_sense(options: Object) -> None:
     assert audit(world(node("a")), **options)["failed"]
+
+
+def test_no_credentials_among_the_attributes_of_a_volume() -> None:
+    """Results are logged, and AWX keeps them; some drivers want credentials there."""
+    item = volume("pv-s3", driver="csi-rclone")
+    item["spec"]["csi"]["volumeAttributes"].update(
+        {"s3-secret-access-key": "planted", "configData": "[s3]\nsecret_access_key = planted"}
+    )
+    cluster = world(LOST, node("b"), item, attachment("pv-s3", driver="csi-rclone"))
+    for nodes in ((), ("a",)):
+        result = audit(cluster, *nodes)
+        assert result["lost"][0]["volumes"] and "planted" not in json.dumps(result)
