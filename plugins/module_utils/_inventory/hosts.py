@@ -87,7 +87,7 @@ def read(cluster: _Lists) -> dict[str, Any]:
         for found in cluster.list(CSI_NODES, leniently(pick_registered, driverless), cached=True)
     }
     for host in hosts:
-        found = registered.get(host["known"]["name"])
+        found = registered.get(_name(host))
         # One of a former node of this name says nothing about this one.
         if found and (not found.owners or host["known"]["uid"] in found.owners):
             host["known"]["drivers"] = found.drivers
@@ -132,7 +132,8 @@ def build(found: Mapping[str, Any], types: Sequence[str]) -> Built:
 
     Raises StorageOpsError where none is left: an empty inventory would look like success.
     """
-    by_name = {host["known"]["name"]: host for host in found["hosts"]}
+    # A watch cache of old API servers gives its objects in any order, another one each time.
+    by_name = {_name(host): host for host in sorted(found["hosts"], key=_name)}
     kept = {name: host for name, host in by_name.items() if _may_be_host(name)}
     if not kept:
         raise StorageOpsError(
@@ -150,7 +151,7 @@ def build(found: Mapping[str, Any], types: Sequence[str]) -> Built:
     warnings = [
         *_say(
             "nodes are left out, since their names cannot be names of hosts",
-            sorted(set(by_name) - set(kept)),
+            [name for name in by_name if name not in kept],
         ),
         *_about_what_was_read(found, kept),
         *_about_addresses(kept, first, types),
@@ -229,6 +230,10 @@ def pick_registered(item: dict[str, Any]) -> Registered:
 def _roles(labels: Mapping[str, str]) -> set[str]:
     named = {key[len(_ROLE) :] for key in labels if key.startswith(_ROLE)}
     return {*named, labels.get(_OLD_ROLE, "")} - {""}
+
+
+def _name(host: Mapping[str, Any]) -> str:
+    return str(host["known"]["name"])
 
 
 def _may_be_host(name: str) -> bool:

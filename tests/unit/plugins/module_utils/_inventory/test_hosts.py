@@ -226,6 +226,11 @@ def test_no_host_at_all_is_an_error(objects: tuple[dict[str, Any], ...]) -> None
     assert caught.value.code == "not_found"
 
 
+def test_hosts_are_in_the_order_of_their_names() -> None:
+    nodes = [node(name, ("InternalIP", f"10.0.0.{name[1:]}")) for name in ("n3", "n1", "n2")]
+    assert [host.name for host in built(*nodes).hosts] == ["n1", "n2", "n3"]
+
+
 def test_a_csi_node_of_a_former_node_of_that_name() -> None:
     former = csi_node("worker01", "old", ownerReferences=[{"kind": "Node", "uid": "former"}])
     assert only(built(WORKER, former)).known["drivers"] == []
