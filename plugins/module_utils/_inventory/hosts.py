@@ -55,7 +55,17 @@ class Host(NamedTuple):
     name: str
     address: str
     known: dict[str, Any]
-    groups: tuple[str, ...]
+
+    @property
+    def groups(self) -> list[str]:
+        """Each begins with a word and an underscore, so none is the name of a host, or "all"."""
+        named = {
+            "role": self.known["roles"],
+            "zone": [self.known["zone"]],
+            "driver": self.known["drivers"],
+            "os_image": [self.known["os_image"]],
+        }
+        return [f"{kind}_{value}" for kind, values in named.items() for value in values if value]
 
 
 class Built(NamedTuple):
@@ -132,26 +142,25 @@ def build(found: Mapping[str, Any], types: Sequence[str]) -> Built:
 
     Raises StorageOpsError where none is left: an empty inventory would look like success.
     """
-    # A watch cache of old API servers gives its objects in any order, another one each time.
-    by_name = {_name(host): host for host in sorted(found["hosts"], key=_name)}
-    kept = {name: host for name, host in by_name.items() if _may_be_host(name)}
+    # The memory of old API servers gives its objects in another order each time.
+    hosts = sorted(found["hosts"], key=_name)
+    kept = {_name(host): host for host in hosts if _may_be_host(_name(host))}
     if not kept:
         raise StorageOpsError(
-            f"the API server listed {len(by_name) + len(found['unread'])} nodes, and none can be a "
+            f"the API server listed {len(hosts) + len(found['unread'])} nodes, and none can be a "
             "host. Is it the cluster that you mean? 'kubectl get nodes' shows its nodes",
             code="not_found",
         )
     first = {name: _first(_of_types(host, types)) for name, host in kept.items()}
     shared = _shared(first)
-    hosts = [
-        Host(name, "" if address in shared else address, known, _groups(known))
+    made = [
+        Host(name, "" if address in shared else address, kept[name]["known"])
         for name, address in first.items()
-        for known in (kept[name]["known"],)
     ]
     warnings = [
         *_say(
             "nodes are left out, since their names cannot be names of hosts",
-            [name for name in by_name if name not in kept],
+            [name for name in map(_name, hosts) if name not in kept],
         ),
         *_about_what_was_read(found, kept),
         *_about_addresses(kept, first, types),
@@ -162,7 +171,7 @@ def build(found: Mapping[str, Any], types: Sequence[str]) -> Built:
             [f"{address} ({few(names)})" for address, names in shared.items()],
         ),
     ]
-    return Built(hosts, warnings)
+    return Built(made, warnings)
 
 
 def _shared(first: Mapping[str, str]) -> dict[str, list[str]]:
@@ -269,14 +278,3 @@ def _usable(text: str) -> str:
         or address.is_link_local
     )
     return str(address) if elsewhere else ""
-
-
-def _groups(known: Mapping[str, Any]) -> tuple[str, ...]:
-    """Their names begin with words that no name of a host begins with: none has an underscore."""
-    named = {
-        "role": known["roles"],
-        "zone": [known["zone"]],
-        "driver": known["drivers"],
-        "os_image": [known["os_image"]],
-    }
-    return tuple(f"{kind}_{value}" for kind, values in named.items() for value in values if value)

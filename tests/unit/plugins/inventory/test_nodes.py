@@ -239,6 +239,15 @@ def test_5000_nodes_in_pages_where_the_whole_list_is_lost(api: Api) -> None:
     assert len(asked) == 11 and len(api.server.requests) == 12
 
 
+def test_the_operator_says_who_has_the_address(api: Api) -> None:
+    # As docs/guides/inventory.md says.
+    api.nodes = lists([node("a", "10.0.0.1"), node("b", "10.0.0.1"), node("c", "10.0.0.3")])
+    known = "{'a': '10.0.0.1'}.get(inventory_hostname) or ansible_host"
+    inventory = api.parse(compose={"ansible_host": known})
+    reached = {name: host.vars.get("ansible_host") for name, host in inventory.hosts.items()}
+    assert reached == {"a": "10.0.0.1", "b": None, "c": "10.0.0.3"}
+
+
 @pytest.mark.parametrize("what", ["nodes", "drivers"])
 def test_without_the_rights_nothing_is_added(api: Api, what: str) -> None:
     setattr(api, what, refuses(403, "no rights"))
