@@ -17,8 +17,7 @@ description:
     C(zone_NAME), C(driver_NAME) for each CSI driver that is registered on the node, and
     C(os_image_NAME). Characters that a name of a group cannot have become underscores, so the nodes
     with the driver C(rbd.csi.ceph.com) are the group C(driver_rbd_csi_ceph_com).
-  - The file must be named C(nodes.storage_ops.yml), or end with C(.nodes.storage_ops.yml), or the
-    same with C(.yaml).
+  - The name of the file must end with C(nodes.storage_ops.yml) or C(nodes.storage_ops.yaml).
   - A host has one variable, C(kubernetes_node), a dictionary with C(name), C(uid), C(boot_id),
     C(labels), C(roles), C(zone), C(drivers), C(os_image), C(kubelet_version), C(ready) and
     C(unschedulable) (booleans), C(taints) (each with C(key), C(value) and C(effect)) and

@@ -38,6 +38,7 @@ def lab(request: pytest.FixtureRequest) -> Cluster:
         )
         cluster.api.heartbeat(name)
         claims(cluster, name, f"10.0.0.{number}")
+    cluster.stay_ready("n1", "n2", "n3")
     return cluster
 
 
@@ -111,12 +112,15 @@ def test_all_nodes_with_a_driver(lab: Cluster, tmp_path: Path) -> None:
     assert found["pool_pool_2"]["hosts"] == ["n2"]
     first = found["_meta"]["hostvars"]["n1"]
     item = lab.api.find("Node", "n1") or {}
+    # Controllers add labels and taints.
+    labels, taints = (first["kubernetes_node"][key] for key in ("labels", "taints"))
+    assert labels.items() >= {ZONE: "north", "example.com/pool": "pool-1"}.items()
     assert (first["ansible_host"], first["ansible_user"]) == ("10.0.0.1", "ops")
     assert first["kubernetes_node"] == {
         "name": "n1",
         "uid": item["metadata"]["uid"],
         "boot_id": "boot-n1",
-        "labels": item["metadata"]["labels"],
+        "labels": labels,
         "roles": [],
         "zone": "north",
         "drivers": [DRIVER],
@@ -124,7 +128,7 @@ def test_all_nodes_with_a_driver(lab: Cluster, tmp_path: Path) -> None:
         "kubelet_version": lab.plane.number,
         "ready": True,
         "unschedulable": False,
-        "taints": first["kubernetes_node"]["taints"],
+        "taints": taints,
         "created": item["metadata"]["creationTimestamp"],
     }
     answer = run(lab, "ansible", file, "driver_rbd_csi_example_com", "--list-hosts")

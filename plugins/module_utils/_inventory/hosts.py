@@ -16,14 +16,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from ipaddress import ip_address
 from itertools import islice
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from .._core.errors import StorageOpsError
 from .._core.untrusted import clean, is_name, shown
 from .._fences.ceph_reading import normal_address
 from .._fences.network_fence import few
 from .._fences.state import pick_host_record
-from .._kube.client import path
+from .._kube.client import Cluster, path
 from .._kube.objects import leniently
 
 NODES, CSI_NODES = path("v1", "nodes"), path("storage.k8s.io/v1", "csinodes")
@@ -41,12 +41,6 @@ _ZONES = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone
 # Both, as "kubectl get nodes" has it (findNodeRoles of k8s.io/kubernetes/pkg/printers/
 # internalversion/printers.go).
 _ROLE, _OLD_ROLE = "node-role.kubernetes.io/", "kubernetes.io/role"
-
-
-class _Lists(Protocol):
-    """What is needed of a Cluster."""
-
-    def list(self, path: str, pick: Any, *, cached: bool = False) -> list[Any]: ...
 
 
 class Host(NamedTuple):
@@ -84,7 +78,7 @@ class Registered(NamedTuple):
     cut: bool
 
 
-def read(cluster: _Lists) -> dict[str, Any]:
+def read(cluster: Cluster) -> dict[str, Any]:
     """All nodes and their drivers, as plain data that can be cached.
 
     Raises KubeError: a part of a cluster would look like the whole of it.
