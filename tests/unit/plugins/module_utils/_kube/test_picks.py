@@ -26,6 +26,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.netwo
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.state import (
     pick_host_record,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._inventory import hosts
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import objects
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.events import pick_message
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._network_fences import (
@@ -131,7 +132,7 @@ NODE = {
         "volumesAttached": [{"name": "kubernetes.io/csi/d^h", "devicePath": ""}],
         "volumesInUse": ["kubernetes.io/csi/d^h"],
         "addresses": [{"type": "InternalIP", "address": "10.0.0.1"}],
-        "nodeInfo": {"bootID": "b", "machineID": "m", "systemUUID": "s"},
+        "nodeInfo": {"bootID": "b", "machineID": "m", "systemUUID": "s", "osImage": "o"},
     },
 }
 EVENT = {
@@ -192,6 +193,8 @@ PICKS: dict[str, tuple[Callable[[dict[str, Any]], Any], dict[str, Any]]] = {
     "fence": (lambda item: pick_fence(item, {}), FENCE),
     "endpoint": (prepared.pick_endpoint, ENDPOINT),
     "node drivers": (objects.pick_node_drivers, CSINODE),
+    "host of an inventory": (hosts.pick_host, NODE),
+    "registered drivers": (hosts.pick_registered, CSINODE),
     "lease": (objects.pick_lease, LEASE),
 }
 
