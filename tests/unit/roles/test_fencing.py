@@ -114,7 +114,7 @@ def lost(phase: str, ready: str = "Unknown", **ledger: Any) -> dict[str, Any]:
     return {"node": "worker01", "ready": ready, "ledger": kept, "volumes": there}
 
 
-AGAIN = "Next, once that is mended: ansible-playbook storage_ops.runbooks.{} -e node=worker01"
+AGAIN = "Next, once that is mended: ansible-playbook storage_ops.runbooks.{} -e target=worker01"
 
 
 @pytest.mark.parametrize(
