@@ -401,7 +401,7 @@ def _next_step(lost: LostNode, held: list[AttachedVolume]) -> str:
     # By phase: a release or a fail-over that was interrupted must be ended before anything else is
     # begun.
     again = untrusted.shown_command(
-        f"ansible-playbook {FAIL_OVER} -e node={{node}}", node=lost.name
+        f"ansible-playbook {FAIL_OVER} -e target={{node}}", node=lost.name
     )
     phase = lost.ledger.phase if lost.ledger else ""
     if phase == "releasing":
@@ -517,7 +517,7 @@ def _release(ledger: Ledger, host: HostRecord) -> str:
     # The same tests as the release itself makes, so that the advice is never one that it would
     # refuse.
     playbook = untrusted.shown_command(
-        f"ansible-playbook {RELEASE} -e node={{node}}", node=ledger.node
+        f"ansible-playbook {RELEASE} -e target={{node}}", node=ledger.node
     )
     if ledger.phase == "releasing":
         return f"its release was interrupted. Run it again: {playbook}"
@@ -658,11 +658,11 @@ def _copies(node: str, unlike: Unlike, state: FenceAuditState) -> Finding:
 
 
 def _fail_over(node: str) -> str:
-    return untrusted.shown_command(f"{FAIL_OVER} -e node={{node}}", node=node)
+    return untrusted.shown_command(f"{FAIL_OVER} -e target={{node}}", node=node)
 
 
 def _give_back(node: str) -> str:
-    return untrusted.shown_command(f"{RELEASE} -e node={{node}}", node=node)
+    return untrusted.shown_command(f"{RELEASE} -e target={{node}}", node=node)
 
 
 def _is_out_of_service(host: HostRecord) -> bool:

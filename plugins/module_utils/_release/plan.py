@@ -247,7 +247,9 @@ def _not_ready(state: ReleaseState, node: str) -> Reason:
             "node_not_ready",
             f"{silent}, and part of its fence may be gone already, so its host may write. Bring "
             "the node back and run again; if it is lost and has volumes, fence it again: "
-            + untrusted.shown_command(f"ansible-playbook {FAIL_OVER} -e node={{node}}", node=node),
+            + untrusted.shown_command(
+                f"ansible-playbook {FAIL_OVER} -e target={{node}}", node=node
+            ),
         )
     return Reason(
         "node_not_ready",

@@ -504,7 +504,7 @@ def test_lost_again_while_it_is_released() -> None:
     refused(
         world,
         "if it is lost and has volumes, fence it again: ansible-playbook "
-        "storage_ops.runbooks.fail_over_volumes -e node=a",
+        "storage_ops.runbooks.fail_over_volumes -e target=a",
     )
 
 

@@ -571,7 +571,7 @@ def test_volume_on_a_lost_node() -> None:
     rbd = volume(csi={"driver": "rook-ceph.rbd.csi.ceph.com", "volumeHandle": "handle-pv-1"})
     reason = other_node(rbd, ready="Unknown").reason
     assert reason.startswith(
-        f"ansible-playbook {FAIL_OVER} -i inventory -e node=worker-2 (with --check"
+        f"ansible-playbook {FAIL_OVER} -i inventory -e target=worker-2 (with --check"
     )
     gone = one(pod(), claim(), volume(), node(), attachment("worker-3"))
     assert gone.control == "STOR-16" and "worker-3, which does not exist" in gone.summary
@@ -885,7 +885,7 @@ def test_lost_node_counts_more_than_any_message() -> None:
     ) and "its node worker-1 does not report" in found.summary
     rbd = volume(csi={"driver": "rbd.csi.ceph.com", "volumeHandle": "handle-pv-1"})
     assert (
-        f"{FAIL_OVER} -i inventory -e node=worker-1"
+        f"{FAIL_OVER} -i inventory -e target=worker-1"
         in one(item, claim(), rbd, node(ready="Unknown"), old).reason
     )
     assert one(pod(), claim(), volume(), node(ready="Unknown")).control == "STOR-16"
@@ -1150,7 +1150,7 @@ def test_lost_status_of_an_in_tree_volume() -> None:
     words = event("FailedMount", 'Volume not attached according to node status for volume "pv-1"')
     found = one(pod(), claim(), old, lost, words)
     where = (
-        "-e attachment_repair_nodes=worker-1 -e attachment_repair_namespaces=shop -e "
+        "-e target=worker-1 -e attachment_repair_namespaces=shop -e "
         "attachment_repair_lost_status=reattach"
     )
     assert (found.control, f"{RUN}.repair_volumeattachments {where}" in found.reason) == (
