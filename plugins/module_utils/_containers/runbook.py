@@ -612,13 +612,10 @@ def _container_processes(host: Host) -> Iterable[tuple[str, str, int]]:
     own = host.link("/proc/self/ns/mnt")
     # The lowest process ID is mostly the container's first process, whose mounts count.
     for pid in sorted(filter(str.isdigit, host.names("/proc")), key=int):
-        cgroup = host.read(f"/proc/{pid}/cgroup") or ""
+        base = host.living(pid)
+        cgroup = host.read(f"{base}/cgroup") or ""
         container = container_id_of(cgroup)
-        if (
-            container
-            and container not in seen
-            and host.link(f"/proc/{pid}/ns/mnt") not in ("", own)
-        ):
+        if container and container not in seen and host.link(f"{base}/ns/mnt") not in ("", own):
             seen.add(container)
             yield container, pod_uid_of(cgroup), int(pid)
 
@@ -635,7 +632,7 @@ def look_into(
         pid, point = question
         try:
             # /proc/PID/root is resolved in the process's mount namespace (proc_pid_root(5)).
-            return {"device": _list(host.path(f"/proc/{pid}/root"), point)}
+            return {"device": _list(host.path(f"{host.living(str(pid))}/root"), point)}
         except OSError as error:
             name = errno.errorcode.get(error.errno or 0, str(error.errno))
             # JSON on the way from the child, so the error is named and not pickled.
