@@ -26,7 +26,7 @@ from .._core.argspec import ArgumentSpec, check_numbers, given_options
 from .._core.bounded import Deadline, call_each, find_program
 from .._core.engine import Action, ActionFailed, Finding, NotStarted, Plan
 from .._core.errors import StorageOpsError
-from .._node.control_groups import container_id_of, pod_uid_of
+from .._node.control_groups import container_id_of, pod_of, pod_uid_of
 from .._node.host import Host
 from .._node.kubelet import PUBLISH, SUBPATH, classify, find_root, parents_problem
 from .._node.mounts import MountTable, is_fuse, read_table
@@ -638,7 +638,15 @@ def look_into(
             # JSON on the way from the child, so the error is named and not pickled.
             return {"error": name, "text": error.strerror or str(error)}
 
-    replies = call_each(looking, questions, timeout, host.deadline.remaining())
+    # In turns of the pods: a container may have any number of mounts that hang.
+    pods = {pid: pod_of(host, str(pid)) for pid, _point in questions}
+    replies = call_each(
+        looking,
+        questions,
+        timeout,
+        host.deadline.cap(host.command_timeout + timeout),
+        owners=[pods[pid] for pid, _point in questions],
+    )
     return [_judge(reply) for reply in replies]
 
 

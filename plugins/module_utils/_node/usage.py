@@ -26,6 +26,7 @@ from typing import Any, Callable
 from .._core.bounded import Deadline, call_each
 from .._core.codes import Reason
 from . import fdinfo, processes
+from .control_groups import pod_uid_of
 from .host import Host, lines_of, living, target_of
 from .mounts import Mount, each_mount, swap_devices
 from .namespaces import Namespaces
@@ -375,9 +376,13 @@ def _remote_mounts(base: str, remote_by_root: dict[tuple[str, int, str], set[int
 
 def _udev(base: str) -> bool:
     """Whether a process is udev, or was started by it, as its control group shows."""
+    cgroup = _text(f"{base}/cgroup")
+    # A tenant's program may have any name, and a container may name control groups below its own.
+    if pod_uid_of(cgroup):
+        return False
     if os.readlink(f"{base}/exe").rpartition("/")[2] in _UDEV:
         return True
-    return any(_UDEV_UNIT in line.split("/") for line in _text(f"{base}/cgroup").split("\n"))
+    return any(_UDEV_UNIT in line.split("/") for line in cgroup.split("\n"))
 
 
 def _hung(base: str) -> bool:

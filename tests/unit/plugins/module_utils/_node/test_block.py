@@ -277,6 +277,10 @@ def test_states_and_remote_files_of_a_process(tmp_path: Path) -> None:
     assert [usage._udev(str(tmp_path / pid)) for pid in ("7", "8", "10")] == [True, False, True]
     put(tmp_path, "8/cgroup", "0::/system.slice/my-systemd-udevd.service\n")
     assert not usage._udev(str(tmp_path / "8")), "another unit, whose name ends alike"
+    pod = "kubepods/pod0a1b2c3d-1111-2222-3333-777777777777"
+    for pid, group in (("7", "x/systemd-udevd.service"), ("10", "x")):
+        put(tmp_path, f"{pid}/cgroup", f"0::/{pod}/{group}\n")
+        assert not usage._udev(str(tmp_path / pid)), "a tenant's, with its name"
     assert is_remote(tmp_path / "7", 30)
     assert not is_remote(tmp_path / "7", 31)
     # In a chroot that is no mount point a process sees no mounts at all.
