@@ -25,8 +25,9 @@ from .mounts import Mount, TooLong, Wanted, _wanted_mount
 _SECONDS = 10.0
 # Seconds until the others have their turn.
 _TURN = 0.1
-# Of a process that has ended, or ends (fs/proc_namespace.c mounts_open_common).
-_ENDED = (errno.ENOENT, errno.ESRCH, errno.EINVAL)
+# Errors for a process that has ended, or ends (fs/proc_namespace.c mounts_open_common). There are
+# others: ENOMEM for a path that is longer than the kernel has room for (fs/seq_file.c).
+ENDED = (errno.ENOENT, errno.ESRCH, errno.EINVAL)
 
 
 class Namespace(NamedTuple):
@@ -121,8 +122,7 @@ class Namespaces:
                         begun = True
                         yield now, _wanted_mount(line, pid, wanted, too_long)
                 except OSError as error:
-                    # Of a path that is longer than the kernel has room for, ENOMEM (fs/seq_file.c).
-                    if begun or error.errno not in _ENDED:
+                    if begun or error.errno not in ENDED:
                         self._leave(now, f"{now.describe()}: {error.strerror}")
                         break
                 if begun:

@@ -25,11 +25,12 @@ from typing import Any, Callable
 
 from .._core.bounded import Deadline, call_each
 from .._core.codes import Reason
+from .._core.errors import StorageOpsError
 from . import fdinfo, processes
 from .control_groups import pod_uid_of
 from .host import Host, lines_of, living, target_of
 from .mounts import Mount, each_mount, swap_devices
-from .namespaces import Namespaces
+from .namespaces import ENDED, Namespaces
 
 # Types of filesystems with a server, which may be dead when stat(2) asks it. No block device is
 # there.
@@ -368,8 +369,14 @@ def _remote_mounts(base: str, remote_by_root: dict[tuple[str, int, str], set[int
             if mount.fstype.startswith(_REMOTE):
                 remote.add(mount.id)
 
-        for mount in each_mount(lines, base.rpartition("/")[2], too_long=note):
-            note(mount)
+        try:
+            for mount in each_mount(lines, base.rpartition("/")[2], too_long=note):
+                note(mount)
+        except OSError as error:
+            # What has ended has nothing open; of any other the files are not known.
+            if error.errno in ENDED:
+                raise
+            raise StorageOpsError(f"its mounts cannot be read: {error.strerror}") from error
         remote_by_root[view] = remote
     return remote_by_root[view]
 

@@ -6,12 +6,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import stat
 import struct
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -295,6 +297,25 @@ def test_states_and_remote_files_of_a_process(tmp_path: Path) -> None:
         assert not is_remote(tmp_path / "8", 31)
     (tmp_path / "7/task/9").mkdir()  # a thread that has just ended
     assert usage._hung(str(tmp_path / "7"))
+
+
+def test_a_path_for_which_the_kernel_has_no_room_hides_no_open_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error looked like that of a file that was closed."""
+
+    def failing(*_arguments: object) -> Iterator[bytes]:
+        yield b"31 1 8:1 / / rw - ext4 /dev/sda1 rw"
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(usage, "lines_of", failing)
+    with (tmp_path / "file").open("w") as file:
+        number = errno.ENOMEM
+        with pytest.raises(StorageOpsError, match="its mounts cannot be read: Cannot allocate"):
+            usage.open_devices("/proc/self", {"8:1"}, {})
+        number = errno.EINVAL
+        assert usage.open_devices("/proc/self", {"8:1"}, {}) == {}
+        assert not file.closed
 
 
 def test_a_device_at_a_path_without_end_is_open(tmp_path: Path) -> None:
