@@ -95,7 +95,8 @@ class Namespaces:
             if had[owner] > _SECONDS or not until.remaining():
                 del waiting[owner]
                 most = max(had, key=had.__getitem__)
-                self._leave(latest[owner], f"{latest[most].describe()}, {had[most]:.1f} s")
+                why = f"the longest took {latest[most].describe()}, {had[most]:.1f} s"
+                self._leave(latest[owner], why)
                 continue
             since = clock()
             for namespace, mount in waiting[owner]:
@@ -130,11 +131,12 @@ class Namespaces:
 
     def _leave(self, namespace: Namespace, why: str) -> None:
         """Do without a namespace and those behind it; only a pod may have such."""
-        if not namespace.pod or not self._host.deadline.remaining():
+        left = self._host.deadline.remaining()
+        if not namespace.pod or not left:
             raise StorageOpsError(
-                f"the deadline passed while mount namespaces were read (the longest took {why}): "
-                "raise deadline, or find out whose processes have so many mounts",
-                code="deadline_passed",
+                f"not all mount namespaces of the node could be read ({why}): raise deadline and "
+                "command_timeout, or find out whose processes have so many mounts",
+                code="evidence_unreadable" if left else "deadline_passed",
             )
         self.unread[namespace.owner] = namespace.describe()
 

@@ -113,17 +113,24 @@ def test_what_was_not_read_may_have_a_copy(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize("pod", ["", POD])
-def test_the_nodes_own_have_to_be_read(tmp_path: Path, pod: str) -> None:
-    """Nor does anything go on when the deadline is over."""
-    node = Slow(tmp_path, p1=one(FIRST), p2=endless(200.0 if pod else 0.1))
-    if pod:
-        in_pod(tmp_path, 2)
-        node.now = 150.0
-    else:
-        (tmp_path / "proc/2/cgroup").write_text("0::/system.slice/own.service\n")
-    with pytest.raises(StorageOpsError, match="the deadline passed .*2"):
+def test_the_nodes_own_have_to_be_read(tmp_path: Path) -> None:
+    node = Slow(tmp_path, p1=one(FIRST), p2=endless(0.1))
+    (tmp_path / "proc/2/cgroup").write_text("0::/system.slice/own.service\n")
+    with pytest.raises(StorageOpsError, match="the longest took .* of pid 2, 10.*s") as raised:
         usage.UsesByDevice(node)
+    assert raised.value.code == "evidence_unreadable"
+
+
+def test_no_number_of_namespaces_outlasts_the_deadline(tmp_path: Path) -> None:
+    """A container may make as many as it likes, and none of those that were not read is empty."""
+    node = Slow(tmp_path, p1=one(FIRST), p2=[(0.0, FIRST)], p3=one(disk(3)))
+    in_pod(tmp_path, 2, 3)
+    reading = Namespaces(node).mounts()
+    next(reading)
+    node.now = 300.0
+    with pytest.raises(StorageOpsError, match="not all mount namespaces") as raised:
+        list(reading)
+    assert raised.value.code == "deadline_passed"
 
 
 def failing(number: int) -> Iterator[tuple[float, bytes]]:
