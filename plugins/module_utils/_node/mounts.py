@@ -8,14 +8,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Callable, NamedTuple
+from typing import Callable, Optional
 
 from .._core.errors import StorageOpsError
-from .control_groups import pod_uid_of
 from .host import MOST_BYTES, MOST_LINE, Host
 
 # Before Linux 5.8 a mount may be missing from mountinfo while others come and go (fixed by cursors
@@ -55,6 +53,10 @@ class Mount:
     pid: str
 
 
+Wanted = Callable[[str, str], bool]
+TooLong = Optional[Callable[[Mount], object]]
+
+
 def parse_mountinfo(text: str, pid: str) -> list[Mount]:
     """The mounts in a mountinfo file. Raises StorageOpsError for a line of another form."""
     # Mount points may contain the other characters at which str.splitlines would split.
@@ -64,8 +66,8 @@ def parse_mountinfo(text: str, pid: str) -> list[Mount]:
 def each_mount(
     lines: Iterable[bytes],
     pid: str,
-    wanted: Callable[[str, str], bool] | None = None,
-    too_long: Callable[[Mount], object] | None = None,
+    wanted: Wanted | None = None,
+    too_long: TooLong = None,
 ) -> Iterator[Mount]:
     """The mounts in the lines of a mountinfo file, one by one.
 
@@ -73,23 +75,31 @@ def each_mount(
     told a mount whose line is longer than what is read of one, with the beginnings of its texts;
     without it, such a line raises StorageOpsError.
     """
+    for line in lines:
+        mount = _wanted_mount(line, pid, wanted, too_long)
+        if mount:
+            yield mount
+
+
+def _wanted_mount(line: bytes, pid: str, wanted: Wanted | None, too_long: TooLong) -> Mount | None:
+    """The mount in a line, as for ``each_mount``; None if it is not to be yielded."""
     # A tenant's namespace may have 100,000 mounts (fs.mount-max), each with a path of any length.
     # So neither the text nor a list of them is kept.
-    for line in lines:
-        fields = line[:_HEAD_BYTES].decode("utf-8", "replace").split(" ")
-        if wanted and len(fields) > 3 and not wanted(fields[0], fields[2]):
-            continue
-        if len(line) < MOST_LINE:
-            yield _mount(line.decode("utf-8", "replace"), pid)
-        elif too_long:
-            # No path has a blank, so the filesystem's type is found behind two of any length
-            # (fs/seq_file.c mangle_path).
-            too_long(_mount(line.decode("utf-8", "replace"), pid))
-        else:
-            raise StorageOpsError(
-                f"/proc/{pid}/mountinfo has a line of more than {MOST_LINE} bytes",
-                code="evidence_unreadable",
-            )
+    fields = line[:_HEAD_BYTES].decode("utf-8", "replace").split(" ")
+    if not line or (wanted and len(fields) > 3 and not wanted(fields[0], fields[2])):
+        return None
+    # No path has a blank, so the filesystem's type is found behind two of any length
+    # (fs/seq_file.c mangle_path).
+    mount = _mount(line.decode("utf-8", "replace"), pid)
+    if len(line) < MOST_LINE:
+        return mount
+    if too_long is None:
+        raise StorageOpsError(
+            f"/proc/{pid}/mountinfo has a line of more than {MOST_LINE} bytes",
+            code="evidence_unreadable",
+        )
+    too_long(mount)
+    return None
 
 
 def pass_over(_mount: Mount) -> None:
@@ -234,7 +244,7 @@ def read_table(host: Host, pid: str, most: int = MOST_BYTES) -> MountTable:
 
     Raises StorageOpsError, also if its text has more than ``most`` bytes.
     """
-    path, before = f"/proc/{pid}/mountinfo", ""
+    path, before = f"{host.living(pid)}/mountinfo", ""
     for _reading in range(_READINGS):
         text = host.read(path, "surrogateescape", most)
         if not text:
@@ -251,82 +261,6 @@ def read_table(host: Host, pid: str, most: int = MOST_BYTES) -> MountTable:
         "fewer mounts change",
         code="device_changing",
     )
-
-
-class Namespace(NamedTuple):
-    """A mount namespace, by a process in it. ``link``: text of its /proc/PID/ns/mnt."""
-
-    host: Host
-    pid: str
-    link: str = ""
-
-    def lines(self) -> Iterator[bytes]:
-        """Of its mountinfo, as ``Host.lines``; none if the process ends meanwhile."""
-        with contextlib.suppress(OSError):
-            for line in self.host.lines(f"/proc/{self.pid}/mountinfo"):
-                if line:
-                    yield line
-
-    def mounts(
-        self,
-        wanted: Callable[[str, str], bool] | None = None,
-        too_long: Callable[[Mount], object] | None = None,
-    ) -> Iterator[Mount]:
-        """As ``each_mount``."""
-        return each_mount(self.lines(), self.pid, wanted, too_long)
-
-
-def all_mounts(host: Host, too_long: Callable[[Mount], object] | None = None) -> Iterator[Mount]:
-    """The mounts of every mount namespace with a process, one by one; keep only what is needed.
-
-    ``too_long``: as for ``each_mount``.
-    """
-    for namespace in each_namespace(host):
-        yield from namespace.mounts(too_long=too_long)
-
-
-def each_namespace(host: Host) -> Iterator[Namespace]:
-    """Every mount namespace that has a process. Raises StorageOpsError when the deadline passes."""
-    # A process in a chroot sees only the mounts below its root, so a namespace is read once for
-    # each root in it. A namespace that only an open file keeps alive cannot be read; a device that
-    # is mounted there shows by its open count. Containers may make any number of namespaces, so
-    # this is bounded, and what was not read must not look unmounted.
-    seen: set[tuple[str, str]] = set()
-    slowest, before, last = (0.0, ""), host.deadline.remaining(), ""
-    for pid in host.names("/proc"):
-        left = host.deadline.remaining()
-        slowest, before, last = max(slowest, (before - left, last)), left, pid
-        if not left:
-            raise StorageOpsError(
-                f"the deadline passed while mount namespaces were read ({len(seen)} were; the "
-                f"longest took that of {_whose(host, slowest[1])}, {slowest[0]:.1f} s): raise "
-                "deadline, or find out whose processes have so many"
-            )
-        view = (
-            (host.link(f"/proc/{pid}/ns/mnt"), host.link(f"/proc/{pid}/root"))
-            if pid.isdigit()
-            else ("", "")
-        )
-        if not view[0] or view in seen:
-            continue
-        namespace = Namespace(host, pid, view[0])
-        # If this process has ended meanwhile, another one of its namespace may be left.
-        if next(namespace.lines(), None) is None:
-            continue
-        yield namespace
-        # So, too, if it has ended while it was read.
-        if host.link(f"/proc/{pid}/ns/mnt") == view[0]:
-            seen.add(view)
-    if not seen:
-        raise StorageOpsError(
-            "no mount namespace can be read in /proc: run as root (become: true)",
-            code="privileges_missing",
-        )
-
-
-def _whose(host: Host, pid: str) -> str:
-    pod = pod_uid_of(host.read(f"/proc/{pid}/cgroup") or "")
-    return f"pid {pid} of pod {pod}" if pod else f"pid {pid}"
 
 
 def swap_devices(host: Host) -> list[str]:
