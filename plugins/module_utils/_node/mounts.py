@@ -8,13 +8,16 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
+import math
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Callable, Optional
+from typing import Callable, Optional, Protocol
 
 from .._core.errors import StorageOpsError
-from .host import MOST_BYTES, MOST_LINE, Host
+from .host import MOST_LINE, Host
 
 # Before Linux 5.8 a mount may be missing from mountinfo while others come and go (fixed by cursors
 # in fs/namespace.c m_start), so it is read until two readings are the same.
@@ -24,6 +27,9 @@ _HEAD = re.compile(r"(?P<id>\d{1,10}) (?P<parent>\d{1,10}) (?P<device>\d+:\d+)",
 # ID, parent and device of a mount are within so many bytes; characters of a line in an error.
 _HEAD_BYTES = 64
 _SHOWN = 200
+# Characters of a root that are kept.
+_MOST_ROOT = 1_000
+_DELETED = "//deleted"
 _GROUP = re.compile(r"(shared|master):(\d{1,10})", re.ASCII)
 
 
@@ -33,9 +39,10 @@ class Mount:
 
     ``id``: its number, which is used again after an unmount. ``parent``: ID of the mount below.
     ``device``: major:minor of the superblock. ``root``: its folder or file that is mounted; ends in
-    ``//deleted`` if that was removed. ``options``: those of this mount; ``super_options``: those of
-    the superblock, for all its mounts. ``shared``: its peer group; ``master``: the peer group from
-    which it only receives mounts; 0 is none. ``pid``: a process of the namespace.
+    ``//deleted`` if that was removed; a very long one is only told apart from others.
+    ``options``: those of this mount; ``super_options``: those of the superblock, for all its
+    mounts. ``shared``: its peer group; ``master``: the peer group from which it only receives
+    mounts; 0 is none. ``pid``: a process of the namespace.
     """
 
     id: int
@@ -51,6 +58,13 @@ class Mount:
     source: str
     super_options: tuple[str, ...]
     pid: str
+
+
+class _Digest(Protocol):
+    """As hashlib makes them."""
+
+    def update(self, data: bytes, /) -> None:
+        """Go on with these bytes."""
 
 
 Wanted = Callable[[str, str], bool]
@@ -121,7 +135,7 @@ def _mount(line: str, pid: str) -> Mount:
         id=int(head["id"]),
         parent=int(head["parent"]),
         device=head["device"],
-        root=_unescape(fields[3]),
+        root=_shortened(_unescape(fields[3])),
         point=_unescape(fields[4]),
         options=_words(fields[5]),
         shared=groups.get("shared", 0),
@@ -140,6 +154,18 @@ def _unescape(text: str) -> str:
     return re.sub(r"\\([01][0-7]{2})", lambda match: chr(int(match.group(1), 8)), text)
 
 
+def _shortened(root: str) -> str:
+    """A root of usual length; of a longer one its beginning and a hash."""
+    # Each subPath of a tenant's pod is a mount in the node's namespace, and its root is a path that
+    # the tenant chose: one pod had 16 MiB of them.
+    if len(root) <= _MOST_ROOT:
+        return root
+    name = hashlib.sha256(root.encode("utf-8", "surrogateescape")).hexdigest()
+    return f"{root[:_MOST_ROOT]}...{name}{_DELETED * root.endswith(_DELETED)}"
+
+
+# Most mounts share theirs with others, and are many.
+@functools.lru_cache(maxsize=1000)
 def _words(text: str) -> tuple[str, ...]:
     """Options in a list; a comma within one is escaped."""
     return tuple(_unescape(word) for word in text.split(","))
@@ -239,28 +265,54 @@ class MountTable:
         return list(found.values())
 
 
-def read_table(host: Host, pid: str, most: int = MOST_BYTES) -> MountTable:
+def read_table(host: Host, pid: str, most: float = math.inf) -> MountTable:
     """The mount table that a process sees, read until two readings are the same.
 
-    Raises StorageOpsError, also if its text has more than ``most`` bytes.
+    Raises StorageOpsError, also if it has more than ``most`` bytes, or a line of MOST_LINE.
     """
-    path, before = f"{host.living(pid)}/mountinfo", ""
+    path, before = f"{host.living(pid)}/mountinfo", b""
     for _reading in range(_READINGS):
-        text = host.read(path, "surrogateescape", most)
-        if not text:
+        digest = hashlib.sha256()
+        try:
+            found = [*_table(host, path, pid, most, digest)]
+        except OSError:
+            found = []
+        if not found:
             raise StorageOpsError(
                 f"{path} cannot be read: the process is gone, or this does not run as root "
                 "(become: true)",
                 code="privileges_missing",
             )
-        if text == before:
-            return MountTable(parse_mountinfo(text, pid))
-        before = text
+        if digest.digest() == before:
+            return MountTable(found)
+        before = digest.digest()
     raise StorageOpsError(
         f"{path} was different each of {_READINGS} times that it was read: run this again when "
         "fewer mounts change",
         code="device_changing",
     )
+
+
+def _table(host: Host, path: str, pid: str, most: float, digest: _Digest) -> Iterator[Mount]:
+    """The mounts in a mountinfo file, one by one; ``digest`` is told what tells them apart."""
+    for line in host.lines(path):
+        most -= len(line)
+        if most < 0 or len(line) >= MOST_LINE:
+            what = "more bytes" if most < 0 else "a longer line"
+            raise StorageOpsError(f"{path} has {what} than are read", code="evidence_unreadable")
+        fields = line.split(b" ", 4)
+        # Not the root: a tenant may rename a folder of its volume, above a subPath that is mounted,
+        # as often as it likes.
+        digest.update(b" ".join([*fields[:3], *fields[4:], b"\n"]))
+        yield _mount(line.decode("utf-8", "surrogateescape"), pid)
+
+
+def read_mount(host: Host, number: int) -> Mount | None:
+    """The mount with this ID in this process's namespace; None if there is none."""
+    lines = (
+        line for line in host.lines("/proc/self/mountinfo") if line.startswith(b"%d " % number)
+    )
+    return next((_mount(line.decode("utf-8", "surrogateescape"), "self") for line in lines), None)
 
 
 def swap_devices(host: Host) -> list[str]:
