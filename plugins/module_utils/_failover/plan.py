@@ -868,7 +868,7 @@ def _next_time(
             covered,
             [
                 Reason(
-                    "deadline_passed",
+                    "too_many_deletions",
                     f"{left[covered.name]} of its pods and attachments are left, since a run "
                     f"deletes at most {MOST_DELETIONS}, in turns of namespaces: run again",
                 )

@@ -1387,7 +1387,7 @@ def test_a_volume_with_more_pods_than_a_run_deletes_stays_alone(
         ]
     )
     for told in (check, result):
-        assert told["failed"] and told["code"] == "deadline_passed", told
+        assert told["failed"] and told["code"] == "too_many_deletions", told
         assert "PersistentVolume pv-e0: 4 of its pods and attachments are left" in told["msg"]
     # The others are proven and noted all the same.
     assert (world.ledger().phase, world.ledger().detached) == ("fenced", ("pv-db",))
@@ -1425,7 +1425,7 @@ def test_a_pod_of_two_volumes_that_is_left_keeps_both(monkeypatch: pytest.Monkey
     world = with_one_pod_of_two()
     result = run(world)
     assert deleted(result) == ["shop/db-1", "detach db"]
-    first, second = both_stay(world, result, "deadline_passed")
+    first, second = both_stay(world, result, "too_many_deletions")
     assert first.startswith("2 of its pods and attachments are left")
     assert second.startswith("1 of its pods and attachments are left")
     # Further runs have the pod to delete, once.
@@ -1456,7 +1456,7 @@ def test_a_part_of_a_volume_whose_turn_does_not_come(monkeypatch: pytest.MonkeyP
     at_deletion(world, "e0-0", dawdle)
     result = run(world)
     assert [finding["object"]["name"] for finding in result["findings"]] == ["pv-e0", "a"]
-    assert result["code"] == "deadline_passed" and world.ledger().detached == ("pv-db",)
+    assert result["code"] == "too_many_deletions" and world.ledger().detached == ("pv-db",)
 
 
 def test_a_run_with_nothing_but_a_part_of_one_volume(monkeypatch: pytest.MonkeyPatch) -> None:
