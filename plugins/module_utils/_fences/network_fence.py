@@ -18,7 +18,7 @@ import contextlib
 import functools
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import Any, Callable, NamedTuple, Protocol, Union
@@ -207,16 +207,17 @@ class HasRanges(Protocol):
         """As its spec has them."""
 
 
-def covers(fence: HasRanges, address: str) -> bool:
-    """One of its ranges contains the address."""
-    return coverage(fence)(address)
+def covered(fence: HasRanges, addresses: Iterable[str]) -> list[str]:
+    """Those of the addresses that one of its ranges contains."""
+    is_covered = coverage(fence)
+    return [address for address in addresses if is_covered(address)]
 
 
 def coverage(fence: HasRanges) -> Callable[[str], bool]:
-    """``covers`` for many addresses.
+    """Whether one of its ranges contains an address; made once for many addresses.
 
     Root on a node can have thousands of single addresses in its NetworkFence, so these are not
-    compared one by one.
+    compared one by one, nor read again for each address.
     """
     found = networks(fence.cidrs)
     single = {network.network_address for network in found if network.num_addresses == 1}

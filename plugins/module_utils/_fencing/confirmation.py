@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from .._core.codes import Reason
 from .._fences.ceph_reading import Image, Reading, Watcher
 from .._fences.ledger import Ledger
-from .._fences.network_fence import NetworkFence, covers
+from .._fences.network_fence import NetworkFence, covered
 from .._fences.proof import iso, missing
 from .._fences.state import NodeState, fences_of, opposing
 from .options import FenceOptions
@@ -25,9 +25,9 @@ def names_a_fence(ledger: Ledger) -> bool:
     # A ledger may have been edited by hand, and one that names nothing is proven by nothing.
     if ledger.method == "ceph":
         return bool(ledger.addresses and ledger.entries)
-    return bool(ledger.addresses) and all(
-        any(covers(found, address) for found in ledger.network_fences)
-        for address in ledger.addresses
+    left = set(ledger.addresses)
+    return bool(left) and not left.difference(
+        *(covered(found, left) for found in ledger.network_fences)
     )
 
 

@@ -14,7 +14,7 @@ from .._core.codes import Reason
 from .._fences.network_fence import (
     NetworkFence,
     coverage,
-    covers,
+    covered,
     few,
     networks,
     undecidable,
@@ -137,9 +137,8 @@ def check_coverage(case: FenceCase, fences: list[NetworkFence]) -> None:
         # one that its clusterID names (GetMonsAndClusterID in ceph-csi
         # internal/csi-addons/networkfence/fencing.go).
         mine = [fence for fence in fences if fence.cluster_id == cluster_id or not cluster_id]
-        bare = [
-            address for address in case.source if not any(covers(fence, address) for fence in mine)
-        ]
+        held = set().union(*(covered(fence, case.source) for fence in mine))
+        bare = [address for address in case.source if address not in held]
         if bare and case.state.fences is not None:
             case.reasons.append(
                 Reason(
@@ -232,9 +231,7 @@ def check_ledgers(case: FenceCase, method: str) -> None:
         theirs = set(other.addresses)
         shared = sorted(mine & theirs)
         shared += sorted(
-            address
-            for address in mine - theirs
-            if any(covers(found, address) for found in other.network_fences)
+            set().union(*(covered(found, mine - theirs) for found in other.network_fences))
         )
         if shared and method != "none":
             case.reasons.append(

@@ -16,7 +16,7 @@ from ipaddress import ip_address
 
 from .._core.codes import Reason
 from .._fences.ceph_reading import Image, Watcher
-from .._fences.network_fence import covers
+from .._fences.network_fence import coverage
 from .._fences.state import AttachedVolume
 from .case import FenceCase
 from .method import POWER
@@ -36,25 +36,26 @@ def widen(case: FenceCase, method: str) -> None:
         "metadata": sorted(case.noted),
         "network_fence": case.prepared(),
     }
+    fences = {
+        fence.name: coverage(fence) for fence in case.state.fences or () if case.same_ceph(fence)
+    }
     for how, addresses in ways.items():
         for address in addresses:
             if address in case.source:
                 continue
-            why = _why_spared(case, method, address)
+            by = [name for name, is_covered in fences.items() if is_covered(address)]
+            why = _why_spared(case, method, address, by)
             if why:
                 case.spared[address] = why
             else:
                 case.source[address] = how
 
 
-def _why_spared(case: FenceCase, method: str, address: str) -> str:
-    """Why this address is not fenced with the others; empty if it is."""
+def _why_spared(case: FenceCase, method: str, address: str, by: list[str]) -> str:
+    """Why this address is not fenced with the others; empty if it is. ``by``: the NetworkFences
+    that cover it.
+    """
     # A NetworkFence and an entry of ours for one address would undo each other.
-    by = [
-        fence.name
-        for fence in case.state.fences or ()
-        if case.same_ceph(fence) and covers(fence, address)
-    ]
     if address in case.owners:
         return f"belongs to {case.owners[address]} too"
     if method == "network_fence" and not by:

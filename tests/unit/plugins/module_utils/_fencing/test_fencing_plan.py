@@ -1157,6 +1157,36 @@ def test_single_addresses_are_not_compared_one_by_one(monkeypatch: pytest.Monkey
     assert is_covered(A) and not is_covered(STORAGE)
 
 
+@pytest.mark.parametrize("ours", [True, False])
+def test_the_ranges_of_a_fence_are_not_read_again_for_each_address(
+    monkeypatch: pytest.MonkeyPatch, ours: bool
+) -> None:
+    """A kubelet names as many addresses as it likes, and its NetworkFence may have as many."""
+    read: list[tuple[str, ...]] = []
+    networks = network_fence_module.networks
+
+    def count(cidrs: tuple[str, ...]) -> Any:
+        read.append(cidrs)
+        return networks(cidrs)
+
+    monkeypatch.setattr(network_fence_module, "networks", count)
+
+    def times(number: int) -> int:
+        """How often the ranges of a NetworkFence are read for a node of so many addresses."""
+        many = [A, *(f"100.64.{it // 250}.{it % 250}" for it in range(number))]
+        fences = (network_fence(cidrs=many, addresses_from="option"),) if ours else (LIE,)
+        host = node(addresses=many)
+        read.clear()
+        decision = pure.intend(state(host, fences=fences), OPTIONS)
+        assert decision.ledger and len(decision.ledger.addresses) == len(many)
+        known = decision.ledger
+        confirmed = pure.confirm(state(host, fences=fences, ledger=known), OPTIONS)
+        assert len(confirmed.plan.findings) == 1
+        return len(read)
+
+    assert times(4) == times(40)
+
+
 def test_many_addresses_of_another_nodes_word_are_told_by_a_few() -> None:
     many = [f"100.64.{number // 250}.{number % 250}/32" for number in range(8000)]
     lie = network_fence("storage-ops-b", (f"{A}/32", *many))
