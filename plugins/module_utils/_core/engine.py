@@ -29,8 +29,6 @@ from .errors import StorageOpsError, code_of
 # awx/settings/defaults.py); long before, lists in evidence are cut, with a count, and then the
 # evidence of the least severe findings is left out.
 MAX_EVIDENCE_ITEMS = 50
-# A refusal is read in one line of a job's output. All its reasons are in the evidence.
-MAX_REASONS = 5
 MAX_MESSAGE_CHARACTERS = 2_000
 # Recursion makes a traceback as long as the stack is deep.
 MAX_TRACEBACK = 20_000
@@ -169,13 +167,12 @@ class Finding:
         """
         distinct = list(dict.fromkeys(reasons))
         # One cause may speak for each path or pod, as an outage does.
-        left = len(distinct) - MAX_REASONS
-        if left > 0:
+        if len(distinct) > untrusted.MAX_FEW:
             self.evidence["reasons"] = distinct
         # What stays in repair is carried out with the actions of all others (Plan.actions).
         self.verdict, self.repair = "refuse", []
         self.code = distinct[0].code if distinct else ""
-        self.reason = "; ".join(distinct[:MAX_REASONS]) + (f" (+{left} more)" if left > 0 else "")
+        self.reason = untrusted.few(distinct, "; ")
 
     def fail(self, reason: Reason) -> None:
         """Its repair failed without harm to others. What was done stays in the result."""

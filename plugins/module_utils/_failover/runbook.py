@@ -22,6 +22,7 @@ from .._core.argspec import check_numbers, given_names, given_options
 from .._core.codes import Reason
 from .._core.engine import Action, ActionFailed, Finding, NotStarted, PassedOver, Plan, Prevented
 from .._core.errors import BadOption, StorageOpsError
+from .._core.untrusted import few
 from .._fences.ceph_reading import parse_reading
 from .._fences.lease import RunLease
 from .._fences.ledger import Ledger, Ledgers, RunOptions
@@ -451,9 +452,9 @@ class Failover:
         others = {covered.name for covered in self._timely([*volumes.values()])} - set(by_volume)
         # What is told of no volume, as that the API server did not answer, is true of all.
         if told and ("" in by_volume or not others):
-            raise ActionFailed(f"{what}: {'; '.join(dict.fromkeys(told))}{then}", code=code)
+            raise ActionFailed(f"{what}: {few(told, '; ')}{then}", code=code)
         for name, texts in by_volume.items():
-            reason = Reason(code, f"{what}: {'; '.join(texts)}{then}")
+            reason = Reason(code, f"{what}: {few(texts, '; ')}{then}")
             self._plan.findings.append(pure.late(self._options, volumes[name], reason))
             self._late.add(name)
 
@@ -826,7 +827,7 @@ def _free(covered: AttachedVolume, users: list[Tenant]) -> str:
     ]
     return (
         f"{covered.name} is free, and waits for a pod: "
-        f"{'; '.join(trouble) or 'there is none that uses it'}"
+        f"{few(trouble, '; ') or 'there is none that uses it'}"
     )
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from .._core.codes import Reason
+from .._core.untrusted import few
 from .._fences.ceph_reading import Image, Reading, Watcher
 from .._fences.ledger import Ledger
 from .._fences.network_fence import NetworkFence, covered
@@ -59,7 +60,7 @@ def opposed(state: NodeState, ledger: Ledger) -> list[Reason]:
     return [
         Reason(
             "network_fence_opposed",
-            f"NetworkFence {fence.name} covers {', '.join(ledger.addresses)} and is Unfenced, so "
+            f"NetworkFence {fence.name} covers {few(ledger.addresses)} and is Unfenced, so "
             "its controller may take the fence away: run again from the start with method auto, "
             "which fences by it",
         )

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from .._core.codes import Reason
+from .._core.untrusted import few
 from .._fences.network_fence import (
     NetworkFence,
     coverage,
     covered,
-    few,
     networks,
     undecidable,
 )
@@ -81,7 +81,7 @@ def choose_method(case: FenceCase) -> str:
         case.reasons.append(
             Reason(
                 "fence_method_unfit",
-                f"NetworkFence {', '.join(covering)} covers {', '.join(case.source)}, and its "
+                f"NetworkFence {few(covering)} covers {few(case.source)}, and its "
                 "controller undoes what others write into the blocklist: "
                 "use method network_fence (or auto)",
             )
@@ -123,7 +123,7 @@ def _no_address(case: FenceCase) -> Reason:
     if case.options.reading is None:
         return Reason("ceph_not_read", f"{UNREAD}{word}")
     before = (
-        f". The fence before the node booted had {', '.join(case.old.addresses)}"
+        f". The fence before the node booted had {few(case.old.addresses)}"
         if case.old and case.old.addresses
         else ""
     )
@@ -144,7 +144,7 @@ def check_coverage(case: FenceCase, fences: list[NetworkFence]) -> None:
                 Reason(
                     "network_fence_unfit",
                     f"no NetworkFence of clusterID {cluster_id or 'unknown'} covers "
-                    f"{', '.join(bare)}: prepare one (playbook "
+                    f"{few(bare)}: prepare one (playbook "
                     "storage_ops.runbooks.prepare_network_fences) while "
                     "nodes are Ready, or use method ceph",
                 )
@@ -237,7 +237,7 @@ def check_ledgers(case: FenceCase, method: str) -> None:
             case.reasons.append(
                 Reason(
                     "fence_shared",
-                    f"{', '.join(shared)} is in the ledger of node {other.node} too (phase "
+                    f"{few(shared)} is in the ledger of node {other.node} too (phase "
                     f"{other.phase}), and would go when that is given back: give {other.node} "
                     f"back first; if both reach Ceph from one address (NAT), {POWER}",
                 )

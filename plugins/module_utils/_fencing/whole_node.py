@@ -15,6 +15,7 @@ from __future__ import annotations
 from ipaddress import ip_address
 
 from .._core.codes import Reason
+from .._core.untrusted import few
 from .._fences.ceph_reading import Image, Watcher
 from .._fences.network_fence import coverage
 from .._fences.state import AttachedVolume
@@ -61,9 +62,7 @@ def _why_spared(case: FenceCase, method: str, address: str, by: list[str]) -> st
     if method == "network_fence" and not by:
         return "is covered by no NetworkFence"
     if method == "ceph" and by:
-        return (
-            f"is covered by NetworkFence {', '.join(by)}, whose controller undoes what others write"
-        )
+        return f"is covered by NetworkFence {few(by)}, whose controller undoes what others write"
     if any(ip_address(address) in network for network in case.options.protected):
         return "is one of protected_addresses"
     return ""
@@ -76,8 +75,8 @@ def check_silent(case: FenceCase, method: str) -> None:
     silent = _silent(case)
     _check_attached_here(case, silent)
     if silent and method != "none" and case.source and not _is_whole(case, method):
-        names = ", ".join(found.name for found in silent)
-        left = "; ".join(f"{address} {why}" for address, why in case.spared.items())
+        names = few(found.name for found in silent)
+        left = few((f"{address} {why}" for address, why in case.spared.items()), "; ")
         case.reasons.append(
             Reason(
                 "fence_incomplete",
@@ -103,7 +102,7 @@ def _check_attached_here(case: FenceCase, silent: list[AttachedVolume]) -> None:
         case.reasons.append(
             Reason(
                 "fence_incomplete",
-                f"{', '.join(older)} was attached before this Node object was made "
+                f"{few(older)} was attached before this Node object was made "
                 f"({made:%Y-%m-%dT%H:%M:%SZ}), and nothing shows from where it is held: the "
                 f"machine that was {case.options.node} before may have it, at an unknown "
                 "address. Prove that this one is off and delete the attachment by hand",

@@ -20,6 +20,7 @@ from .._core.codes import Reason
 from .._core.engine import Action, Finding, Plan
 from .._core.errors import BadOption
 from .._core.guards import limit_repairs
+from .._core.untrusted import few
 from .._fences.ceph_reading import Reading, parse_reading
 from .._fences.ledger import ANNOTATION, Ledger
 from .._fences.network_fence import (
@@ -33,7 +34,6 @@ from .._fences.network_fence import (
     UNFENCED,
     Network,
     NetworkFence,
-    few,
     networks,
 )
 from .._kube.client import path
@@ -431,7 +431,7 @@ def _claimed_too(
     for cidr in cidrs:
         others = [other for other in nodes.touching((cidr,)) if other != name]
         if others:
-            who = ", ".join(others[:5])
+            who = few(others)
             advice = (
                 f"correct the option addresses, or the NetworkFence of {who}"
                 if name in options.addresses

@@ -1150,7 +1150,7 @@ def test_a_pod_with_any_number_of_claims_keeps_no_other_from_its_turn(
     world.broken = {f"attach pv-none-{number}" for number in range(50)}
     world.add(evil)
     # What was not read may be any storage, as what does not exist.
-    assert "claim none-7, which was not read" in refusal(world, detach="taint")
+    assert "claim none-2, which was not read" in refusal(world, detach="taint")
     result = run(world, detach="volumes")
     asked = {asked for asked in world.requests if "/evil/persistentvolumeclaims/" in asked}
     assert len(asked) == 2, asked
@@ -1863,6 +1863,15 @@ def test_what_is_proven_in_the_end_is_read_again() -> None:
     result = run(world)
     assert result["failed"] and result["code"] == "repair_unproven", result
     assert "pod shop/db-1-again on b is not Ready" in result["msg"]
+
+
+def test_so_many_pods_that_wait_are_told() -> None:
+    """A tenant makes any number of them, and the advice would be cut off behind their names."""
+    world = with_pods_on_b(40)
+    world.broken.add("attach pv-ev")
+    reason = run(world)["findings"][1]["reason"]
+    assert "(attach_timeout)" in reason and reason.endswith("(+35 more)"), reason
+    assert reason.count("waits for pv-ev") == 5
 
 
 def test_so_many_pods_that_do_not_run_are_told() -> None:
