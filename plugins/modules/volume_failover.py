@@ -235,7 +235,8 @@ refused:
   elements: str
 findings:
   description:
-    - What is wrong, most severe first.
+    - What is wrong, most severe first. If a limit is shared in turns of namespaces or arrays, the
+      most severe finding of each comes first, then the next of each.
     - One for the node with all volumes that leave it, one for each volume that stays, and one for
       each new pod that cannot be scheduled.
   returned: always

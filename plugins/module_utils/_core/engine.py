@@ -16,7 +16,7 @@ import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Callable, NamedTuple, Protocol, TypeVar, runtime_checkable
 
@@ -182,17 +182,24 @@ class Finding:
 
 @dataclass
 class Plan:
-    """What was found, most severe first, and through the findings what is to be done, in order."""
+    """What was found, most severe first, and through the findings what is to be done, in order.
+
+    ``owners``: whose turn it is. Then the most severe of each owner come first, and so on, since a
+    tenant may have any number of critical ones. The last of several matters most.
+    """
 
     findings: list[Finding]
+    owners: Sequence[Callable[[Finding], Hashable]] = ()
 
     def __post_init__(self) -> None:
-        # Actions are carried out in this order, so a run that its deadline or a failure ends has
-        # done the most severe first. Within a severity the order of the runbook stays, since sorted
-        # is stable.
+        # Actions are carried out in this order, so what max_repairs, the deadline or a failure
+        # leaves is the least severe of each. Within a severity the order of the runbook stays,
+        # since sorted is stable.
         self.findings = sorted(
             self.findings, key=lambda finding: SEVERITIES.index(finding.severity)
         )
+        for owner in self.owners:
+            self.findings = turns.in_turns(self.findings, owner)
 
     @property
     def actions(self) -> list[Action]:
