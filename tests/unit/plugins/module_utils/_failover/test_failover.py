@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
+from types import SimpleNamespace
 from typing import Any, Callable
 
 import pytest
@@ -23,6 +24,9 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors 
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._failover import (
     plan as failover_plan,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._failover import (
+    runbook as failover_runbook,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._failover.plan import (
     FailoverOptions,
@@ -52,6 +56,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
     attachment_name,
     pick_claim,
+    pick_tenant,
     pick_volume,
 )
 from ansible_collections.storage_ops.runbooks.tests.unit.support.cluster import FakeCluster, path_of
@@ -1872,6 +1877,29 @@ def test_so_many_pods_that_wait_are_told() -> None:
     reason = run(world)["findings"][1]["reason"]
     assert "(attach_timeout)" in reason and reason.endswith("(+35 more)"), reason
     assert reason.count("waits for pv-ev") == 5
+
+
+class Unsearched(tuple[str, ...]):
+    """Claims of a pod, among which none may be looked for."""
+
+    def __contains__(self, claim: object) -> bool:
+        raise AssertionError(f"{claim} is looked for in {self[0]} and others")
+
+
+def test_no_pod_is_compared_with_each_volume() -> None:
+    """A tenant may have thousands of both, and they are looked at again and again."""
+    item = pod("db-1", "db", "log")
+    item["metadata"]["uid"] = "u"
+    tenant = pick_tenant(item, ("db",))
+    assert tenant
+    both = tenant._replace(pod=tenant.pod._replace(claims=Unsearched(("db", "db", "log"))))
+    volumes: list[Any] = [
+        SimpleNamespace(name=f"pv-{name}", volume=SimpleNamespace(claim=("shop", name)))
+        for name in ("db", "log", "other")
+    ]
+    volumes.append(SimpleNamespace(name="gone", volume=None))
+    found = failover_runbook._users_of([both], volumes)
+    assert found == {"pv-db": [both], "pv-log": [both], "pv-other": [], "gone": []}
 
 
 def test_so_many_pods_that_do_not_run_are_told() -> None:
