@@ -50,6 +50,15 @@ def widen(case: FenceCase, method: str) -> None:
                 case.spared[address] = why
             else:
                 case.source[address] = how
+    # The driver on the node knows its address on Ceph's network, and only it can have told (see
+    # _network_fences/reports.py). It may lie, so no host is fenced for its word. But it may be
+    # right, and what hangs there writes later.
+    for address in sorted({*case.reported()} - {*case.source, *case.options.other_addresses}):
+        case.spared.setdefault(
+            address,
+            "is what the driver on the node reports, and nothing confirms that: name it in "
+            "fence_addresses, or in other_addresses if it belongs to a host that is not a node",
+        )
 
 
 def _why_spared(case: FenceCase, method: str, address: str, by: list[str]) -> str:
@@ -126,8 +135,8 @@ def _silent(case: FenceCase) -> list[AttachedVolume]:
 def _is_whole(case: FenceCase, method: str) -> bool:
     """Every address of the node is fenced, as far as they can be known."""
     # The user has said by which addresses the node reaches Ceph, so no other address matters then.
-    # What the driver reports (CSIAddonsNode status.networkFenceClientStatus) is no such word: any
-    # node can write it for any other.
+    # What the driver reports (CSIAddonsNode status.networkFenceClientStatus) is no such word: root
+    # on the node chooses it.
     prepared = set(case.prepared())
     given = method == "network_fence" and bool(prepared) and prepared <= set(case.source)
     # Once its Node object is gone, what was left out when the ledger was written is unknown.

@@ -1136,11 +1136,28 @@ def test_what_a_driver_is_said_to_report_keeps_its_node_from_no_fence() -> None:
     without = intended(state(), agreed)
     assert STORAGE in without.addresses
     assert intended(state(fences=(LIE,)), agreed).addresses == without.addresses
-    # Nor is the fence of the whole node less whole.
+
+
+def test_what_a_driver_reports_and_is_not_fenced_leaves_the_node_not_whole() -> None:
+    """A client may hang there, without any trace, and write once another node has the volume."""
     two = [volume(), volume("w")]
     silent = options(image(watchers=[watcher()]), image("w"))
     assert intended(state(attached=two), silent).addresses == (A,)
-    assert intended(state(attached=two, fences=(LIE,)), silent).addresses == (A,)
+    for method in ("auto", "ceph"):
+        refused(
+            pure.intend(state(attached=two, fences=(LIE,)), replace(silent, method=method)),
+            "nothing shows from where w is held",
+            f"{THEIRS} is what the driver on the node reports, and nothing confirms that",
+        )
+    # The user knows whose it is.
+    given = replace(silent, other_addresses=(THEIRS,))
+    assert intended(state(attached=two, fences=(LIE,)), given).addresses == (A,)
+    given = replace(silent, fence_addresses=(THEIRS,))
+    both = LIE._replace(cidrs=(f"{A}/32", f"{THEIRS}/32"))
+    assert set(intended(state(attached=two, fences=(both,)), given).addresses) == {A, THEIRS}
+    # What InternalIP says is in the status as well, and another Ceph's is no matter of this one.
+    for other in (LIE._replace(addresses_from="node"), LIE._replace(driver="x", cluster_id="y")):
+        assert intended(state(attached=two, fences=(other,)), silent).addresses == (A,)
 
 
 class Uncompared(IPv4Network):
