@@ -497,11 +497,7 @@ def fences_of(
 
 def _that_fence(ledger: Ledger) -> list[FenceObject]:
     """The noted NetworkFences that cover an address of the fence."""
-    return [
-        found
-        for found in ledger.network_fences
-        if covered(found, ledger.addresses)
-    ]
+    return [found for found in ledger.network_fences if covered(found, ledger.addresses)]
 
 
 def _is_recreated(found: FenceObject, others: list[NetworkFence], ledger: Ledger) -> bool:
