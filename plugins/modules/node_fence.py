@@ -430,7 +430,8 @@ refused:
   elements: str
 findings:
   description:
-    - What is wrong, most severe first.
+    - What is wrong, most severe first. If a limit is shared in turns of namespaces or arrays, the
+      most severe finding of each comes first, then the next of each.
     - One for the node, if it is fenced or refused; none if its fence is already in place.
   returned: always
   type: list

@@ -32,8 +32,8 @@ notes:
     then deletes its VolumeAttachment. Pods and VolumeAttachments are deleted by their uid.
   - Namespaces take turns, and a volume with many pods waits for as many turns, so no tenant keeps
     the volumes of others from their turn. One call makes at most 500 deletions. A volume whose turn
-    does not come stays attached, as a finding of its own with the code C(deadline_passed) or
-    C(ceph_reading_unfit). The next call continues with it.
+    does not come stays attached, as a finding of its own with the code C(too_many_deletions)
+    or C(ceph_reading_unfit). The next call continues with it.
   - Pods are force-deleted without regard to PodDisruptionBudgets, since the kubelet of a lost node
     cannot end them. A pod is deleted only if all its volumes are fenced, or hold nothing that
     another node could write to (C(emptyDir), C(configMap), C(secret), C(projected), C(downwardAPI),
@@ -259,7 +259,8 @@ refused:
   elements: str
 findings:
   description:
-    - What is wrong, most severe first.
+    - What is wrong, most severe first. If a limit is shared in turns of namespaces or arrays, the
+      most severe finding of each comes first, then the next of each.
     - One for the node with all volumes that leave it, one for each volume that stays, and one for
       each new pod that cannot be scheduled.
   returned: always

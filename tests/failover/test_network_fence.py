@@ -103,10 +103,8 @@ def test_a_fence_stops_the_writer_and_its_release_leaves_nothing(
     writer, storage = failover_current.writer, failover_current.storage
     addons.create("a", RANGE)
     prepared = find(api, "a")
-    assert (
-        prepared.settled and prepared.state == UNFENCED and network_fence.covers(prepared, ADDRESS)
-    )
-    assert not network_fence.covers(prepared, ADDRESSES[NODE_B])
+    assert prepared.settled and prepared.state == UNFENCED
+    assert network_fence.covered(prepared, [ADDRESS, ADDRESSES[NODE_B]]) == [ADDRESS]
     assert failover_current.watches() and not writer.error
 
     fenced = network_fence.fence(api, prepared, 30)

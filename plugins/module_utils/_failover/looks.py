@@ -94,7 +94,7 @@ class PodLists:
         # An honest namespace with many pods gets more time whenever it was too little.
         seconds = min(max(_FIRST_SECONDS, 2 * self._took.get(namespace, 0.0)), self._longest)
         seconds = max(_LEAST_SECONDS, min(seconds, self._spare()))
-        names = tuple(covered.volume.claim[1] for covered in volumes if covered.volume)
+        names = frozenset(covered.volume.claim[1] for covered in volumes if covered.volume)
 
         pick = timed(seconds, self._clock, lambda item: pick_tenant(item, names))
         folder = f"/api/v1/namespaces/{namespace}/pods"

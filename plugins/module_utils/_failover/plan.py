@@ -26,6 +26,7 @@ from .._core.codes import Reason
 from .._core.controls import RELEASE
 from .._core.engine import Action, Finding, Plan
 from .._core.turns import in_turns
+from .._core.untrusted import few
 from .._fences.ceph_reading import Reading
 from .._fences.ledger import Entry, Ledger, read_note
 from .._fences.proof import missing
@@ -529,7 +530,7 @@ def taint_obstacles(state: FailoverState, options: FailoverOptions) -> list[Reas
         reasons.append(
             Reason(
                 "volume_not_fenced",
-                f"the taint would detach volumes that are not fenced: {', '.join(unfenced)}. "
+                f"the taint would detach volumes that are not fenced: {few(unfenced)}. "
                 "Detach one by one, or set accept_unfenced_volumes",
             )
         )
@@ -622,7 +623,7 @@ def _undoing(state: FailoverState, ledger: Ledger) -> list[Reason]:
     return [
         Reason(
             "network_fence_opposed",
-            f"NetworkFence {fence.name} is Unfenced and covers {', '.join(ledger.addresses)}: its "
+            f"NetworkFence {fence.name} is Unfenced and covers {few(ledger.addresses)}: its "
             f"controller may take the fence of node {ledger.node} back at any time. Run {RUNBOOK} "
             "again, which sets it to Fenced",
         )
@@ -646,7 +647,7 @@ def _filter_obstacles(state: FailoverState, options: FailoverOptions) -> list[Re
             Reason(
                 "volume_not_fenced",
                 "the filters choose none of the volumes that are fenced: "
-                f"{', '.join(_title(covered) for covered in state.covered)}",
+                f"{few(_title(covered) for covered in state.covered)}",
             )
         )
     return reasons
@@ -752,7 +753,7 @@ def _pod_obstacles(
         reasons.append(
             Reason(
                 "volume_not_fenced",
-                f"pod {pod.title} uses it together with {', '.join(others)}, which is not "
+                f"pod {pod.title} uses it together with {few(others)}, which is not "
                 "fenced: a new pod would be a second writer there. Fence that too, or set "
                 "accept_unfenced_volumes",
             )
@@ -881,7 +882,7 @@ def _next_time(
             covered,
             [
                 Reason(
-                    "deadline_passed",
+                    "too_many_deletions",
                     f"{left[covered.name]} of its pods and attachments are left, since a run "
                     f"deletes at most {MOST_DELETIONS}, in turns of namespaces: run again",
                 )

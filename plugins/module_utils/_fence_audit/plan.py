@@ -23,7 +23,7 @@ from .._core.controls import FAIL_OVER, RELEASE
 from .._core.engine import MAX_RESULT_CHARACTERS, Finding, Plan
 from .._fences.ceph_reading import Blocked, Reading
 from .._fences.ledger import Entry, Ledger, doubt_of
-from .._fences.network_fence import FENCED, MESSAGES, UNFENCED, NetworkFence, covers
+from .._fences.network_fence import FENCED, MESSAGES, UNFENCED, NetworkFence, coverage
 from .._fences.returned import LONE, is_old, machine_doubt, plain, rebooted
 from .._fences.state import OUT_OF_SERVICE, AttachedVolume, HostRecord
 from .._kube.objects import Attachment, Pod, age, attachment_names, parse_time
@@ -716,10 +716,11 @@ def _stray_fences(state: FenceAuditState) -> list[Finding]:
 
 
 def _covered_nodes(fence: NetworkFence, state: FenceAuditState) -> list[str]:
+    is_covered = coverage(fence)
     return [
         name
         for name, host in state.hosts.items()
-        if any(covers(fence, address) for address in host.addresses)
+        if any(is_covered(address) for address in host.addresses)
     ]
 
 

@@ -30,7 +30,7 @@ from .._kube.objects import (
 )
 from .ceph_reading import normal_address
 from .ledger import FenceObject, Ledger, Ledgers
-from .network_fence import UNFENCED, NetworkFence, covers, list_fences, may_act_on
+from .network_fence import UNFENCED, NetworkFence, covered, list_fences, may_act_on
 
 # v1.TaintNodeOutOfService of k8s.io/api/core/v1; value and effect are those of the Kubernetes
 # documentation, "Non-graceful node shutdown" (KEP-2268), of which Kubernetes itself reads the key
@@ -509,21 +509,14 @@ def fences_of(
 
 def _that_fence(ledger: Ledger) -> list[FenceObject]:
     """The noted NetworkFences that cover an address of the fence."""
-    return [
-        found
-        for found in ledger.network_fences
-        if any(covers(found, address) for address in ledger.addresses)
-    ]
+    return [found for found in ledger.network_fences if covered(found, ledger.addresses)]
 
 
 def _is_recreated(found: FenceObject, others: list[NetworkFence], ledger: Ledger) -> bool:
     """NetworkFences of its name, noted too, cover every address that it covered."""
     namesakes = [other for other in others if other.name == found.name]
-    return all(
-        any(covers(other, address) for other in namesakes)
-        for address in ledger.addresses
-        if covers(found, address)
-    )
+    left = set(covered(found, ledger.addresses))
+    return not left.difference(*(covered(other, left) for other in namesakes))
 
 
 def opposing(state: NodeState, ledger: Ledger, drivers: set[str]) -> list[NetworkFence]:
@@ -540,7 +533,7 @@ def opposing(state: NodeState, ledger: Ledger, drivers: set[str]) -> list[Networ
         if fence.uid not in noted
         and fence.state == UNFENCED
         and may_act_on(fence, drivers, set(ledger.cluster_id.split(",")))
-        and any(covers(fence, address) for address in ledger.addresses)
+        and covered(fence, ledger.addresses)
     ]
 
 

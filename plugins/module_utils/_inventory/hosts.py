@@ -19,9 +19,8 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from .._core.errors import StorageOpsError
-from .._core.untrusted import clean, is_name, shown
+from .._core.untrusted import clean, few, is_name, shown
 from .._fences.ceph_reading import normal_address
-from .._fences.network_fence import few
 from .._fences.state import pick_host_record
 from .._kube.client import Cluster, path
 from .._kube.objects import leniently

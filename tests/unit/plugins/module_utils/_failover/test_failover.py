@@ -12,6 +12,7 @@ import copy
 import json
 from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
+from types import SimpleNamespace
 from typing import Any, Callable
 
 import pytest
@@ -24,6 +25,9 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors 
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._failover import (
     plan as failover_plan,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._failover import (
+    runbook as failover_runbook,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._failover.plan import (
     FailoverOptions,
@@ -54,6 +58,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
     attachment_name,
     pick_claim,
+    pick_tenant,
     pick_volume,
 )
 from ansible_collections.storage_ops.runbooks.tests.unit.support.cluster import FakeCluster, path_of
@@ -1164,7 +1169,7 @@ def test_a_pod_with_any_number_of_claims_keeps_no_other_from_its_turn(
     world.broken = {f"attach pv-none-{number}" for number in range(50)}
     world.add(evil)
     # What was not read may be any storage, as what does not exist.
-    assert "claim none-7, which was not read" in refusal(world, detach="taint")
+    assert "claim none-2, which was not read" in refusal(world, detach="taint")
     result = run(world, detach="volumes")
     asked = {asked for asked in world.requests if "/evil/persistentvolumeclaims/" in asked}
     assert len(asked) == 2, asked
@@ -1401,7 +1406,7 @@ def test_a_volume_with_more_pods_than_a_run_deletes_stays_alone(
         ]
     )
     for told in (check, result):
-        assert told["failed"] and told["code"] == "deadline_passed", told
+        assert told["failed"] and told["code"] == "too_many_deletions", told
         assert "PersistentVolume pv-e0: 4 of its pods and attachments are left" in told["msg"]
     # The others are proven and noted all the same.
     assert (world.ledger().phase, world.ledger().detached) == ("fenced", ("pv-db",))
@@ -1439,7 +1444,7 @@ def test_a_pod_of_two_volumes_that_is_left_keeps_both(monkeypatch: pytest.Monkey
     world = with_one_pod_of_two()
     result = run(world)
     assert deleted(result) == ["shop/db-1", "detach db"]
-    first, second = both_stay(world, result, "deadline_passed")
+    first, second = both_stay(world, result, "too_many_deletions")
     assert first.startswith("2 of its pods and attachments are left")
     assert second.startswith("1 of its pods and attachments are left")
     # Further runs have the pod to delete, once.
@@ -1470,7 +1475,7 @@ def test_a_part_of_a_volume_whose_turn_does_not_come(monkeypatch: pytest.MonkeyP
     at_deletion(world, "e0-0", dawdle)
     result = run(world)
     assert [finding["object"]["name"] for finding in result["findings"]] == ["pv-e0", "a"]
-    assert result["code"] == "deadline_passed" and world.ledger().detached == ("pv-db",)
+    assert result["code"] == "too_many_deletions" and world.ledger().detached == ("pv-db",)
 
 
 def test_a_run_with_nothing_but_a_part_of_one_volume(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1913,6 +1918,38 @@ def test_what_is_proven_in_the_end_is_read_again() -> None:
     result = run(world)
     assert result["failed"] and result["code"] == "repair_unproven", result
     assert "pod shop/db-1-again on b is not Ready" in result["msg"]
+
+
+def test_so_many_pods_that_wait_are_told() -> None:
+    """A tenant makes any number of them, and the advice would be cut off behind their names."""
+    world = with_pods_on_b(40)
+    world.broken.add("attach pv-ev")
+    reason = run(world)["findings"][1]["reason"]
+    assert "(attach_timeout)" in reason and reason.endswith("(+35 more)"), reason
+    assert reason.count("waits for pv-ev") == 5
+
+
+class Unsearched(tuple[str, ...]):
+    """Claims of a pod, among which none may be looked for."""
+
+    def __contains__(self, claim: object) -> bool:
+        raise AssertionError(f"{claim} is looked for in {self[0]} and others")
+
+
+def test_no_pod_is_compared_with_each_volume() -> None:
+    """A tenant may have thousands of both, and they are looked at again and again."""
+    item = pod("db-1", "db", "log")
+    item["metadata"]["uid"] = "u"
+    tenant = pick_tenant(item, ("db",))
+    assert tenant
+    both = tenant._replace(pod=tenant.pod._replace(claims=Unsearched(("db", "db", "log"))))
+    volumes: list[Any] = [
+        SimpleNamespace(name=f"pv-{name}", volume=SimpleNamespace(claim=("shop", name)))
+        for name in ("db", "log", "other")
+    ]
+    volumes.append(SimpleNamespace(name="gone", volume=None))
+    found = failover_runbook._users_of([both], volumes)
+    assert found == {"pv-db": [both], "pv-log": [both], "pv-other": [], "gone": []}
 
 
 def test_so_many_pods_that_do_not_run_are_told() -> None:

@@ -32,6 +32,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.events 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._network_fences import (
     plan as prepared,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._network_fences import reports
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach import (
     records as workloads,
 )
@@ -191,7 +192,8 @@ PICKS: dict[str, tuple[Callable[[dict[str, Any]], Any], dict[str, Any]]] = {
     "event": (pick_message, EVENT),
     "workload": (lambda item: workloads.pick_workload(item, "Deployment"), WORKLOAD),
     "fence": (lambda item: pick_fence(item, {}), FENCE),
-    "endpoint": (prepared.pick_endpoint, ENDPOINT),
+    "endpoint": (reports.pick_endpoint, ENDPOINT),
+    "sidecar": (reports.pick_sidecar, POD),
     "node drivers": (objects.pick_node_drivers, CSINODE),
     "host of an inventory": (hosts.pick_host, NODE),
     "registered drivers": (hosts.pick_registered, CSINODE),
