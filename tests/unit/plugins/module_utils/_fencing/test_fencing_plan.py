@@ -36,7 +36,10 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.state
     attached_volume,
     pick_host_record,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing import lost
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing import (
+    lost,
+    whole_node,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing import plan as pure
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.options import (
     Decision,
@@ -2115,3 +2118,20 @@ def test_a_node_cannot_keep_itself_from_being_fenced_by_an_address_of_no_host(sa
     silent = options(image(notes=[("a", said)]), fence_addresses=(A,))
     assert intended(lying, silent).addresses == (A,)
     assert "unusable_addresses" not in pure.intend(state(), OPTIONS).plan.findings[0].evidence
+
+
+def test_a_node_cannot_keep_itself_from_being_fenced_by_many_addresses() -> None:
+    """The ledger would be too long for the API server."""
+    many = [f"10.50.{number // 250}.{number % 250 + 1}" for number in range(3000)]
+    most = whole_node._MOST
+    assert len(intended(state(node(addresses=many[: most - 1] + [A]))).addresses) == most
+    lying = state(node(addresses=[A, *many]))
+    decision = pure.intend(lying, OPTIONS)
+    assert decision.ledger and decision.ledger.addresses == (A,)
+    (finding,) = decision.plan.findings
+    assert finding.evidence["not_fenced"] == {
+        "status with 3001 addresses": f"is not believed, since at most {most} are"
+    }
+    # What nothing shows may be open at any of them.
+    unseen = pure.intend(lying, options(image(), fence_addresses=(A,)))
+    refused(unseen, "status with 3001 addresses is not believed", "node_confirmed_off")
