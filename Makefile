@@ -11,8 +11,8 @@ KIND := $(RUN) --lab --kind
 STAGES := $(RUN) --lab --kind --report python -P tests/tools/stages.py
 # Tests on real parts, all of them, or some folders or files: make faults SUITES=tests/ceph
 # Tests on nodes keep a processor busy and the others mostly wait, so they come first and run beside the others.
-SUITES := tests/faults tests/vm tests/adhoc tests/ceph tests/cluster tests/cluster_faults tests/eda tests/failover tests/failover_faults \
-	tests/report tests/runner
+SUITES := tests/kubelets tests/faults tests/vm tests/adhoc tests/ceph tests/cluster tests/cluster_faults tests/eda tests/failover \
+	tests/failover_faults tests/report tests/runner
 # Of the tests that CI takes in turn: the shares that the commit chooses, those of number K, or (ALL=1) all.
 VARIATIONS := $(if $(ALL),all,$(if $(SHARE),$(SHARE),commit))
 REAL = $(RUN) --lab --report pytest -v --durations=10 -n "$$(tests/tools/workers.sh)" --dist worksteal \

@@ -86,6 +86,11 @@ def pytest_configure(config: pytest.Config) -> None:
     """Decide once, and tell it to the workers of pytest-xdist by the same option."""
     option = config.getoption("--variations")
     config.stash[NUMBER] = chosen(option, _commit() if option == "commit" else "0")
+    # ansible-test runs each test in a process of its own. `make units` runs the same ones without,
+    # so they need none, and thousands of them cost as much as all that the tests do.
+    forked = config.pluginmanager.get_plugin("ansible_forked")
+    if forked is not None:
+        config.pluginmanager.unregister(forked)
 
 
 def pytest_report_header(config: pytest.Config) -> str:

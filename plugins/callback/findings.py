@@ -18,7 +18,8 @@ description:
   - With C(-v), it also prints the evidence and the exact commands. From C(-vvv) on, it prints
     everything as JSON, like C(ansible.builtin.default).
   - Results of other modules are printed as by C(ansible.builtin.default); for the command
-    C(ansible) also without C(-v).
+    C(ansible) also without C(-v). But the message with which C(ansible.builtin.fail) or
+    C(ansible.builtin.assert) ends a run is printed once, as text.
   - The tasks of the role P(storage_ops.runbooks.show_findings#role) print nothing, since they would
     repeat the table.
   - On a terminal, a task that takes long prints its name and how long it has taken, again and
@@ -299,6 +300,7 @@ class CallbackModule(Default):  # type: ignore[misc]
     CALLBACK_VERSION = 2.0
     CALLBACK_TYPE = "stdout"
     CALLBACK_NAME = "storage_ops.runbooks.findings"
+    _only_message = False
 
     _progress: Progress | None = None
 
@@ -329,6 +331,16 @@ class CallbackModule(Default):  # type: ignore[misc]
         )
         return ours and "actions" in result and self._display.verbosity < 3
 
+    def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:
+        """Print a failure; of fail and assert only the message, once."""
+        self._only_message = (
+            result._task.action.rpartition(".")[2] in ("fail", "assert")
+            and isinstance(result._result.get("msg"), str)
+            and self._display.verbosity < 3
+        )
+        super().v2_runner_on_failed(result, ignore_errors)
+        self._only_message = False
+
     def _run_is_verbose(self, result: Any, verbosity: int = 0) -> bool:
         # ansible-core 2.16 has only `_result` and `_task`; 2.19 has `result` and `task` as well.
         role = result._task._role
@@ -345,11 +357,13 @@ class CallbackModule(Default):  # type: ignore[misc]
     def _dump_results(self, result: Any, *arguments: Any, **named: Any) -> str:
         if self._tells(result):
             return "\n".join(render(result, self._display.columns, self._display.verbosity > 0))
+        if self._only_message:
+            return printable(result["msg"])
         return str(super()._dump_results(result, *arguments, **named))
 
     def _handle_exception(self, result: Any, *arguments: Any, **named: Any) -> None:
-        """Print nothing here: the message follows with the findings, and is escaped there."""
-        if not self._tells(result):
+        """Print nothing here: the message follows, with the findings, and is escaped there."""
+        if not self._tells(result) and not self._only_message:
             super()._handle_exception(result, *arguments, **named)
 
     def v2_on_file_diff(self, result: Any) -> None:

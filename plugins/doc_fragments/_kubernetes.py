@@ -118,9 +118,9 @@ options:
 requirements:
   - kubernetes >= 29.0.0, unless O(host) and credentials for it are given.
 notes:
-  - The task runs where the API server can be reached, usually on the controller. There, set
-    C(ansible_python_interpreter) to C({{ ansible_playbook_python }}), the Python that Ansible runs
-    on and that has the library.
+  - The task of a module runs where the API server can be reached, usually on the controller. There,
+    set C(ansible_python_interpreter) to C({{ ansible_playbook_python }}), the Python that Ansible
+    runs on and that has the library.
   - Names, environment variables and precedence of the options are the same as in the collection
     kubernetes.core, so AWX's credential type for OpenShift and Kubernetes works. O(host) with
     credentials is enough. Otherwise O(kubeconfig) or O(context) is used, or the service account of
@@ -135,12 +135,12 @@ options:
     description:
       - Seconds without data from the API server after which a request is aborted.
       - Requests that can safely be repeated are tried again for about 15 seconds. Once the API
-        server has answered, the module waits up to 120 seconds through an outage, but not beyond
+        server has answered, they are tried for up to 120 seconds through an outage, but not beyond
         O(deadline).
     type: float
     default: 30
   deadline:
-    description: Seconds after which the module ends even if something hangs.
+    description: Seconds after which the run ends even if something hangs.
     type: float
     default: 300
 """

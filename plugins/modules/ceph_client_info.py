@@ -141,7 +141,8 @@ clients:
           returned: always
 findings:
   description:
-    - What is wrong, most severe first.
+    - What is wrong, most severe first. If a limit is shared in turns of namespaces or arrays, the
+      most severe finding of each comes first, then the next of each.
     - Always empty.
   returned: always
   type: list

@@ -291,7 +291,8 @@ left_out:
   elements: str
 findings:
   description:
-    - What is wrong, most severe first.
+    - What is wrong, most severe first. If a limit is shared in turns of namespaces or arrays, the
+      most severe finding of each comes first, then the next of each.
     - One for each of RV(left_out), with the reason; C(verdict) is V(report).
   returned: always
   type: list

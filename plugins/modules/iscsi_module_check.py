@@ -94,7 +94,8 @@ refused:
   type: list
   elements: str
 findings:
-  description: What is wrong, most severe first.
+  description: What is wrong, most severe first. If a limit is shared in turns of namespaces or
+    arrays, the most severe finding of each comes first, then the next of each.
   returned: always
   type: list
   elements: dict

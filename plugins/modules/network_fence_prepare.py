@@ -24,8 +24,12 @@ description:
     shows. Only V(option) is enough alone.
   - What a node says of itself counts only together with O(ceph), and for one address of each
     family. It may be the address of another host that is fenced on the same Ceph, which the
-    NetworkFence would unfence. If several C(CSIAddonsNode) objects of the driver report different
-    addresses for a node, the node is refused.
+    NetworkFence would unfence.
+  - A C(CSIAddonsNode) counts only if the driver on that node answered. Its endpoint must be a pod
+    of its own namespace, which the API server has on that node, with that port in its specification
+    and with a C(hostPath) volume, and the C(CSIAddonsNode) must be C(Connected). A report that came
+    from a pod on another node is shown (C(not_used)), and not used. If only other reports are
+    unproven, or several proven ones differ, the node is refused.
   - A range of several addresses that a driver reports is shown (C(not_used)), and not used. An
     address that two nodes claim is used for neither of them. O(addresses) outweighs what a node
     says of itself, also in later runs without it.
@@ -172,7 +176,8 @@ refused:
   elements: str
 findings:
   description:
-    - What is wrong, most severe first.
+    - What is wrong, most severe first. If a limit is shared in turns of namespaces or arrays, the
+      most severe finding of each comes first, then the next of each.
     - Nodes whose NetworkFence is missing or wrong.
   returned: always
   type: list

@@ -11,28 +11,28 @@ version_added: 0.1.0
 author:
   - The storage_ops.runbooks contributors (@storage-ops)
 description:
+  - Called by the role P(storage_ops.runbooks.node_fence#role); use the playbook
+    C(storage_ops.runbooks.fail_over_volumes).
   - Keeps a lost node, which may still be alive, from writing to its Ceph RBD volumes before they
-    move to another node.
-  - With O(state=intended) it decides, from what Ceph reports, which clients to fence and by which
-    method, writes the ledger and cordons the node. Nothing is fenced yet. With O(state=fenced) it
-    patches the NetworkFences, or checks the entries of M(storage_ops.runbooks.ceph_blocklist) with
-    the result of M(storage_ops.runbooks.rbd_watcher_info). It then marks the fence as proven in the
-    ledger.
+    move to another node. It decides, from what Ceph reports, which clients to fence and by which
+    method, and proves the fence. It detaches no volume.
+  - Refuses, and changes nothing, if the node is Ready, reports Ready=False, or became Unknown only
+    recently; if Ceph was not observed, or not for long enough; if a client at another node's
+    address holds an image; if an address belongs to another node too, or is protected; and in any
+    other case in which it is not certain which host the fence would hit. A refusal fails the task.
+notes:
+  - With O(state=intended) it decides, writes the ledger and cordons the node. Nothing is fenced
+    yet. With O(state=fenced) it patches the NetworkFences, or checks the entries of
+    M(storage_ops.runbooks.ceph_blocklist) with the result of
+    M(storage_ops.runbooks.rbd_watcher_info). It then marks the fence as proven in the ledger.
   - The node's volumes are the attached ones and the ones that Kubernetes has detached by force, six
     minutes after the pods were gone. The latter are found through the pods of the node and through
     its last C(status.volumesInUse). If such a volume is attached to another node now, clients at
     the addresses of that node are not fenced, and do not cause a refusal.
-  - The role P(storage_ops.runbooks.node_fence#role) runs these steps in order. This module detaches
-    no volume; M(storage_ops.runbooks.volume_failover) does.
   - The ledger is a ConfigMap. Its copy is an annotation of the node
     (C(runbooks.storage-ops/fence)). Only the ConfigMap counts, since the node's kubelet may write
     the annotation. After a run was killed, the next one continues from the ledger. A Lease keeps
     two runs from working on one node at the same time.
-  - Refuses if the node is Ready, reports Ready=False, or became Unknown only recently; if Ceph was
-    not observed, or not for long enough; if a client at another node's address holds an image; if
-    an address belongs to another node too, or is protected; and in any other case in which it is
-    not certain which host the fence would hit. A refusal fails the task, since the node was named.
-    Nothing is changed then.
   - The fence protects the storage, not the application. Containers on the node may keep running and
     serve cached data.
 options:
@@ -193,7 +193,7 @@ seealso:
 
 EXAMPLES = r"""
 ---
-- name: Fence a lost node by hand, step by step
+- name: Fence a lost node with Ceph's blocklist, as the role does it
   hosts: localhost
   gather_facts: false
   vars:
@@ -221,6 +221,7 @@ EXAMPLES = r"""
         node: worker01
         run_id: "{{ run_id }}"
         state: intended
+        method: ceph
         ceph: "{{ reading.ceph }}"
       register: intended
 
@@ -240,7 +241,7 @@ EXAMPLES = r"""
     - name: Read the watchers again
       storage_ops.runbooks.rbd_watcher_info:
         volumes: "{{ audit.lost[0].volumes | map(attribute='pv') | select }}"
-        gone: "{{ intended.fence.addresses }}"
+        gone: "{{ intended.fence.entries | map(attribute='entry') }}"
         observations: 2
         observation_seconds: 5
       delegate_to: ceph01
@@ -429,7 +430,8 @@ refused:
   elements: str
 findings:
   description:
-    - What is wrong, most severe first.
+    - What is wrong, most severe first. If a limit is shared in turns of namespaces or arrays, the
+      most severe finding of each comes first, then the next of each.
     - One for the node, if it is fenced or refused; none if its fence is already in place.
   returned: always
   type: list

@@ -11,13 +11,16 @@ version_added: 0.1.0
 author:
   - The storage_ops.runbooks contributors (@storage-ops)
 description:
+  - Called by the role P(storage_ops.runbooks.node_release#role); use the playbook
+    C(storage_ops.runbooks.release_fenced_node).
   - Removes what M(storage_ops.runbooks.node_fence) and M(storage_ops.runbooks.volume_failover) have
     set on a node and recorded in its ledger, and nothing else. Blocklist entries that existed
     before, and those that Ceph itself adds, stay.
-  - A client that survived the fence continues to write once the fence is gone. So the node must be
-    Ready and rebooted since (another C(bootID) with the same C(systemUUID) and C(machineID)), or
-    M(storage_ops.runbooks.ceph_client_info) must show on the node that it has no client of the
-    fenced storage any more. Otherwise the release is refused, and the node has to be rebooted.
+  - Refuses unless the node is Ready and was rebooted since (another C(bootID) with the same
+    C(systemUUID) and C(machineID)), or M(storage_ops.runbooks.ceph_client_info) shows on the node
+    that it has no client of the fenced storage any more. A client that survived the fence would
+    continue to write once the fence is gone.
+notes:
   - A node that was replaced has the same name on another machine, while the old machine may still
     run. It is refused without O(old_machine_confirmed_off).
   - Call it step by step. O(state=releasing) checks the node, takes the Lease and records in the
@@ -32,12 +35,10 @@ description:
   - If a run was killed, run all steps again. The ledger is removed last.
   - Without a ledger there is nothing to do. A node with the out-of-service taint but without a
     ledger is reported.
-  - The role P(storage_ops.runbooks.node_release#role) of the collection runs all steps in the right
-    order.
 options:
   state:
     description:
-      - The step; see above.
+      - The step; see the notes.
       - V(held) only renews the Lease. It fails unless the run still has the Lease, the phase of the
         ledger is V(releasing), the node is Ready, and no other node needs the fence. In check mode
         it does not use the Lease.
@@ -94,7 +95,7 @@ seealso:
 
 EXAMPLES = r"""
 ---
-- name: Release a node by hand, step by step
+- name: Release a rebooted node, as the role does it
   hosts: localhost
   gather_facts: false
   vars:
@@ -182,7 +183,8 @@ refused:
   elements: str
 findings:
   description:
-    - What is wrong, most severe first.
+    - What is wrong, most severe first. If a limit is shared in turns of namespaces or arrays, the
+      most severe finding of each comes first, then the next of each.
     - One for the node, with the fence that is released or refused.
   returned: always
   type: list

@@ -89,7 +89,8 @@ code:
   sample: evidence_unreadable
 findings:
   description:
-    - What is wrong, most severe first.
+    - What is wrong, most severe first. If a limit is shared in turns of namespaces or arrays, the
+      most severe finding of each comes first, then the next of each.
     - One for each stuck pod.
     - If the result would be too long for AWX, one finding about V(findings) counts the rest.
   returned: always

@@ -305,7 +305,8 @@ ignored:
   elements: str
 findings:
   description:
-    - What is wrong, most severe first.
+    - What is wrong, most severe first. If a limit is shared in turns of namespaces or arrays, the
+      most severe finding of each comes first, then the next of each.
     - Images that could not be read, and clients of O(gone) that still watch an image.
   returned: always
   type: list

@@ -12,12 +12,15 @@ version_added: 0.1.0
 author:
   - The storage_ops.runbooks contributors (@storage-ops)
 description:
+  - Called by the role P(storage_ops.runbooks.volume_failover#role); use the playbook
+    C(storage_ops.runbooks.fail_over_volumes).
   - Detaches the fenced volumes from a lost node, waits until they are attached to the nodes of the
     waiting pods and these pods run, and proves this.
-  - Requires a proven fence. The ledger of M(storage_ops.runbooks.node_fence) must be in the phase
-    C(fenced) or C(detached), its blocklist entries must not have expired, and its NetworkFences
-    must still be Fenced. No other NetworkFence that covers a fenced address may be Unfenced, since
-    its controller would remove the fence.
+  - Refuses without a proven fence. The ledger of M(storage_ops.runbooks.node_fence) must be in the
+    phase C(fenced) or C(detached), its blocklist entries must not have expired, and its
+    NetworkFences must still be Fenced. No other NetworkFence that covers a fenced address may be
+    Unfenced, since its controller would remove the fence.
+notes:
   - The node and its fence are read again before every step. It must still be the node that was
     fenced, and its C(Ready) must still be C(Unknown). If the Node object was deleted, the ledger
     alone decides.
@@ -29,8 +32,8 @@ description:
     then deletes its VolumeAttachment. Pods and VolumeAttachments are deleted by their uid.
   - Namespaces take turns, and a volume with many pods waits for as many turns, so no tenant keeps
     the volumes of others from their turn. One call makes at most 500 deletions. A volume whose turn
-    does not come stays attached, as a finding of its own with the code C(deadline_passed) or
-    C(ceph_reading_unfit). The next call continues with it.
+    does not come stays attached, as a finding of its own with the code C(too_many_deletions)
+    or C(ceph_reading_unfit). The next call continues with it.
   - Pods are force-deleted without regard to PodDisruptionBudgets, since the kubelet of a lost node
     cannot end them. A pod is deleted only if all its volumes are fenced, or hold nothing that
     another node could write to (C(emptyDir), C(configMap), C(secret), C(projected), C(downwardAPI),
@@ -48,7 +51,6 @@ description:
     So O(ceph) must show the fence right before anything is detached. With O(state=detached) the
     module ends as soon as the volumes have left the node. Then call it with O(state=held) and a new
     reading, which fails if the fence was removed in between, and finally with O(state=attached).
-    The role P(storage_ops.runbooks.volume_failover#role) runs all of these steps.
   - If a run was killed, the next one finishes its work. A run right after a successful one changes
     nothing.
 options:
@@ -177,26 +179,48 @@ seealso:
 
 EXAMPLES = r"""
 ---
-- name: Show how the volumes of a fenced node would be detached
-  storage_ops.runbooks.volume_failover:
-    node: worker01
-    run_id: case-4711
-  check_mode: true
-  delegate_to: localhost
+- name: Detach the volumes of one namespace from a fenced node, as the role does it
+  hosts: localhost
+  gather_facts: false
+  vars:
+    ansible_python_interpreter: "{{ ansible_playbook_python }}"
+  module_defaults:
+    storage_ops.runbooks.volume_failover:
+      node: worker01
+      run_id: failover-worker01-1
+      namespaces:
+        - shop
+  tasks:
+    - name: Read the fence from Ceph
+      storage_ops.runbooks.rbd_watcher_info:
+      delegate_to: ceph01
+      vars:
+        ansible_python_interpreter: auto_silent
+      register: before
 
-- name: Have all volumes of the fence attached to other nodes
-  storage_ops.runbooks.volume_failover:
-    node: worker01
-    run_id: case-4711
-  delegate_to: localhost
+    - name: Detach the volumes
+      storage_ops.runbooks.volume_failover:
+        state: detached
+        ceph: "{{ before.ceph }}"
+      register: detached
 
-- name: Only the volumes of one namespace, one by one
-  storage_ops.runbooks.volume_failover:
-    node: worker01
-    run_id: case-4711
-    namespaces:
-      - shop
-  delegate_to: localhost
+    - name: Read the fence from Ceph once more
+      storage_ops.runbooks.rbd_watcher_info:
+      delegate_to: ceph01
+      vars:
+        ansible_python_interpreter: auto_silent
+      register: after
+
+    - name: Fail if the fence was removed in between
+      storage_ops.runbooks.volume_failover:
+        state: held
+        ceph: "{{ after.ceph }}"
+
+    - name: Wait until the volumes are attached to other nodes, and record it
+      storage_ops.runbooks.volume_failover:
+        state: attached
+        awaited: "{{ detached.left }}"
+        ceph: "{{ after.ceph }}"
 """
 
 RETURN = r"""
@@ -235,7 +259,8 @@ refused:
   elements: str
 findings:
   description:
-    - What is wrong, most severe first.
+    - What is wrong, most severe first. If a limit is shared in turns of namespaces or arrays, the
+      most severe finding of each comes first, then the next of each.
     - One for the node with all volumes that leave it, one for each volume that stays, and one for
       each new pod that cannot be scheduled.
   returned: always

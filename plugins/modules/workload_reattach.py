@@ -206,7 +206,8 @@ refused:
   elements: str
 findings:
   description:
-    - What is wrong, most severe first.
+    - What is wrong, most severe first. If a limit is shared in turns of namespaces or arrays, the
+      most severe finding of each comes first, then the next of each.
     - What was moved or refused, and what earlier runs left behind. Claims that are moved together
       share one finding for each node.
   returned: always

@@ -56,7 +56,7 @@ def by_playbook(scenario: Failover, **options: int) -> None:
         **{f"ceph_{key}": value for key, value in ceph.items()},
         **options,
     }
-    extra = {"node": NODE_A, **{f"node_fence_{key}": value for key, value in role.items()}}
+    extra = {"target": NODE_A, **{f"node_fence_{key}": value for key, value in role.items()}}
     played = scenario.cluster.playbook("fail_over_volumes", user="admin", **extra)
     if played.rc:
         sys.exit(played.text)

@@ -36,7 +36,7 @@ PLAYBOOK = "repair_volumeattachments"
 QUICK: dict[str, Any] = {
     "attachment_repair_observation_seconds": "3",
     "workload_reattach_ready_timeout": "40",
-    "target": "cluster",
+    "target": "all",
 }
 
 
@@ -564,7 +564,12 @@ def test_the_prefix_in_a_custom_resource(control_plane_current: Cluster) -> None
 
 @pytest.mark.parametrize(
     ("given", "word"),
-    [({}, "Say where to look"), ({"target": "worker01"}, "can only be the word cluster")],
+    [
+        ({}, "Say where to look"),
+        ({"target": "n1,all"}, "Say where to look"),
+        ({"target": "n*"}, "Say where to look"),
+        ({"target": "n1", "attachment_repair_nodes": "n2"}, "does not read attachment_repair"),
+    ],
 )
 def test_without_a_target_nothing_is_looked_at(
     control_plane_current: Cluster, given: dict[str, str], word: str
@@ -597,7 +602,5 @@ def test_misspelt_words_stop_the_run(
 
 def test_a_part_of_the_cluster_is_target_enough(control_plane_current: Cluster) -> None:
     control_plane_current.kubelets("n1", "n2")
-    run = control_plane_current.playbook(
-        PLAYBOOK, user=REPAIR, target="", attachment_repair_nodes="n1, n2"
-    )
+    run = control_plane_current.playbook(PLAYBOOK, user=REPAIR, target="n1, n2")
     assert run.rc == 0, run.text

@@ -62,15 +62,16 @@ def test_filter_takes_anything(payload: Any) -> None:
     assert FILTER["main"]({"payload": {"alerts": [payload]}}) == []
 
 
-@given(st.lists(LABELS, max_size=5))
-def test_filter_lets_only_names_through(alerts: list[dict[str, str]]) -> None:
+@given(st.lists(LABELS, max_size=5), st.booleans())
+def test_filter_lets_only_names_through(alerts: list[dict[str, str]], exported: bool) -> None:
     payload = {
         "alerts": [
             {"status": "firing", "labels": labels, "annotations": {"summary": "{{ 1 }}"}}
             for labels in alerts
         ]
     }
-    for event in FILTER["main"]({"payload": payload, "meta": {"hosts": "everywhere"}}):
+    webhook = {"payload": payload, "meta": {"hosts": "everywhere"}}
+    for event in FILTER["main"](webhook, exported_labels=exported):
         assert set(event) == {"alert"} and set(event["alert"]) == {
             "name",
             "namespace",
@@ -107,7 +108,16 @@ def test_filter() -> None:
         firing(namespace="monitoring", pod="ksm", node="infra1", exported_namespace="mail"),
         firing(pod="ksm", namespace="monitoring", exported_node="n1"),
     ]
-    kept = [event["alert"] for event in FILTER["main"]({"payload": {"alerts": alerts}})]
+    webhook = {"payload": {"alerts": alerts}}
+    # What may be the word of a tenant is dropped, unless the user says what it means.
+    kept = [event["alert"] for event in FILTER["main"](webhook)]
+    assert [alert["namespace"] for alert in kept] == ["shop", "", "2024"]
+    for word in (False, "False", "", None):
+        assert [event["alert"] for event in FILTER["main"](webhook, exported_labels=word)] == kept
+    assert FILTER["main"](webhook, exported_labels="True") == FILTER["main"](
+        webhook, exported_labels=True
+    )
+    kept = [event["alert"] for event in FILTER["main"](webhook, exported_labels=True)]
     assert [(alert["namespace"], alert["pod"]) for alert in kept] == [
         ("shop", "web-0"),
         ("", ""),

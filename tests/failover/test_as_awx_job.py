@@ -32,7 +32,7 @@ def job(scene: Failover, folder: Path) -> Job:
     """The answers as a person types them; ceph runs in the job."""
     asked = {
         **{
-            "node": NODE_A,
+            "target": NODE_A,
             "node_fence_ceph_host": "localhost",
             "node_fence_expiry_seconds": "1209600",
         },

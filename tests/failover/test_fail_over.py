@@ -75,12 +75,12 @@ def test_nothing_without_one_node(playbook: str, name: str) -> None:
         f"{COLLECTION}.{playbook}",
         *LOCAL,
         "-e",
-        json.dumps({"node": name}),
+        json.dumps({"target": name}),
     ]
     answer = subprocess.run(
         command, check=False, capture_output=True, text=True, timeout=patient(60), env=environment()
     )
-    assert answer.returncode != 0 and "node is required: the name of one node" in answer.stdout, (
+    assert answer.returncode != 0 and "target is required: the name of one node" in answer.stdout, (
         answer.stdout + answer.stderr
     )
 

@@ -103,10 +103,8 @@ def test_a_fence_stops_the_writer_and_its_release_leaves_nothing(
     writer, storage = failover_current.writer, failover_current.storage
     addons.create("a", RANGE)
     prepared = find(api, "a")
-    assert (
-        prepared.settled and prepared.state == UNFENCED and network_fence.covers(prepared, ADDRESS)
-    )
-    assert not network_fence.covers(prepared, ADDRESSES[NODE_B])
+    assert prepared.settled and prepared.state == UNFENCED
+    assert network_fence.covered(prepared, [ADDRESS, ADDRESSES[NODE_B]]) == [ADDRESS]
     assert failover_current.watches() and not writer.error
 
     fenced = network_fence.fence(api, prepared, 30)
@@ -400,13 +398,13 @@ def test_the_playbook(failover_current: Failover, addons: Addons) -> None:
     answers |= {**ceph, "network_fence_ceph_host": "localhost", "network_fence_strict": "true"}
     play = failover_current.cluster.playbook
     assert play("prepare_network_fences", user=PREPARING, **answers).rc != 0, "no target"
-    dry = play("prepare_network_fences", check=True, user=PREPARING, **answers, target="cluster")
+    dry = play("prepare_network_fences", check=True, user=PREPARING, **answers, target="all")
     assert dry.rc == 0 and "planned" in dry.text, dry.text
     assert not failover_current.api.call("GET", FENCES)["items"]
-    done = play("prepare_network_fences", user=PREPARING, **answers, target="cluster")
+    done = play("prepare_network_fences", user=PREPARING, **answers, target="all")
     assert done.rc == 0 and "Ceph itself was not read" not in done.text, done.text
     assert len(failover_current.api.call("GET", FENCES)["items"]) == 2
-    again = play("prepare_network_fences", user=PREPARING, **answers, network_fence_nodes=NODE_A)
+    again = play("prepare_network_fences", user=PREPARING, **answers, target=NODE_A)
     assert again.rc == 0 and "nothing to do: 1 node" in again.text, again.text
     cluster = failover_current.cluster
     cluster.used("rbac-fence-prepare.yml", "create networkfences", "list csiaddonsnodes")

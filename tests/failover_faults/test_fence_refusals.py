@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 from lab.kubernetes.api import path
+from support.cluster import Played
 from support.failover import ADDRESSES, NODE_A, NODE_B, Failover
-from support.fencing import RBAC
+from support.fencing import RBAC, Fencing
 from support.node import Outcome
 from support.reattach import kill_module
 from support.selection import variation
@@ -193,6 +194,45 @@ def test_no_network_fence(lost: Failover) -> None:
     where = "/apis/csiaddons.openshift.io/v1alpha1/networkfences"
     lost.cluster.wait(lambda: lost.api.request("GET", where)[0] == 200, "the resource is served")
     refused(lost, f"covers {A}: prepare one", read(lost), method="network_fence")
+
+
+@pytest.mark.parametrize("callback", ["default", "storage_ops.runbooks.findings"])
+def test_a_failed_run_prints_a_refusal_in_one_task(lost: Failover, callback: str) -> None:
+    """The task that refuses. The last one names that task, the code and the next command."""
+    fencing = Fencing(lost)
+    with fencing.inventory.open("a") as inventory:
+        inventory.write("gone ansible_host=127.0.0.1 ansible_port=1\n")
+    fencing.callback = callback
+
+    def ended(run: Played, refusal: str, task: str, code: str) -> str:
+        assert run.rc == 2, run.text
+        _head, *tasks = run.text.split("\nTASK [")
+        # ansible-core itself prints the message of a failed task twice, and then its findings.
+        assert [
+            found.partition("]")[0].rpartition(" : ")[2] for found in tasks if refusal in found
+        ] == [task], run.text
+        if callback != "default":
+            assert run.text.count(refusal) <= 2, run.text
+        paragraph = tasks[-1].partition("FAILED! => ")[2]
+        assert f"task '{task}' failed{code and f' ({code})'}. " in paragraph, run.text
+        if callback != "default":
+            assert tasks[-1].count("Next, once that is mended") == 1, run.text
+        return paragraph
+
+    rehearsal = "Rehearse the decision which clients to fence"
+    run = fencing.fail_over(node_fence_protected_addresses="127.0.0.0/28")
+    told = ended(run, "is one of protected_addresses", rehearsal, "address_protected")
+    assert f"{NODE_A} was not fenced: " in told and f"fail_over_volumes -e target={NODE_A}" in told
+    run = fencing.fail_over(node_fence_ceph_host="gone")
+    ended(run, "gone cannot be reached", "Stop if the Ceph host does not answer", "")
+    assert "Next: make ansible gone -m ping work" in run.text, run.text
+    fencing.callback = ""
+    assert fencing.fail_over().rc == 0
+    fencing.callback = callback
+    run = fencing.release()
+    check = "Check whether the node may be released, and record that the release has begun"
+    told = ended(run, "is not Ready (Ready=Unknown", check, "node_not_ready")
+    assert f"release_fenced_node -e target={NODE_A}" in told, told
 
 
 def network_fence_resource() -> dict[str, Any]:

@@ -32,7 +32,7 @@ DRIVER = "csi.huawei.com"
 VOLUME = "pv-web"
 SURVEY = {
     "target": "node1",
-    "serial": "",
+    "batch": "",
     "pod_mounts_volumes": "",
     "pod_mounts_max_repairs": "",
     # Its volume is the node's only one.

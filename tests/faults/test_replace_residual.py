@@ -33,7 +33,6 @@ NOT_FOUND = (
     "= Fibre Channel volume device not found"
 )
 SURVEY = {
-    "replace_namespace": "default\n",
     "replace_hosts": "",
     "replace_stuck_seconds": "1",
     "replace_mount_timeout": "20",
@@ -161,7 +160,7 @@ class Scene:
         ]
         command += [
             "-e",
-            json.dumps({**SURVEY, "replace_pod": name, **extra}),
+            json.dumps({**SURVEY, "target": f"default/{name}\n", **extra}),
             *(["--check"] if check else []),
         ]
         settings = {
@@ -269,8 +268,8 @@ def test_refused_before_the_node_is_touched(make_scene: Callable[..., Scene]) ->
     scene = make_scene()
     cluster = scene.cluster
     scene.refused("is not in the inventory as worker01", replace_hosts={NODE: "worker01"})
-    scene.refused("replace_namespace and replace_pod are required", replace_pod="")
-    scene.refused("does not exist", replace_pod="web-0")
+    scene.refused("target is required", target="")
+    scene.refused("does not exist", target="default/web-0")
     scene.refused(
         "replace_mount_timeout must be whole seconds, not soon", replace_mount_timeout="soon"
     )

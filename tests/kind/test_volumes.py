@@ -57,7 +57,7 @@ def test_a_left_over_attachment_goes_by_the_attacher(cluster: KindCluster, drive
     assert found and found["metadata"]["finalizers"] == [FINALIZER]
 
     variables = {
-        "target": "cluster",
+        "target": "all",
         "attachment_repair_min_age_seconds": 0,
         "attachment_repair_observation_seconds": 1,
         # It is all that its node has.

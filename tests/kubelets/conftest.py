@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Tests in this folder share two VM nodes with real kubelets, a control plane and a Ceph."""
+"""Tests in this folder share two VM nodes with real kubelets, a control plane and a Ceph. All of it
+ends with the folder: idle nodes would take a processor from the suites that come after.
+"""
 
 from __future__ import annotations
 
@@ -15,33 +17,55 @@ from lab.kubelet.cluster import Kubelets
 from lab.kubelet.csi import RbdDriver
 from lab.kubernetes.controlplane import lost_after
 from support.failover import NODE_A, NODE_B
-from support.fixtures import ceph, start_if_it_can_be_had
+from support.fixtures import own_name, start_if_it_can_be_had
 from support.kubelets import KubeletScene
 from support.storage import Storage
 
-__all__ = ["ceph"]
 # On a busy machine an emulated node was silent for 40 s.
 LOST_AFTER = lost_after(90)
+OWN = "kubelets"
+# How many tests had failed when the nodes were started.
+FAILED = pytest.StashKey[int]()
 
 
-@pytest.fixture(scope="session")
-def kubelets(ceph: Ceph) -> Iterator[Kubelets]:
+@pytest.fixture(scope="package")
+def ceph() -> Iterator[Ceph]:
+    """A Ceph of their own: other suites of this worker remove the users and images of theirs."""
+    ceph = Ceph(own_name(OWN))
+    ceph.start()
+    yield ceph
+    ceph.remove()
+
+
+@pytest.fixture(scope="package")
+def kubelets(request: pytest.FixtureRequest, ceph: Ceph) -> Iterator[Kubelets]:
     """The nodes, with the CSI driver and its real external-attacher."""
-    worker = f"test-{os.environ.get('PYTEST_XDIST_WORKER', 'gw0')}"
     found = Kubelets(
-        f"{worker}-{os.getpid()}",
+        own_name(OWN),
         ceph,
         (NODE_A, NODE_B),
-        machines=worker,
+        machines=f"test-{os.environ.get('PYTEST_XDIST_WORKER', 'gw0')}",
         controller_manager_args=LOST_AFTER,
     )
-    start_if_it_can_be_had("VM nodes with kubelets", found.start)
-    start_if_it_can_be_had("the CSI driver", RbdDriver(found).start)
+    start(request.session, found)
     yield found
     found.remove()
 
 
+def start(session: pytest.Session, kubelets: Kubelets) -> None:
+    """From nothing, or from whatever there was."""
+    start_if_it_can_be_had("VM nodes with kubelets", kubelets.start)
+    start_if_it_can_be_had("the CSI driver", RbdDriver(kubelets).start)
+    session.stash[FAILED] = session.testsfailed
+
+
 @pytest.fixture
-def scene(kubelets: Kubelets, ceph: Ceph) -> KubeletScene:
-    """The nodes for one test: nothing in the cluster that another has made."""
+def scene(request: pytest.FixtureRequest, kubelets: Kubelets, ceph: Ceph) -> KubeletScene:
+    """The nodes for one test: nothing in the cluster that another has made. What a failed test has
+    left may be cut off, fenced or without power: then all begins again.
+    """
+    if request.session.testsfailed > request.session.stash[FAILED]:
+        kubelets.stop()
+        ceph.reset()
+        start(request.session, kubelets)
     return KubeletScene(kubelets, Storage(ceph))

@@ -25,6 +25,7 @@ from .kind.build import node_programs
 from .kind.cluster import Kind, existing_kinds
 from .kind.engine import Engine
 from .kind.node_image import node_image
+from .kubelet import node as kubelet
 from .kubernetes.attacher import Attacher
 from .kubernetes.build import CURRENT, OLD, PARTS, VERSIONS, Unavailable, binaries, current
 from .kubernetes.controlplane import USERS, ControlPlane, existing_planes, lost_after
@@ -208,6 +209,8 @@ def _all_parts() -> dict[str, Callable[[], object]]:
         **_where_docker_runs(KIND_PROGRAMS),
         f"kubernetes {OLD}": lambda: binaries(OLD),
         **{f"{part.name} {CURRENT}": functools.partial(current, part) for part in PARTS},
+        # Last: it has programs of both.
+        "node with a kubelet": lambda: Vm("prepare").prepare(kubelet.state()),
     }
 
 

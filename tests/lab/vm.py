@@ -165,11 +165,16 @@ class Vm:
             old = self.run("cat /proc/sys/kernel/random/boot_id; sync -f /").stdout
             self._close_connections()
             self.qmp.execute("system_reset")
-            self._wait_for_ssh(BOOT_DEADLINE)
+            self._wait_for_boot()
             if self.run("cat /proc/sys/kernel/random/boot_id").stdout == old:
                 raise LabError(f"{self.name} did not reboot")
-            # "degraded" is an answer, too: what failed because of a fault is the test's business.
-            self.run("systemctl is-system-running --wait", timeout=BOOT_DEADLINE, check=False)
+
+    def power_on(self) -> None:
+        """Boot from what the disk had when it was stopped: what was not flushed is lost."""
+        with step(f"{self.name}: power on"):
+            self._launch()
+            self._wait_for_boot()
+            self.inventory()
 
     def run(
         self, command: str | Sequence[str], timeout: float = 60, check: bool = True, stdin: str = ""
@@ -366,8 +371,6 @@ class Vm:
 
     def _start(self, base: Path, *extra: str) -> None:
         """Start qemu with a new disk, based on that one."""
-        # So that qemu inherits it.
-        runs.current()
         self._close_connections()
         qemu.stop(self.pidfile)
         self.disk.unlink(missing_ok=True)
@@ -385,6 +388,12 @@ class Vm:
             str(self.disk),
         ]
         subprocess.run(overlay, check=True, timeout=patient(60))
+        self._launch(*extra)
+
+    def _launch(self, *extra: str) -> None:
+        """Start qemu with the disk that there is."""
+        # So that qemu inherits it.
+        runs.current()
         port = self._free_port()
         (self.path / "port").write_text(str(port))
         self.serial.write_text("")
@@ -441,6 +450,11 @@ class Vm:
 
     def _set_clock(self) -> None:
         self.run(f"date -s @{time.time():.0f}", timeout=RESTORE_DEADLINE)
+
+    def _wait_for_boot(self) -> None:
+        self._wait_for_ssh(BOOT_DEADLINE)
+        # "degraded" is an answer, too: what failed because of a fault is the test's business.
+        self.run("systemctl is-system-running --wait", timeout=BOOT_DEADLINE, check=False)
 
     def _wait_for_ssh(self, deadline: float) -> None:
         """Until sshd greets; qemu itself accepts connections long before."""

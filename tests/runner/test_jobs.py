@@ -103,7 +103,7 @@ def test_audit_twin_and_repair(node: Node, tmp_path: Path) -> None:
 
 def repair(cluster: Cluster, folder: Path, proxy: Proxy | None = None, **how: Any) -> Launched:
     """A job with the credential for the cluster, and with the rights that the guide asks for."""
-    given = {"target": "cluster", "attachment_repair_reattach_missing_metadata": "true"}
+    given = {"target": "all", "attachment_repair_reattach_missing_metadata": "true"}
     job = Launched(folder, ATTACHMENTS, {"node1": {}}, given, limit="localhost,all", **how)
     return job.credential(
         "Storage: kubeconfig", kubeconfig=cluster.kubeconfig(REPAIR, proxy).read_text()

@@ -173,7 +173,7 @@ def test_no_target(tmp_path: Path) -> None:
     job = run(
         tmp_path,
         "clean_residual_paths",
-        {"target": "", "serial": "", "residual_paths_fail_hung_readers": "false"},
+        {"target": "", "batch": "", "residual_paths_fail_hung_readers": "false"},
     )
     assert (job.rc, job.status) == (2, "failed")
     assert "target is required and must not be empty" in job.stdout
@@ -183,7 +183,7 @@ def test_no_target(tmp_path: Path) -> None:
     twin = run(
         tmp_path,
         "clean_residual_paths",
-        {"target": "worker02", "serial": "50%", "residual_paths_flush_empty_maps": "true"},
+        {"target": "worker02", "batch": "50%", "residual_paths_flush_empty_maps": "true"},
         check=True,
     )
     assert (twin.rc, twin.status) == (2, "failed"), twin.stdout
@@ -212,7 +212,7 @@ def test_what_is_left_is_seen_by_the_colour(tmp_path: Path) -> None:
         ].startswith("worker01: "), told
     # The one that cannot be reached is told, too, and does not hide what the other has left.
     both = run(
-        tmp_path, "load_iscsi_modules", {**answers, "target": "worker02,worker01", "serial": "100%"}
+        tmp_path, "load_iscsi_modules", {**answers, "target": "worker02,worker01", "batch": "100%"}
     )
     assert both.rc != 0 and both.artifacts["storage_outcome"]["not_assessed"] == [
         "worker02 (it failed or was not reached, see above)"

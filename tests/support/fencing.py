@@ -57,6 +57,8 @@ class Fencing:
     def __init__(self, scene: Scene, ceph: bool = True) -> None:
         self.scene, self.api, self.ceph = scene, scene.api, ceph
         self.proxy: Proxy | None = None
+        # How a run prints its tasks; empty is as the tests read them.
+        self.callback = ""
         # The capabilities that the guide ceph_blocklist.md asks for, and no others.
         scene.storage.user(
             USER, mon='allow r, allow command "osd blocklist"', osd="profile rbd-read-only"
@@ -78,7 +80,7 @@ class Fencing:
     def command(self, playbook: str, check: bool = False, **given: Any) -> list[str]:
         """The command line of a run."""
         roles = ("node_fence", "volume_failover") if playbook == FAIL_OVER else ("node_release",)
-        told: dict[str, Any] = {"node": NODE_A, **(QUICK if playbook == FAIL_OVER else {})}
+        told: dict[str, Any] = {"target": NODE_A, **(QUICK if playbook == FAIL_OVER else {})}
         told |= self.variables(roles[0])
         told |= {f"{role}_options": LEASE for role in roles}
         extra = json.dumps({**told, **given})
@@ -90,6 +92,7 @@ class Fencing:
         return {
             **environment(),
             "K8S_AUTH_KUBECONFIG": str(self.scene.cluster.kubeconfig(RBAC, self.proxy)),
+            **({"ANSIBLE_STDOUT_CALLBACK": self.callback} if self.callback else {}),
             **more,
         }
 

@@ -53,8 +53,10 @@ def fresh_node(vm: Vm, state: State) -> Iterator[Node]:
         node.check_neighbours()
 
 
-def _name(suffix: str = "") -> str:
-    """Of what belongs to this process, and to no other that tests at the same time."""
+def own_name(suffix: str = "") -> str:
+    """Of what belongs to this process, and to no other that tests at the same time. Two fixtures
+    of one process need two suffixes: the second would start in the folder of the first.
+    """
     return "-".join(
         filter(
             None, ("test", os.environ.get("PYTEST_XDIST_WORKER", "gw0"), str(os.getpid()), suffix)
@@ -81,7 +83,7 @@ def control_plane(version: str, *arguments: str) -> Iterator[ControlPlane]:
     """A control plane of a version, one per worker; where the version cannot be had, its tests are
     reported as not run.
     """
-    name = _name("fast" if arguments else "")
+    name = own_name("fast" if arguments else "")
     plane = ControlPlane(name, version, controller_manager_args=arguments)
     start_if_it_can_be_had(f"Kubernetes {plane.number}", plane.start)
     yield plane
@@ -115,7 +117,7 @@ def control_plane_current(plane_current: ControlPlane) -> Iterator[Cluster]:
 @pytest.fixture(scope="session")
 def ceph() -> Iterator[Ceph]:
     """A Ceph cluster, one per worker."""
-    ceph = Ceph(_name())
+    ceph = Ceph(own_name())
     ceph.start()
     yield ceph
     ceph.remove()

@@ -72,7 +72,7 @@ case ${1:-} in
         [ ! -e "$venv_lowest" ] || core=$venv_lowest
         with "$core" units --python "${pythons[0]}" tests/unit/plugins/module_utils/ || status=1
         if [ -e "$venv_lowest" ]; then
-            with "$venv_lowest" units --python "$controller" tests/unit/plugins/{action,callback,filter}/ tests/unit/roles/ || status=1
+            with "$venv_lowest" units --python "$controller" tests/unit/plugins/{action,callback,filter,inventory}/ tests/unit/roles/ || status=1
         fi
         ;;
     *) die "usage: ansible_test.sh sanity|units" ;;

@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from .._core.engine import Finding
+from .._core.untrusted import few
 from .._kube import names
 from .._kube.objects import Attachment, Volume
 from .._kube.observation import Observation
@@ -109,11 +110,11 @@ def _detaches(state: AttachmentState, attached: Iterable[Attachment], surely: bo
     texts = []
     # A node may be in both by two attachments; then what is known to be idle counts.
     if used - idle:
-        nodes = ", ".join(sorted(used - idle))
+        nodes = few(sorted(used - idle))
         texts.append(f"it is attached to {nodes} now: deleting its pod {will} that behind")
     if idle:
         texts.append(
-            f"it is still attached to {', '.join(sorted(idle))}, where the kubelet does not use "
+            f"it is still attached to {few(sorted(idle))}, where the kubelet does not use "
             "it: see STOR-11"
         )
     return "; ".join(texts) or f"its next detach {will} it behind"

@@ -16,7 +16,6 @@ from collections.abc import Iterable
 from .._core.codes import Reason
 from .._core.engine import Finding, Plan
 from .._core.guards import is_most, limit_repairs, majority
-from .._core.turns import in_turns
 from .._kube.objects import Attachment
 from .._kube.observation import Observation
 from .collision import collisions, growing
@@ -59,8 +58,7 @@ def plan(state: AttachmentState, options: AttachmentOptions) -> Plan:
     # After the outages: what is left of a move says nothing about the node's storage.
     found += unfinished_moves(state)
     mine = [finding for finding in found if _is_wanted(state, finding, options)]
-    # In turns, so that one namespace with many findings does not use up max_repairs.
-    wanted = Plan(in_turns(mine, _namespace))
+    wanted = Plan(mine, (_namespace,))
     join_workloads(found, wanted.findings)
     _mark_named(wanted.findings, options)
     # Last, so that only repairs of this scope that nothing else refuses use up the limit.

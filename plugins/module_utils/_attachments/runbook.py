@@ -24,6 +24,7 @@ from .._core import untrusted
 from .._core.argspec import ArgumentSpec, check_numbers, given_names, given_options
 from .._core.engine import Action, ActionFailed, Finding, NotStarted, Plan, Prevented
 from .._core.errors import BadOption, StorageOpsError
+from .._core.untrusted import few
 from .._kube import in_tree, observation
 from .._kube.changing import not_done
 from .._kube.client import Cluster, Conflict, KubeError, NotFound, path
@@ -573,7 +574,7 @@ class VolumeAttachments:
 
         if not self._wait_for(clean):
             raise StorageOpsError(
-                f"the repair of {attachment.name} is not proven: {'; '.join(doubts)}",
+                f"the repair of {attachment.name} is not proven: {few(doubts, '; ')}",
                 code="repair_unproven",
             )
         return [

@@ -23,9 +23,10 @@ from typing import Any, NamedTuple
 from .._core import untrusted
 from .._core.engine import Plan
 from .._core.errors import StorageOpsError
-from .._node.control_groups import pod_uid_of
-from .._node.host import Host
-from .._node.mounts import Mount, Namespace, each_namespace
+from .._node.control_groups import pod_of
+from .._node.host import FIRST_USERS, Host
+from .._node.mounts import Mount
+from .._node.namespaces import Namespace, Namespaces
 
 _RBD = "/sys/bus/rbd/devices"
 _DEBUG = "/sys/kernel/debug"
@@ -35,14 +36,8 @@ _SHOWN = 300
 # The kernel numbers the first PID namespace so (PROC_PID_INIT_INO); in any other, processes of the
 # node are hidden.
 _FIRST_PIDS = "pid:[4026531836]"
-# And so the first user namespace (PROC_USER_INIT_INO). Where there is none but this, /proc/PID/ns
-# has no link to it.
-_FIRST_USERS = ("user:[4026531837]", "")
 # comm holds 15 characters of a program's name.
 _PROGRAMS = ("rbd-nbd", "ceph-fuse")
-# The capabilities that a process has or may get by execve(2) (capabilities(7)), as bit masks.
-_CAPABILITIES = re.compile(r"^Cap(?:Prm|Eff|Bnd):\s*([0-9a-f]+)$", re.MULTILINE)
-_CAP_SYS_ADMIN = 1 << 21
 # ms_mode puts the address's type in front: (2)10.0.0.5:0/3197.
 _INSTANCE = re.compile(
     r"(?:\(\d+\))?\[?(?P<address>[0-9A-Fa-f:.]+?)\]?:(?P<port>\d+)/(?P<nonce>\d+)"
@@ -119,17 +114,23 @@ class CephClients:
                 "/proc/sys/kernel/random/boot_id cannot be read, so it is unknown whether this "
                 "node was rebooted"
             )
-        reply = host.bounded(lambda: read(host))
         # Not raised: node_release has to know that it is unknown, and refuses.
-        if reply.problem:
-            self._found = NodeClients(boot_id, problem=reply.problem)
-        else:
-            clients, problems = reply.value
-            found = tuple(
-                Client(**{**client, "in_use": tuple(client["in_use"])}) for client in clients
-            )
-            self._found = NodeClients(boot_id, found, "; ".join(problems))
+        try:
+            self._found = self._read(boot_id)
+        except StorageOpsError as error:
+            self._found = NodeClients(boot_id, problem=str(error))
         return self._found
+
+    def _read(self, boot_id: str) -> NodeClients:
+        host = self._host
+        # Apart from the rest, since it may have children of its own.
+        mounts = _Mounts(host)
+        reply = host.bounded(lambda: read(host, mounts))
+        if reply.problem:
+            raise StorageOpsError(reply.problem)
+        clients, problems = reply.value
+        found = tuple(Client(**{**client, "in_use": tuple(client["in_use"])}) for client in clients)
+        return NodeClients(boot_id, found, "; ".join(problems))
 
     def plan(self, _state: NodeClients) -> Plan:
         """No finding: whether a client should be there only the cluster knows."""
@@ -157,7 +158,7 @@ def spec(client: Client) -> str:
     return path + (f"@{client.snapshot}" if client.snapshot else "")
 
 
-def read(host: Host) -> tuple[list[dict[str, Any]], list[str]]:
+def read(host: Host, mounts: _Mounts) -> tuple[list[dict[str, Any]], list[str]]:
     """(fields of every ``Client``, why there may be more). May block: call it in a child."""
     problems = []
     if host.link("/proc/self/ns/pid") != _FIRST_PIDS:
@@ -167,7 +168,10 @@ def read(host: Host) -> tuple[list[dict[str, Any]], list[str]]:
         )
     if not host.exists("/sys/bus"):
         problems.append("/sys is not mounted")
-    mounts = _Mounts(host)
+    problems += [
+        f"what is mounted in {unread} could not be read in time (delete that pod)"
+        for unread in mounts.unread
+    ]
     rbd = _krbd(host, mounts, problems)
     processes = _processes(host, problems)
     found = [*rbd, *_nbd(host, mounts, processes), *_filesystems(host, mounts, rbd, processes)]
@@ -177,7 +181,8 @@ def read(host: Host) -> tuple[list[dict[str, Any]], list[str]]:
 class _Mounts:
     """The mounts of images and of CephFS, in all mount namespaces.
 
-    ``filesystems``: a mount of each CephFS, by its device.
+    ``filesystems``: a mount of each CephFS, by its device. ``unread``: mount namespaces of pods in
+    which there may be more.
     """
 
     # Tenants may have any number of mounts, at paths of any length, so only what is told is kept.
@@ -194,18 +199,19 @@ class _Mounts:
             if name.startswith(("rbd", "nbd"))
             for number in _numbers(host, name)
         }
-        elsewhere = []
-        for namespace in each_namespace(host):
-            if host.owner(f"/proc/{namespace.pid}/ns/mnt") in _FIRST_USERS:
-                self._read(namespace, trusted=True)
-            else:
-                elsewhere.append(namespace)
-        # Only now it is known which FUSE mounts there are copies (clone(2), CLONE_NEWNS).
-        for namespace in elsewhere:
-            self._read(namespace, trusted=False)
+        everywhere = Namespaces(host)
+        first = {
+            one: host.owner(f"{host.living(one.pid)}/ns/mnt") in FIRST_USERS
+            for one in everywhere.found
+        }
+        # Last those of which it is only then known which FUSE mounts are copies (clone(2),
+        # CLONE_NEWNS).
+        for trusted in (True, False):
+            self._read(everywhere, [one for one in first if first[one] is trusted], trusted)
+        self.unread = tuple(everywhere.unread.values())
 
-    def _read(self, namespace: Namespace, trusted: bool) -> None:
-        """Note the mounts of a namespace.
+    def _read(self, everywhere: Namespaces, among: list[Namespace], trusted: bool) -> None:
+        """Note the mounts of some namespaces.
 
         ``trusted``: not just anyone can mount there.
         """
@@ -215,8 +221,8 @@ class _Mounts:
                 self._note(mount)
 
         # Filesystems without a block device have a major number of 0 (fs/super.c, get_anon_bdev).
-        for mount in namespace.mounts(
-            lambda _number, device: device in self._blocks or device.startswith("0:"), note
+        for _namespace, mount in everywhere.mounts(
+            lambda _number, device: device in self._blocks or device.startswith("0:"), note, among
         ):
             note(mount)
 
@@ -276,7 +282,7 @@ def _folders(host: Host, name: str) -> list[str]:
 
 def _whose(host: Host, pid: str) -> str:
     """A process, with its pod."""
-    pod = pod_uid_of(host.read(f"/proc/{pid}/cgroup") or "")
+    pod = pod_of(host, pid)
     return f"pid {pid}" + (f" of the pod with uid {pod}" if pod else "")
 
 
@@ -338,30 +344,16 @@ def _processes(host: Host, problems: list[str]) -> list[Process]:
     for pid in filter(str.isdigit, host.names("/proc")):
         program = host.read(f"/proc/{pid}/comm")
         # Its name a process chooses (prctl(2), PR_SET_NAME).
-        if program in _PROGRAMS and _may_attach(host, pid):
+        if program in _PROGRAMS and host.may_mount(pid):
             words = tuple(filter(None, host.command_line(pid)))
             if words:
                 found.append(Process(int(pid), program, words))
-            elif host.link(f"/proc/{pid}/exe"):
+            elif host.link(f"{host.living(pid)}/exe"):
                 problems.append(
                     f"the command line of {program}, {_whose(host, pid)}, cannot be read (if it "
                     "is in a pod, delete that pod)"
                 )
     return found
-
-
-def _may_attach(host: Host, pid: str) -> bool:
-    """Whether a process may have attached a device, or mounted something in a namespace of the
-    node; so, too, if that is unknown.
-    """
-    # Both need CAP_SYS_ADMIN in the first user namespace (drivers/block/nbd.c, nbd_ioctl and
-    # nbd_genl_connect; fs/namespace.c, may_mount). A process may have given it up since, or have it
-    # from fusermount3, which is set-user-ID: it is in its bounding set then. Containers do not have
-    # it there, unless they are privileged.
-    if host.link(f"/proc/{pid}/ns/user") not in _FIRST_USERS:
-        return False
-    masks = _CAPABILITIES.findall(host.read(f"/proc/{pid}/status") or "")
-    return not masks or any(int(mask, 16) & _CAP_SYS_ADMIN for mask in masks)
 
 
 def _nbd(host: Host, mounts: _Mounts, processes: list[Process]) -> list[Client]:

@@ -26,7 +26,7 @@ from .._core.argspec import ArgumentSpec, check_numbers, given_options
 from .._core.bounded import Deadline, call_each, find_program
 from .._core.engine import Action, ActionFailed, Finding, NotStarted, Plan
 from .._core.errors import StorageOpsError
-from .._node.control_groups import container_id_of, pod_uid_of
+from .._node.control_groups import container_id_of, pod_of, pod_uid_of
 from .._node.host import Host
 from .._node.kubelet import PUBLISH, SUBPATH, classify, find_root, parents_problem
 from .._node.mounts import MountTable, is_fuse, read_table
@@ -612,13 +612,10 @@ def _container_processes(host: Host) -> Iterable[tuple[str, str, int]]:
     own = host.link("/proc/self/ns/mnt")
     # The lowest process ID is mostly the container's first process, whose mounts count.
     for pid in sorted(filter(str.isdigit, host.names("/proc")), key=int):
-        cgroup = host.read(f"/proc/{pid}/cgroup") or ""
+        base = host.living(pid)
+        cgroup = host.read(f"{base}/cgroup") or ""
         container = container_id_of(cgroup)
-        if (
-            container
-            and container not in seen
-            and host.link(f"/proc/{pid}/ns/mnt") not in ("", own)
-        ):
+        if container and container not in seen and host.link(f"{base}/ns/mnt") not in ("", own):
             seen.add(container)
             yield container, pod_uid_of(cgroup), int(pid)
 
@@ -635,13 +632,21 @@ def look_into(
         pid, point = question
         try:
             # /proc/PID/root is resolved in the process's mount namespace (proc_pid_root(5)).
-            return {"device": _list(host.path(f"/proc/{pid}/root"), point)}
+            return {"device": _list(host.path(f"{host.living(str(pid))}/root"), point)}
         except OSError as error:
             name = errno.errorcode.get(error.errno or 0, str(error.errno))
             # JSON on the way from the child, so the error is named and not pickled.
             return {"error": name, "text": error.strerror or str(error)}
 
-    replies = call_each(looking, questions, timeout, host.deadline.remaining())
+    # In turns of the pods: a container may have any number of mounts that hang.
+    pods = {pid: pod_of(host, str(pid)) for pid, _point in questions}
+    replies = call_each(
+        looking,
+        questions,
+        timeout,
+        host.deadline.cap(host.command_timeout + timeout),
+        owners=[pods[pid] for pid, _point in questions],
+    )
     return [_judge(reply) for reply in replies]
 
 

@@ -45,6 +45,10 @@ _SHOWN = 150
 # Seconds that the items of one owner have a worker, before the others have their turn.
 TURN_SECONDS = 1.0
 
+# Of the workers, one owner's items have at most one in so many: slow ones share the processors with
+# those of the others.
+_SHARE = 4
+
 # Where multipath, dmsetup and the like are; the PATH of a non-login shell often lacks them.
 _SBIN = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 
@@ -271,10 +275,13 @@ def call_each(
 
 
 class _Queue:
-    """What is still to be asked: lists of indexes, taken in turns of their owners."""
+    """What is still to be asked: lists of indexes, taken in turns of their owners.
 
-    def __init__(self, count: int, owners: Sequence[Hashable]) -> None:
-        self._owners = owners
+    ``most``: how many workers one owner has at a time.
+    """
+
+    def __init__(self, count: int, owners: Sequence[Hashable], most: int) -> None:
+        self._owners, self._most = owners, most
         # Of each worker that has it now, and the seconds that it had others.
         self._having: Counter[Hashable] = Counter()
         self._had: defaultdict[Hashable, float] = defaultdict(float)
@@ -297,10 +304,18 @@ class _Queue:
         if indexes:
             self._waiting.setdefault(self._owner(indexes[0]), deque()).append(indexes)
 
+    def _next(self) -> Hashable:
+        # By time, since one item may take as long as a thousand others.
+        return min(self._waiting, key=lambda one: (self._having[one], self._had[one]))
+
+    @property
+    def ready(self) -> bool:
+        """Something waits whose owner may have one more worker."""
+        return bool(self._waiting) and self._having[self._next()] < self._most
+
     def take(self) -> list[int]:
         """The next items, for a worker: of the owner that has the fewest now, and had the least."""
-        # By time, since one item may take as long as a thousand others.
-        owner = min(self._waiting, key=lambda one: (self._having[one], self._had[one]))
+        owner = self._next()
         indexes = self._waiting[owner].popleft()
         if not self._waiting[owner]:
             del self._waiting[owner]
@@ -329,7 +344,7 @@ class _Pool:
         self._function, self._items, self._timeout, self._clock = function, items, timeout, clock
         self._most, self._turn = workers, TURN_SECONDS if owners else math.inf
         self._replies: list[Reply | None] = [None] * len(items)
-        self._waiting = _Queue(len(items), owners)
+        self._waiting = _Queue(len(items), owners, max(1, workers // _SHARE) if owners else workers)
         self._running: dict[int, _Worker] = {}
         # pid -> index of the item that it was asked for and never answered, if there is one
         self._killed: dict[int, int | None] = {}
@@ -343,7 +358,7 @@ class _Pool:
 
     def start_workers(self) -> None:
         """Fork as many as there may be. What no child can be forked for has its answer."""
-        while self._waiting and len(self._running) < self._most:
+        while self._waiting.ready and len(self._running) < self._most:
             indexes = self._waiting.take()
             try:
                 worker = _fork_worker(self._function, self._items, indexes, self._clock)

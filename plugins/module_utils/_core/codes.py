@@ -68,6 +68,11 @@ CODES = {
             "The run has reached its limit max_repairs.",
             "Run again for the other objects, or raise max_repairs.",
         ),
+        Code(
+            "too_many_deletions",
+            "One run of the fail-over deletes only so many pods and VolumeAttachments.",
+            "Run again. The next run continues with what is left.",
+        ),
         # A fabric, array or server that fails makes healthy objects look broken. To remove them
         # turns a short outage into a long one.
         Code(
@@ -607,7 +612,8 @@ CODES = {
         Code(
             "ledger_unreadable",
             "The ledger of the fence is damaged, or is not in the given namespace.",
-            "Repair it, or name its namespace in ledger_namespace.",
+            "Repair it. Name its namespace in ledger_namespace only if runs of yours use that: a "
+            "node can write the annotation that names it.",
         ),
         Code(
             "ceph_unreachable",

@@ -131,7 +131,7 @@ CONTROLS = {
                 # A volume of a former in-tree plugin is known by its pod's namespace and node
                 # instead.
                 "-e attachment_repair_names={attachment} -e attachment_repair_lost_status=reattach",
-                "-e attachment_repair_nodes={in_tree_node} -e "
+                "-e target={in_tree_node} -e "
                 "attachment_repair_namespaces={namespace} -e "
                 "attachment_repair_lost_status=reattach",
             ),
@@ -155,14 +155,14 @@ CONTROLS = {
             "Volume of a lost node still held",
             "cluster",
             "fail_over_volumes",
-            ("-i inventory -e node={lost_node}",),
+            ("-i inventory -e target={lost_node}",),
         ),
         Control(
             "STOR-17",
             "Fence left behind on a node that is back",
             "cluster",
             "release_fenced_node",
-            ("-i inventory -e node={node}",),
+            ("-i inventory -e target={node}",),
         ),
     )
 }

@@ -16,7 +16,7 @@ import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Callable, NamedTuple, Protocol, TypeVar, runtime_checkable
 
@@ -29,8 +29,6 @@ from .errors import StorageOpsError, code_of
 # awx/settings/defaults.py); long before, lists in evidence are cut, with a count, and then the
 # evidence of the least severe findings is left out.
 MAX_EVIDENCE_ITEMS = 50
-# A refusal is read in one line of a job's output. All its reasons are in the evidence.
-MAX_REASONS = 5
 MAX_MESSAGE_CHARACTERS = 2_000
 # Recursion makes a traceback as long as the stack is deep.
 MAX_TRACEBACK = 20_000
@@ -169,13 +167,12 @@ class Finding:
         """
         distinct = list(dict.fromkeys(reasons))
         # One cause may speak for each path or pod, as an outage does.
-        left = len(distinct) - MAX_REASONS
-        if left > 0:
+        if len(distinct) > untrusted.MAX_FEW:
             self.evidence["reasons"] = distinct
         # What stays in repair is carried out with the actions of all others (Plan.actions).
         self.verdict, self.repair = "refuse", []
         self.code = distinct[0].code if distinct else ""
-        self.reason = "; ".join(distinct[:MAX_REASONS]) + (f" (+{left} more)" if left > 0 else "")
+        self.reason = untrusted.few(distinct, "; ")
 
     def fail(self, reason: Reason) -> None:
         """Its repair failed without harm to others. What was done stays in the result."""
@@ -185,17 +182,24 @@ class Finding:
 
 @dataclass
 class Plan:
-    """What was found, most severe first, and through the findings what is to be done, in order."""
+    """What was found, most severe first, and through the findings what is to be done, in order.
+
+    ``owners``: whose turn it is. Then the most severe of each owner come first, and so on, since a
+    tenant may have any number of critical ones. The last of several matters most.
+    """
 
     findings: list[Finding]
+    owners: Sequence[Callable[[Finding], Hashable]] = ()
 
     def __post_init__(self) -> None:
-        # Actions are carried out in this order, so a run that its deadline or a failure ends has
-        # done the most severe first. Within a severity the order of the runbook stays, since sorted
-        # is stable.
+        # Actions are carried out in this order, so what max_repairs, the deadline or a failure
+        # leaves is the least severe of each. Within a severity the order of the runbook stays,
+        # since sorted is stable.
         self.findings = sorted(
             self.findings, key=lambda finding: SEVERITIES.index(finding.severity)
         )
+        for owner in self.owners:
+            self.findings = turns.in_turns(self.findings, owner)
 
     @property
     def actions(self) -> list[Action]:

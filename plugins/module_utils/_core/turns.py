@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
-from typing import Callable, TypeVar
+from typing import Any, Callable, TypeVar
+
+from .errors import StorageOpsError
 
 T = TypeVar("T")
 
@@ -61,3 +63,24 @@ def within(
         else:
             left[owner(items[number])] += 1
     return [item for number, item in enumerate(items) if number in kept], left
+
+
+class TurnOver(StorageOpsError):
+    """An owner has used up the time of its turn."""
+
+
+def timed(
+    seconds: float, clock: Callable[[], float], pick: Callable[[dict[str, Any]], T]
+) -> Callable[[dict[str, Any]], T]:
+    """``pick`` for a LIST of one owner's objects that begins now: it raises TurnOver after so many
+    seconds, since the owner may have any number of them.
+    """
+    began = clock()
+
+    def picked(item: dict[str, Any]) -> T:
+        # Between two pages, or two items of a page, is the only moment to end a LIST.
+        if clock() - began > seconds:
+            raise TurnOver("")
+        return pick(item)
+
+    return picked

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from .errors import Refused
@@ -27,6 +27,8 @@ from .errors import Refused
 _SAMPLE = 200
 # How long a text to show may be. Longer ones are cut, with a count.
 MAX_SHOWN = 4_000
+# How many of a list are shown.
+MAX_FEW = 5
 # PATH_MAX (include/uapi/linux/limits.h): no option that names a file is longer.
 MAX_WORD = 4_096
 
@@ -161,6 +163,16 @@ def shown(text: str, most: int = MAX_SHOWN, lines: bool = False) -> str:
     # str.isprintable), among them what turns the direction of writing (Unicode Annex 9).
     kept = "\n\t" if lines else ""
     return "".join(char if char.isprintable() or char in kept else _escaped(char) for char in text)
+
+
+def few(texts: Iterable[str], between: str = ", ") -> str:
+    """The first of a list that others can lengthen, each text once, and how many more there are.
+
+    A person reads it in one line of a job's output, with what comes behind it.
+    """
+    distinct = list(dict.fromkeys(texts))
+    left = len(distinct) - MAX_FEW
+    return between.join(distinct[:MAX_FEW]) + (f" (+{left} more)" if left > 0 else "")
 
 
 def clean(value: Any, most: int = MAX_SHOWN) -> Any:

@@ -61,7 +61,6 @@ class BoundClaim(NamedTuple):
     name: str
     uid: str
     volume: str
-    annotations: dict[str, str]
     phase: str
 
 
@@ -156,7 +155,6 @@ def pick_bound_claim(item: dict[str, Any]) -> BoundClaim | None:
         meta["name"],
         meta["uid"],
         volume,
-        meta.get("annotations") or {},
         _text(item.get("status") or {}, "phase"),
     )
 

@@ -27,7 +27,8 @@ _TEMPLATE = re.compile(r"\$\{(?P<name>[^}]*)\}")
 # Some drivers take credentials in attributes and parameters, which every reader of
 # PersistentVolumes and StorageClasses can see; the result must not spread them.
 _SECRET_KEY = re.compile(
-    r"secret|password|passwd|token|credential|access-?_?key|akid|aksecret", re.IGNORECASE
+    r"secret|pass|pwd|token|credential|(access|account|private)[-_]?key|akid|aksecret",
+    re.IGNORECASE,
 )
 # Tenants write some of these texts. So a text is taken apart into words first, and each word is
 # looked at once: a pattern that looks for a secret word anywhere within a name takes cubic time.
@@ -35,6 +36,9 @@ _ADDRESS = re.compile(r"[^\s'\"]+")
 _NAME = re.compile(r"(?<![\w.-])[\w.-]+")
 _VALUE = re.compile(r"'[^']*'|\"[^\"]*\"|[^\s,]+")
 _BLANKS = re.compile(r"\s+(?!-)")
+# As options, INI, YAML and JSON have it: the parameter configData of csi-driver-rclone is a whole
+# configuration of rclone.
+_ASSIGNS = re.compile(r"[\"']?\s*[=:]\s*")
 _HIDDEN = "(hidden)"
 # The name of a Secret is not secret.
 _REFERENCE = re.compile(r"^csi\.storage\.k8s\.io/|secret-?(name|namespace|ref)", re.IGNORECASE)
@@ -71,12 +75,14 @@ def _resolved(
     values = {"pv.name": volume.name, "pvc.namespace": claim.namespace}
     spelled = _filled(namespace, values)
     values["pvc.name"] = claim.name
-    values.update({f"pvc.annotations['{key}']": value for key, value in claim.annotations.items()})
+    # Nor the annotations: their owner may have changed them since the volume was provisioned.
     found = SecretReference(spelled, _filled(name, values))
     named = f"StorageClass {volume.storage_class} names the Secret {namespace}/{name}"
     if "" in found:
-        return None, f"{named}, which has a variable that this claim does not set"
-    # The owner of the claim writes its annotations.
+        return None, (
+            f"{named}, which has a variable that only the provisioner may use, and the "
+            "PersistentVolume names no Secret"
+        )
     if not all(untrusted.is_name(part) for part in found):
         return None, f"{named}, which is not a valid name for this claim"
     return found, ""
@@ -128,9 +134,12 @@ def _without_user(address: re.Match[str]) -> str:
 
 
 def _value_at(text: str, name: re.Match[str]) -> int:
-    """Where the value of an option begins, given as key=value or --key value; 0 if it has none."""
-    if text.startswith("=", name.end()):
-        return name.end() + 1
+    """Where the value of a name begins, given as key=value, key: value or --key value; 0 if it has
+    none.
+    """
+    assigns = _ASSIGNS.match(text, name.end())
+    if assigns:
+        return assigns.end()
     blanks = _BLANKS.match(text, name.end())
     begins = not name.start() or text[name.start() - 1].isspace()
     return blanks.end() if blanks and begins and name[0].startswith("-") else 0

@@ -11,9 +11,9 @@ takes the time of the others.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Callable
+from typing import Callable
 
-from .._core.errors import StorageOpsError
+from .._core.turns import TurnOver, timed
 from .._fences.state import ATTACHMENTS, AttachedVolume
 from .._kube.client import Cluster
 from .._kube.objects import (
@@ -31,10 +31,6 @@ _FIRST_SECONDS = 10.0
 _LEAST_SECONDS = 1.0
 # So many attachments are read one by one; for more, one LIST has all of the cluster.
 _MOST_GETS = 20
-
-
-class _TurnOver(StorageOpsError):
-    """A namespace has used up its time."""
 
 
 class PodLists:
@@ -98,19 +94,14 @@ class PodLists:
         # An honest namespace with many pods gets more time whenever it was too little.
         seconds = min(max(_FIRST_SECONDS, 2 * self._took.get(namespace, 0.0)), self._longest)
         seconds = max(_LEAST_SECONDS, min(seconds, self._spare()))
-        names = tuple(covered.volume.claim[1] for covered in volumes if covered.volume)
+        names = frozenset(covered.volume.claim[1] for covered in volumes if covered.volume)
 
-        def pick(item: dict[str, Any]) -> Tenant | None:
-            # Between two pages, or two items of a page, is the only moment to end a LIST.
-            if self._clock() - began > seconds:
-                raise _TurnOver("")
-            return pick_tenant(item, names)
-
+        pick = timed(seconds, self._clock, lambda item: pick_tenant(item, names))
         folder = f"/api/v1/namespaces/{namespace}/pods"
         fields = f"spec.nodeName={node}" if node else ""
         try:
             self._known[namespace, node] = self._cluster.list(folder, pick, fields=fields)
-        except _TurnOver:
+        except TurnOver:
             pass
         finally:
             self._took[namespace] = self._clock() - began

@@ -19,12 +19,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, NamedTuple
 
 from .._core.codes import Reason
 from .._core.controls import RELEASE
 from .._core.engine import Action, Finding, Plan
 from .._core.turns import in_turns
+from .._core.untrusted import few
 from .._fences.ceph_reading import Reading
 from .._fences.ledger import Entry, Ledger, read_note
 from .._fences.proof import missing
@@ -203,16 +205,31 @@ class Remark(str):
         return remark
 
 
-def pick_lost_pod(
-    item: dict[str, Any],
+def pick_lost_pod(item: dict[str, Any]) -> LostPod | None:
+    """The record of a pod, None if it has ended; its claims are not known yet."""
+    pod, spec = pick_pod(item), item["spec"]
+    if pod.terminal:
+        return None
+    # Of what its tenant may write in any number, only what is shown is kept.
+    inline = (text for volume in spec.get("volumes") or [] for text in _inline(volume))
+    return LostPod(
+        pod,
+        volumes={},
+        tolerates=any(_tolerates(toleration) for toleration in spec.get("tolerations") or []),
+        inline=tuple(islice(inline, MOST_CLAIMS)),
+    )
+
+
+def with_claims(
+    lost: LostPod,
     claims: Mapping[tuple[str, str], Claim | None],
     volumes: Mapping[str, Volume],
 ) -> LostPod:
-    """The record of a pod, with what its claims are bound to.
+    """The same with what its claims are bound to.
 
     A claim that is not bound has never held a volume, whatever it names.
     """
-    pod, spec = pick_pod(item), item["spec"]
+    pod = lost.pod
     found = {name: claims.get((pod.namespace, name)) for name in pod.claims}
     bound = _bound(found, volumes)
     unclear = {
@@ -220,13 +237,10 @@ def pick_lost_pod(
         for name, claim in found.items()
         if name not in bound
     }
-    return LostPod(
-        pod,
+    return lost._replace(
         volumes={claim.volume: _disk_of(volumes.get(claim.volume)) for claim in bound.values()},
         unclear=tuple(f"claim {name}, which {why}" for name, why in unclear.items() if why),
         doomed=tuple(name for name, claim in bound.items() if claim.deleted),
-        tolerates=any(_tolerates(toleration) for toleration in spec.get("tolerations") or []),
-        inline=tuple(text for volume in spec.get("volumes") or [] for text in _inline(volume)),
     )
 
 
@@ -516,7 +530,7 @@ def taint_obstacles(state: FailoverState, options: FailoverOptions) -> list[Reas
         reasons.append(
             Reason(
                 "volume_not_fenced",
-                f"the taint would detach volumes that are not fenced: {', '.join(unfenced)}. "
+                f"the taint would detach volumes that are not fenced: {few(unfenced)}. "
                 "Detach one by one, or set accept_unfenced_volumes",
             )
         )
@@ -609,7 +623,7 @@ def _undoing(state: FailoverState, ledger: Ledger) -> list[Reason]:
     return [
         Reason(
             "network_fence_opposed",
-            f"NetworkFence {fence.name} is Unfenced and covers {', '.join(ledger.addresses)}: its "
+            f"NetworkFence {fence.name} is Unfenced and covers {few(ledger.addresses)}: its "
             f"controller may take the fence of node {ledger.node} back at any time. Run {RUNBOOK} "
             "again, which sets it to Fenced",
         )
@@ -633,7 +647,7 @@ def _filter_obstacles(state: FailoverState, options: FailoverOptions) -> list[Re
             Reason(
                 "volume_not_fenced",
                 "the filters choose none of the volumes that are fenced: "
-                f"{', '.join(_title(covered) for covered in state.covered)}",
+                f"{few(_title(covered) for covered in state.covered)}",
             )
         )
     return reasons
@@ -739,7 +753,7 @@ def _pod_obstacles(
         reasons.append(
             Reason(
                 "volume_not_fenced",
-                f"pod {pod.title} uses it together with {', '.join(others)}, which is not "
+                f"pod {pod.title} uses it together with {few(others)}, which is not "
                 "fenced: a new pod would be a second writer there. Fence that too, or set "
                 "accept_unfenced_volumes",
             )
@@ -868,7 +882,7 @@ def _next_time(
             covered,
             [
                 Reason(
-                    "deadline_passed",
+                    "too_many_deletions",
                     f"{left[covered.name]} of its pods and attachments are left, since a run "
                     f"deletes at most {MOST_DELETIONS}, in turns of namespaces: run again",
                 )

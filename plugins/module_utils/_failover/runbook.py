@@ -22,6 +22,8 @@ from .._core.argspec import check_numbers, given_names, given_options
 from .._core.codes import Reason
 from .._core.engine import Action, ActionFailed, Finding, NotStarted, PassedOver, Plan, Prevented
 from .._core.errors import BadOption, StorageOpsError
+from .._core.turns import TurnOver, timed
+from .._core.untrusted import few
 from .._fences.ceph_reading import parse_reading
 from .._fences.lease import RunLease
 from .._fences.ledger import Ledger, Ledgers, RunOptions
@@ -47,7 +49,6 @@ from .._kube.objects import (
     attachment_path,
     node_path,
     pick_claim,
-    pick_pod,
     pick_volume,
     pod_path,
 )
@@ -69,6 +70,9 @@ _REPLACEMENT_SECONDS = 15.0
 _EVENT_LENGTH = 300
 # And of so many pods of a volume, since each is a request.
 _MOST_TOLD = 3
+# So long the LIST of a pod's events may take (seconds), and all of them together.
+_EVENTS_SECONDS = 2.0
+_ALL_EVENTS_SECONDS = 20.0
 
 
 class Failover:
@@ -104,6 +108,11 @@ class Failover:
         self._pods = PodLists(cluster, self._renew, self._renewal, self._spare, clock)
         # The seconds that the last wait had.
         self._waited = 0.0
+        # The last event of each pod that was asked for, by its uid; the seconds that took, and the
+        # namespaces where it took too long.
+        self._events: dict[str, str] = {}
+        self._listing = 0.0
+        self._slow: dict[str, bool] = {}
         self._state: FailoverState | None = None
         self._ledger: Ledger | None = None
         self._plan = Plan([])
@@ -173,16 +182,13 @@ class Failover:
         # The API server has the pods of a silent node for as long as nothing deletes them;
         # taint-based eviction only sets their deletionTimestamp
         # (pkg/controller/tainteviction/taint_eviction.go), since the kubelet has to confirm it.
-        def pick(item: dict[str, Any]) -> dict[str, Any] | None:
-            return None if pick_pod(item).terminal else item
-
-        items = self._cluster.list(
-            path("v1", "pods"), pick, fields=f"spec.nodeName={self._options.node}"
+        found = self._cluster.list(
+            path("v1", "pods"), pure.pick_lost_pod, fields=f"spec.nodeName={self._options.node}"
         )
-        claims = self._claims(pick_pod(item) for item in items)
+        claims = self._claims(lost.pod for lost in found)
         named = {claim.volume for claim in claims.values() if claim and claim.volume}
         volumes = self._volumes(named)
-        return [pure.pick_lost_pod(item, claims, volumes) for item in items]
+        return [pure.with_claims(lost, claims, volumes) for lost in found]
 
     def _claims(self, pods: Iterable[Pod]) -> dict[tuple[str, str], Claim | None]:
         """The claims that pods name, None for one that does not exist; the oldest pods' first."""
@@ -451,9 +457,9 @@ class Failover:
         others = {covered.name for covered in self._timely([*volumes.values()])} - set(by_volume)
         # What is told of no volume, as that the API server did not answer, is true of all.
         if told and ("" in by_volume or not others):
-            raise ActionFailed(f"{what}: {'; '.join(dict.fromkeys(told))}{then}", code=code)
+            raise ActionFailed(f"{what}: {few(told, '; ')}{then}", code=code)
         for name, texts in by_volume.items():
-            reason = Reason(code, f"{what}: {'; '.join(texts)}{then}")
+            reason = Reason(code, f"{what}: {few(texts, '; ')}{then}")
             self._plan.findings.append(pure.late(self._options, volumes[name], reason))
             self._late.add(name)
 
@@ -476,43 +482,69 @@ class Failover:
         def is_new(tenant: Tenant, covered: AttachedVolume) -> bool:
             made = tenant.pod.created
             alone = covered.volume is not None and covered.volume.exclusive
-            return _uses(tenant, covered) and (alone or not lost or not made or made >= lost)
+            return alone or not lost or not made or made >= lost
 
         awaited = self._timely(subject.awaited)
         tenants, unread = self._pods.read(awaited)
         found = [tenant for tenant in tenants if tenant.pod.node and not tenant.pod.deleted]
-        new = [tenant for tenant in found if any(is_new(tenant, covered) for covered in awaited)]
-        return new, unread
+        users = _users_of(found, awaited)
+        new = {
+            tenant.pod.uid: tenant
+            for covered in awaited
+            for tenant in users[covered.name]
+            if is_new(tenant, covered)
+        }
+        return [*new.values()], unread
 
     def _not_running(self, subject: Subject) -> list[str]:
         """What the pods say that do not run, for each volume that they use."""
         new, unread = self._new(subject)
         late = [tenant for tenant in new if not _runs(tenant)]
         remarks: list[str] = [*unread]
+        users_of = _users_of(late, self._timely(subject.awaited))
         for covered in self._timely(subject.awaited):
-            users = [tenant for tenant in late if _uses(tenant, covered)]
+            users = users_of[covered.name]
             said = [self._said(tenant) for tenant in users[:_MOST_TOLD]]
             more = len(users) - len(said)
             said += [f"{more} more pods of {covered.name} are not Ready"] if more else []
             remarks += [Remark(covered.name, text) for text in said]
         return remarks
 
+    def _last_event(self, pod: Pod) -> str:
+        """The last event of a pod, as words."""
+        # A tenant may write any number of events, as big as an object may be: one namespace takes
+        # its time once, and all of them together not much more than one.
+        late = self._listing > _ALL_EVENTS_SECONDS
+        if late or self._slow.get(pod.namespace):
+            return "its events were not read, since those of other pods took too long"
+        began = self._clock()
+        pick = timed(_EVENTS_SECONDS, self._clock, pick_message)
+        events = path("v1", "events", namespace=pod.namespace)
+        try:
+            found = self._cluster.list(events, pick, fields=f"involvedObject.uid={pod.uid}")
+            last = max((message for _uid, message in found), key=_moment, default=None)
+        except TurnOver:
+            return f"its events could not be read within {_EVENTS_SECONDS:g} s"
+        except KubeError as error:
+            return f"its events cannot be read: {error}"
+        finally:
+            took = self._clock() - began
+            self._listing += took
+            self._slow[pod.namespace] = took > _EVENTS_SECONDS
+        return (
+            f"last event: {last.reason}: {last.text[:_EVENT_LENGTH]}"
+            if last
+            else "it has no events"
+        )
+
     def _said(self, tenant: Tenant) -> str:
         """What a pod that does not run says of it, and its last event."""
         # Events expire after an hour (--event-ttl of kube-apiserver), and rights to read them may
         # be missing: they explain, and prove nothing.
         pod = tenant.pod
-        try:
-            events = path("v1", "events", namespace=pod.namespace)
-            found = self._cluster.list(events, pick_message, fields=f"involvedObject.uid={pod.uid}")
-            last = max((message for _uid, message in found), key=_moment, default=None)
-            event = (
-                f"last event: {last.reason}: {last.text[:_EVENT_LENGTH]}"
-                if last
-                else "it has no events"
-            )
-        except KubeError as error:
-            event = f"its events cannot be read: {error}"
+        if pod.uid not in self._events:
+            self._events[pod.uid] = self._last_event(pod)
+        event = self._events[pod.uid]
         how = "not Ready" if pod.phase == "Running" else pod.phase
         return (
             f"pod {pod.title} on {pod.node} is {how} "
@@ -528,8 +560,9 @@ class Failover:
         pods, unread = self._pods.read(volumes, node)
         left: list[str] = [*unread]
         attachments = read_attachments(self._cluster, [(covered, node) for covered in volumes])
+        users_of = _users_of(pods, volumes)
         for covered in _known(volumes, unread):
-            here = [tenant.pod for tenant in pods if _uses(tenant, covered)]
+            here = [tenant.pod for tenant in users_of[covered.name]]
             found = [f"pod {pod.title} of {covered.name} is still on {node}" for pod in here]
             attachment = attachments.get((covered.name, node))
             # What a pod holds is not detached, so that alone is worth saying.
@@ -545,16 +578,13 @@ class Failover:
         """
         # It is asked again and again, so what was proven before is collected again each time.
         proof: list[Remark] = []
-        self._homeless = {}
         awaited = self._timely(subject.awaited)
         tenants, unread = self._pods.read(awaited)
         waiting: list[str] = [*unread]
         known = _known(awaited, unread)
         living = [tenant for tenant in tenants if not tenant.pod.deleted]
-        users_of = {
-            covered.name: [tenant for tenant in living if _uses(tenant, covered)]
-            for covered in known
-        }
+        users_of = _users_of(living, known)
+        self._note_homeless(users_of, known)
         attachments = read_attachments(
             self._cluster,
             [
@@ -566,19 +596,22 @@ class Failover:
         )
         for covered in known:
             users = users_of[covered.name]
-            self._note_homeless(users, awaited)
             waits, proven = self._reached(covered, users, attachments, early)
             waiting += [Remark(covered.name, text) for text in waits]
             proof += [Remark(covered.name, text) for text in proven]
         self._proof = proof
         return waiting
 
-    def _note_homeless(self, users: Sequence[Tenant], awaited: Sequence[AttachedVolume]) -> None:
+    def _note_homeless(
+        self, users_of: Mapping[str, list[Tenant]], awaited: Sequence[AttachedVolume]
+    ) -> None:
         """Note a finding for each of these pods that has no node."""
-        for tenant in users:
-            if not tenant.pod.node:
-                theirs = [covered for covered in awaited if _uses(tenant, covered)]
-                self._homeless[tenant.pod.uid] = pure.homeless(tenant, theirs)
+        homeless: dict[str, tuple[Tenant, list[AttachedVolume]]] = {}
+        for covered in awaited:
+            for tenant in users_of[covered.name]:
+                if not tenant.pod.node:
+                    homeless.setdefault(tenant.pod.uid, (tenant, []))[1].append(covered)
+        self._homeless = {uid: pure.homeless(*found) for uid, found in homeless.items()}
 
     def _reached(
         self,
@@ -779,10 +812,20 @@ def _as_planned(node: NodeState, fence: Ledger) -> NodeState:
     return node._replace(ledger=fence, fences=tuple(fences))
 
 
-def _uses(tenant: Tenant, covered: AttachedVolume) -> bool:
-    # A claim belongs to a namespace, so its name alone would find another tenant's.
-    namespace, claim = covered.volume.claim if covered.volume else ("", "")
-    return tenant.pod.namespace == namespace and claim in tenant.pod.claims
+def _users_of(
+    tenants: Iterable[Tenant], volumes: Iterable[AttachedVolume]
+) -> dict[str, list[Tenant]]:
+    """By volume, the pods that use it."""
+    # Of thousands of pods of a tenant each would be compared with each of its volumes.
+    users: dict[tuple[str, str], list[Tenant]] = {}
+    for tenant in tenants:
+        for claim in dict.fromkeys(tenant.pod.claims):
+            # A claim belongs to a namespace, so its name alone would find another tenant's.
+            users.setdefault((tenant.pod.namespace, claim), []).append(tenant)
+    return {
+        covered.name: users.get(covered.volume.claim if covered.volume else ("", ""), [])
+        for covered in volumes
+    }
 
 
 def _known(volumes: Iterable[AttachedVolume], unread: Iterable[Remark]) -> list[AttachedVolume]:
@@ -826,7 +869,7 @@ def _free(covered: AttachedVolume, users: list[Tenant]) -> str:
     ]
     return (
         f"{covered.name} is free, and waits for a pod: "
-        f"{'; '.join(trouble) or 'there is none that uses it'}"
+        f"{few(trouble, '; ') or 'there is none that uses it'}"
     )
 
 

@@ -22,8 +22,8 @@ from .._core import untrusted
 from .._core.controls import FAIL_OVER, RELEASE
 from .._core.engine import MAX_RESULT_CHARACTERS, Finding, Plan
 from .._fences.ceph_reading import Blocked, Reading
-from .._fences.ledger import Entry, Ledger
-from .._fences.network_fence import FENCED, MESSAGES, UNFENCED, NetworkFence, covers
+from .._fences.ledger import Entry, Ledger, doubt_of
+from .._fences.network_fence import FENCED, MESSAGES, UNFENCED, NetworkFence, coverage
 from .._fences.returned import LONE, is_old, machine_doubt, plain, rebooted
 from .._fences.state import OUT_OF_SERVICE, AttachedVolume, HostRecord
 from .._kube.objects import Attachment, Pod, age, attachment_names, parse_time
@@ -59,11 +59,12 @@ _IF_ITS_OWN = "if the address is indeed the node's, which its kubelet alone says
 
 class Unlike(NamedTuple):
     """How the copies of a ledger differ: one of the words above, and the sentence about it, without
-    its subject.
+    its subject. ``where``: the other namespace.
     """
 
     how: str
     said: str
+    where: str = ""
 
 
 class FenceAuditOptions(NamedTuple):
@@ -400,7 +401,7 @@ def _next_step(lost: LostNode, held: list[AttachedVolume]) -> str:
     # By phase: a release or a fail-over that was interrupted must be ended before anything else is
     # begun.
     again = untrusted.shown_command(
-        f"ansible-playbook {FAIL_OVER} -e node={{node}}", node=lost.name
+        f"ansible-playbook {FAIL_OVER} -e target={{node}}", node=lost.name
     )
     phase = lost.ledger.phase if lost.ledger else ""
     if phase == "releasing":
@@ -516,7 +517,7 @@ def _release(ledger: Ledger, host: HostRecord) -> str:
     # The same tests as the release itself makes, so that the advice is never one that it would
     # refuse.
     playbook = untrusted.shown_command(
-        f"ansible-playbook {RELEASE} -e node={{node}}", node=ledger.node
+        f"ansible-playbook {RELEASE} -e target={{node}}", node=ledger.node
     )
     if ledger.phase == "releasing":
         return f"its release was interrupted. Run it again: {playbook}"
@@ -634,7 +635,7 @@ def _copies(node: str, unlike: Unlike, state: FenceAuditState) -> Finding:
     again = _give_back(node) if state.ready(node) else _fail_over(node)
     severity = "minor"
     if unlike.how == ELSEWHERE:
-        reason = "look there: give ledger_namespace to this audit and to the playbooks"
+        severity, reason = "major", doubt_of(unlike.where)
     elif unlike.how == NOTHING:
         severity, reason = "major", LONE
     elif unlike.how == CONTRADICTED:
@@ -657,11 +658,11 @@ def _copies(node: str, unlike: Unlike, state: FenceAuditState) -> Finding:
 
 
 def _fail_over(node: str) -> str:
-    return untrusted.shown_command(f"{FAIL_OVER} -e node={{node}}", node=node)
+    return untrusted.shown_command(f"{FAIL_OVER} -e target={{node}}", node=node)
 
 
 def _give_back(node: str) -> str:
-    return untrusted.shown_command(f"{RELEASE} -e node={{node}}", node=node)
+    return untrusted.shown_command(f"{RELEASE} -e target={{node}}", node=node)
 
 
 def _is_out_of_service(host: HostRecord) -> bool:
@@ -715,10 +716,11 @@ def _stray_fences(state: FenceAuditState) -> list[Finding]:
 
 
 def _covered_nodes(fence: NetworkFence, state: FenceAuditState) -> list[str]:
+    is_covered = coverage(fence)
     return [
         name
         for name, host in state.hosts.items()
-        if any(covers(fence, address) for address in host.addresses)
+        if any(is_covered(address) for address in host.addresses)
     ]
 
 

@@ -157,8 +157,11 @@ class FenceAudit:
         if kept is None:
             where = self._kept.elsewhere(node, note)
             if where:
-                said = f"is kept in namespace {where}, but this run looks in {self._namespace}"
-                return pure.Unlike(pure.ELSEWHERE, said)
+                said = (
+                    f"is in namespace {where} by its annotation, but this run looks in "
+                    f"{self._namespace}"
+                )
+                return pure.Unlike(pure.ELSEWHERE, said, where)
             return pure.Unlike(
                 pure.NOTHING, "is nowhere, although the node has the annotation of one"
             )

@@ -14,6 +14,7 @@ left undone because of the note alone.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Mapping
@@ -325,6 +326,17 @@ def read_note(item: Object | None) -> Note:
     return Note(text, ledger if ledger.node == item["metadata"]["name"] else None)
 
 
+def doubt_of(namespace: str) -> str:
+    """What to do about a ledger in another namespace, as a sentence without its end."""
+    # Who follows such a note believes its writer: with that ledger the fence of another node was
+    # taken off.
+    return (
+        "A node may write its own annotation, and a tenant a ConfigMap in its namespace. Only if "
+        f"runs of yours keep ledgers in {namespace}, give ledger_namespace {namespace}; if not, "
+        "the annotation is false"
+    )
+
+
 class Ledgers:
     """Where the ledgers are kept."""
 
@@ -397,7 +409,11 @@ class Ledgers:
             delete_exactly(self._cluster, where, found["metadata"]["uid"], dry_run)
 
     def all(self) -> list[Ledger]:
-        """The ledger of every node that has one in a ConfigMap."""
+        """The ledger of every node that has one in a ConfigMap of this namespace, and of the
+        default one, as far as this account may read that: two nodes' fences may share an entry.
+
+        No other namespace counts, since a tenant may write ConfigMaps in its own.
+        """
 
         def pick(item: Object) -> Ledger | None:
             meta = item["metadata"]
@@ -408,7 +424,12 @@ class Ledgers:
                 else None
             )
 
-        return self._cluster.list(self._folder, pick, labels=selector())
+        found = self._cluster.list(self._folder, pick, labels=selector())
+        if self._namespace != OWN_NAMESPACE:
+            default = path("v1", "configmaps", namespace=OWN_NAMESPACE)
+            with contextlib.suppress(Forbidden):
+                found += self._cluster.list(default, pick, labels=selector())
+        return found
 
     def _kept(self, node: str) -> tuple[Ledger | None, Object | None]:
         item = self._cluster.get(config_map_path(node, self._namespace))
@@ -479,7 +500,11 @@ class Ledgers:
         where = self.elsewhere(node, note)
         if where:
             raise StorageOpsError(
-                f"the ledger of node {node} is kept in namespace {where}, as the annotation "
-                f"{ANNOTATION} says, and not in {self._namespace}: give ledger_namespace {where}",
+                f"the annotation {ANNOTATION} says that the ledger of node {node} is in namespace "
+                f"{where}, where there is one, and not in {self._namespace}. {doubt_of(where)}; "
+                + untrusted.shown_command(
+                    f"kubectl annotate node {{node}} {ANNOTATION}-", node=node
+                )
+                + " removes it",
                 code="ledger_unreadable",
             )

@@ -18,13 +18,14 @@ import contextlib
 import functools
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, Callable, NamedTuple, Protocol
 
 from .._core.engine import ActionFailed, NotStarted
 from .._core.errors import StorageOpsError
 from .._core.ip import Network, exact_network, is_mapped, normal_network
+from .._core.untrusted import few
 from .._kube.client import Cluster, Conflict, KubeError, NotFound, path
 from .._kube.objects import parse_time
 
@@ -34,8 +35,6 @@ GROUP = "csiaddons.openshift.io/v1alpha1"
 FENCES = path(GROUP, "networkfences")
 CLASSES = path(GROUP, "networkfenceclasses")
 FENCED, UNFENCED = "Fenced", "Unfenced"
-# How many ranges a message names.
-_FEW = 5
 SUCCEEDED, FAILED = "Succeeded", "Failed"
 # What the controller says once it has done one or the other.
 # FenceOperationSuccessfulMessage and UnFenceOperationSuccessfulMessage of
@@ -205,16 +204,17 @@ class HasRanges(Protocol):
         """As its spec has them."""
 
 
-def covers(fence: HasRanges, address: str) -> bool:
-    """One of its ranges contains the address."""
-    return coverage(fence)(address)
+def covered(fence: HasRanges, addresses: Iterable[str]) -> list[str]:
+    """Those of the addresses that one of its ranges contains."""
+    is_covered = coverage(fence)
+    return [address for address in addresses if is_covered(address)]
 
 
 def coverage(fence: HasRanges) -> Callable[[str], bool]:
-    """``covers`` for many addresses.
+    """Whether one of its ranges contains an address; made once for many addresses.
 
     Root on a node can have thousands of single addresses in its NetworkFence, so these are not
-    compared one by one.
+    compared one by one, nor read again for each address.
     """
     found = networks(fence.cidrs)
     single = {network.network_address for network in found if network.num_addresses == 1}
@@ -225,12 +225,6 @@ def coverage(fence: HasRanges) -> Callable[[str], bool]:
         return wanted in single or any(wanted in network for network in wide)
 
     return is_covered
-
-
-def few(texts: Sequence[str]) -> str:
-    """The first of many ranges, for a message that a person can read."""
-    left = len(texts) - _FEW
-    return ", ".join(texts[:_FEW]) + (f" (+{left} more)" if left > 0 else "")
 
 
 def may_act_on(fence: NetworkFence, drivers: set[str], cluster_ids: set[str]) -> bool:
@@ -464,8 +458,8 @@ def _reread(cluster: Cluster, fence: NetworkFence) -> NetworkFence:
         )
     if now.cidrs != fence.cidrs:
         raise ActionFailed(
-            f"NetworkFence {fence.name} has other ranges now: {', '.join(now.cidrs)} instead of "
-            f"{', '.join(fence.cidrs)}",
+            f"NetworkFence {fence.name} has other ranges now: {few(now.cidrs)} instead of "
+            f"{few(fence.cidrs)}",
             code="network_fence_unfit",
         )
     return now

@@ -30,7 +30,7 @@ from .._kube.objects import (
     unique_name,
 )
 from .ledger import FenceObject, Ledger, Ledgers
-from .network_fence import UNFENCED, NetworkFence, covers, list_fences, may_act_on
+from .network_fence import UNFENCED, NetworkFence, covered, list_fences, may_act_on
 
 # v1.TaintNodeOutOfService of k8s.io/api/core/v1; value and effect are those of the Kubernetes
 # documentation, "Non-graceful node shutdown" (KEP-2268), of which Kubernetes itself reads the key
@@ -45,6 +45,15 @@ _MAX_GETS = 100
 # ceph-csi's own name for RBD, which others put something before, as Rook does; and how the names of
 # all its drivers end.
 _RBD, _CEPH_CSI = "rbd.csi.ceph.com", ".csi.ceph.com"
+# What names the image of a volume (image_of of _ceph/images.py).
+_IMAGE_ATTRIBUTES = (
+    "imageName",
+    "pool",
+    "journalPool",
+    "radosNamespace",
+    "clusterID",
+    "staticVolume",
+)
 
 
 class HostRecord(NamedTuple):
@@ -217,9 +226,12 @@ def slim_volume(item: Object) -> dict[str, Any]:
     slim = {name: spec[name] for name in ("storageClassName", "rbd") if spec.get(name)}
     if spec.get("csi"):
         slim["csi"] = {
-            name: spec["csi"][name]
-            for name in ("driver", "volumeHandle", "volumeAttributes")
-            if name in spec["csi"]
+            name: spec["csi"][name] for name in ("driver", "volumeHandle") if name in spec["csi"]
+        }
+        # Some drivers have credentials among the others.
+        attributes = spec["csi"].get("volumeAttributes") or {}
+        slim["csi"]["volumeAttributes"] = {
+            name: attributes[name] for name in _IMAGE_ATTRIBUTES if name in attributes
         }
     if spec.get("claimRef"):
         slim["claimRef"] = {name: spec["claimRef"].get(name, "") for name in ("namespace", "name")}
@@ -499,21 +511,14 @@ def fences_of(
 
 def _that_fence(ledger: Ledger) -> list[FenceObject]:
     """The noted NetworkFences that cover an address of the fence."""
-    return [
-        found
-        for found in ledger.network_fences
-        if any(covers(found, address) for address in ledger.addresses)
-    ]
+    return [found for found in ledger.network_fences if covered(found, ledger.addresses)]
 
 
 def _is_recreated(found: FenceObject, others: list[NetworkFence], ledger: Ledger) -> bool:
     """NetworkFences of its name, noted too, cover every address that it covered."""
     namesakes = [other for other in others if other.name == found.name]
-    return all(
-        any(covers(other, address) for other in namesakes)
-        for address in ledger.addresses
-        if covers(found, address)
-    )
+    left = set(covered(found, ledger.addresses))
+    return not left.difference(*(covered(other, left) for other in namesakes))
 
 
 def opposing(state: NodeState, ledger: Ledger, drivers: set[str]) -> list[NetworkFence]:
@@ -530,5 +535,5 @@ def opposing(state: NodeState, ledger: Ledger, drivers: set[str]) -> list[Networ
         if fence.uid not in noted
         and fence.state == UNFENCED
         and may_act_on(fence, drivers, set(ledger.cluster_id.split(",")))
-        and any(covers(fence, address) for address in ledger.addresses)
+        and covered(fence, ledger.addresses)
     ]

@@ -17,6 +17,7 @@ from __future__ import annotations
 from ipaddress import ip_address
 
 from .._core.codes import Reason
+from .._core.untrusted import few
 from .._fences.ceph_reading import Image
 from .case import FenceCase, Holder
 from .evidence import check_length
@@ -159,7 +160,7 @@ def _check_off(case: FenceCase, mine: set[str]) -> None:
             Reason(
                 "evidence_contradicts",
                 f"node {case.options.node} is said to be off (node_confirmed_off), but its "
-                f"images are held: {', '.join(alive)}. A node that is off has no image open "
+                f"images are held: {few(alive)}. A node that is off has no image open "
                 "after 30 s, so it is not off, or another client holds them: find out who, and "
                 "fence "
                 "without node_confirmed_off",
@@ -184,7 +185,7 @@ def _check_holder(case: FenceCase, holder: Holder, mine: set[str], certain: set[
         case.reasons.append(
             Reason(
                 "client_unknown",
-                f"{what}, but the volume is attached to {', '.join(elsewhere)} too, and it is "
+                f"{what}, but the volume is attached to {few(elsewhere)} too, and it is "
                 f"unknown whose address {holder.address} is: it may be that node's. If it is "
                 f"{case.options.node}'s, name it in fence_addresses",
             )
@@ -227,7 +228,7 @@ def _check_claims(case: FenceCase, counting: list[Holder], certain: set[str]) ->
                 "client_unknown",
                 f"several addresses hold what is attached to node {case.options.node}, and "
                 f"only node {case.options.node} itself (its kubelet, or the driver on it) says "
-                f"that {', '.join(claimed)} is its own. Who is where: {_seen(counting)}. "
+                f"that {few(claimed)} is its own. Who is where: {_seen(counting)}. "
                 f"{_FIND_OUT}",
             )
         )
@@ -245,20 +246,20 @@ def _check_strangers(
         if found.address not in mine and found.address not in case.owners
     }
     if strange and (is_certain or not _is_agreed(case, set(strange))):
-        who = ", ".join(dict.fromkeys(found.title for found in strange.values()))
+        who = few(found.title for found in strange.values())
         case.reasons.append(
             Reason(
                 "client_unknown",
                 f"{who} holds what is attached to node {case.options.node}, at an address that "
                 "no source lists as this node's (known: "
-                f"{', '.join(sorted(mine)) or 'none'}). Who is where: {_seen(counting)}. "
+                f"{few(sorted(mine)) or 'none'}). Who is where: {_seen(counting)}. "
                 f"{_FIND_OUT}",
             )
         )
 
 
 def _seen(holders: list[Holder]) -> str:
-    return "; ".join(dict.fromkeys(f"{found.title} {found.does}" for found in holders))
+    return few((f"{found.title} {found.does}" for found in holders), "; ")
 
 
 def _is_agreed(case: FenceCase, addresses: set[str]) -> bool:

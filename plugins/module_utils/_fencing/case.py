@@ -17,7 +17,7 @@ from typing import NamedTuple
 from .._core.codes import Reason
 from .._fences.ceph_reading import Image, Watcher
 from .._fences.ledger import Entry
-from .._fences.network_fence import DRIVER, NetworkFence, covers, may_act_on
+from .._fences.network_fence import DRIVER, NetworkFence, covered, may_act_on
 from .._fences.proof import iso
 from .._fences.state import AttachedVolume, HostRecord, NodeState
 from .._kube.objects import age
@@ -224,7 +224,7 @@ class FenceCase:
         # UnFenceClusterNetwork again (kubernetes-csi-addons
         # internal/controller/csiaddons/networkfence_controller.go): that removes our entries.
         mine = [fence for fence in self.state.fences or () if self.same_ceph(fence)]
-        return [fence for fence in mine if any(covers(fence, address) for address in self.source)]
+        return [fence for fence in mine if covered(fence, self.source)]
 
     def left(self) -> tuple[Entry, ...]:
         """The entries that an earlier fence has left in the blocklist.

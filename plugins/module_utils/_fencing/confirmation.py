@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from .._core.codes import Reason
+from .._core.untrusted import few
 from .._fences.ceph_reading import Image, Reading, Watcher
 from .._fences.ledger import Ledger
-from .._fences.network_fence import NetworkFence, covers
+from .._fences.network_fence import NetworkFence, covered
 from .._fences.proof import iso, missing
 from .._fences.state import NodeState, fences_of, opposing
 from .options import FenceOptions
@@ -25,9 +26,9 @@ def names_a_fence(ledger: Ledger) -> bool:
     # A ledger may have been edited by hand, and one that names nothing is proven by nothing.
     if ledger.method == "ceph":
         return bool(ledger.addresses and ledger.entries)
-    return bool(ledger.addresses) and all(
-        any(covers(found, address) for found in ledger.network_fences)
-        for address in ledger.addresses
+    left = set(ledger.addresses)
+    return bool(left) and not left.difference(
+        *(covered(found, left) for found in ledger.network_fences)
     )
 
 
@@ -59,7 +60,7 @@ def opposed(state: NodeState, ledger: Ledger) -> list[Reason]:
     return [
         Reason(
             "network_fence_opposed",
-            f"NetworkFence {fence.name} covers {', '.join(ledger.addresses)} and is Unfenced, so "
+            f"NetworkFence {fence.name} covers {few(ledger.addresses)} and is Unfenced, so "
             "its controller may take the fence away: run again from the start with method auto, "
             "which fences by it",
         )

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 
 from .._core.codes import Reason
 from .._core.ip import Network
+from .._core.untrusted import few
 from .._fences.network_fence import (
     NetworkFence,
     coverage,
-    covers,
-    few,
+    covered,
     mapped,
     networks,
     undecidable,
@@ -82,7 +82,7 @@ def choose_method(case: FenceCase) -> str:
         case.reasons.append(
             Reason(
                 "fence_method_unfit",
-                f"NetworkFence {', '.join(covering)} covers {', '.join(case.source)}, and its "
+                f"NetworkFence {few(covering)} covers {few(case.source)}, and its "
                 "controller undoes what others write into the blocklist: "
                 "use method network_fence (or auto)",
             )
@@ -124,7 +124,7 @@ def _no_address(case: FenceCase) -> Reason:
     if case.options.reading is None:
         return Reason("ceph_not_read", f"{UNREAD}{word}")
     before = (
-        f". The fence before the node booted had {', '.join(case.old.addresses)}"
+        f". The fence before the node booted had {few(case.old.addresses)}"
         if case.old and case.old.addresses
         else ""
     )
@@ -138,15 +138,14 @@ def check_coverage(case: FenceCase, fences: list[NetworkFence]) -> None:
         # one that its clusterID names (GetMonsAndClusterID in ceph-csi
         # internal/csi-addons/networkfence/fencing.go).
         mine = [fence for fence in fences if fence.cluster_id == cluster_id or not cluster_id]
-        bare = [
-            address for address in case.source if not any(covers(fence, address) for fence in mine)
-        ]
+        held = set().union(*(covered(fence, case.source) for fence in mine))
+        bare = [address for address in case.source if address not in held]
         if bare and case.state.fences is not None:
             case.reasons.append(
                 Reason(
                     "network_fence_unfit",
                     f"no NetworkFence of clusterID {cluster_id or 'unknown'} covers "
-                    f"{', '.join(bare)}: prepare one (playbook "
+                    f"{few(bare)}: prepare one (playbook "
                     "storage_ops.runbooks.prepare_network_fences) while "
                     "nodes are Ready, or use method ceph",
                 )
@@ -241,15 +240,13 @@ def check_ledgers(case: FenceCase, method: str) -> None:
         theirs = set(other.addresses)
         shared = sorted(mine & theirs)
         shared += sorted(
-            address
-            for address in mine - theirs
-            if any(covers(found, address) for found in other.network_fences)
+            set().union(*(covered(found, mine - theirs) for found in other.network_fences))
         )
         if shared and method != "none":
             case.reasons.append(
                 Reason(
                     "fence_shared",
-                    f"{', '.join(shared)} is in the ledger of node {other.node} too (phase "
+                    f"{few(shared)} is in the ledger of node {other.node} too (phase "
                     f"{other.phase}), and would go when that is given back: give {other.node} "
                     f"back first; if both reach Ceph from one address (NAT), {POWER}",
                 )

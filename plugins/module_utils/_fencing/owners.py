@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from .._core.ip import Network
 from .._fences.ceph_reading import Image, Watcher
-from .._fences.network_fence import NetworkFence, covers, networks
+from .._fences.network_fence import NetworkFence, covered, networks
 from .._fences.state import HostRecord, NodeState
 from .lost import is_present
 from .options import FenceOptions
@@ -92,7 +92,7 @@ def _by_fences(state: NodeState, options: FenceOptions) -> dict[str, Owner]:
             single = singles([fence])
             # A range says which addresses it hits, but not which of them its node has. That it
             # covers one of this node's is enough to leave that one alone.
-            for address in [*single, *(it for it in mine if covers(fence, it))]:
+            for address in [*single, *covered(fence, mine)]:
                 title = f"node {other.node.name} (by NetworkFence {fence.name})"
                 if not (fence.by_node and address in given):
                     owners.setdefault(address, Owner(other.node.name, title, fence.by_node))

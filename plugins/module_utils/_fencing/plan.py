@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from .._core.codes import Reason
 from .._core.engine import Action, Finding, Plan
+from .._core.untrusted import few
 from .._fences.ceph_reading import Reading
 from .._fences.ledger import Ledger, config_map_path, read_note
 from .._fences.network_fence import FENCED, command
@@ -273,7 +274,7 @@ def _why(ledger: Ledger) -> str:
     if ledger.method == "none":
         return "it is said to be off, so nothing is fenced (method none)"
     how = "by its NetworkFence" if ledger.method == "network_fence" else "in Ceph's blocklist"
-    known = ", ".join(
+    known = few(
         f"{address} ({ledger.source.get(address, 'ledger')})" for address in ledger.addresses
     )
     return f"{known} is fenced {how}"

@@ -15,8 +15,9 @@ from __future__ import annotations
 from ipaddress import ip_address
 
 from .._core.codes import Reason
+from .._core.untrusted import few
 from .._fences.ceph_reading import Image, Watcher
-from .._fences.network_fence import covers
+from .._fences.network_fence import coverage
 from .._fences.state import AttachedVolume
 from .case import FenceCase
 from .method import POWER
@@ -41,6 +42,9 @@ def widen(case: FenceCase, method: str) -> None:
         "metadata": sorted(case.noted),
         "network_fence": case.prepared(),
     }
+    fences = {
+        fence.name: coverage(fence) for fence in case.state.fences or () if case.same_ceph(fence)
+    }
     for how, addresses in ways.items():
         # Root on a node chooses how many it has. Those that Ceph shows are in ``source`` already.
         if len(addresses) > _MOST:
@@ -51,29 +55,34 @@ def widen(case: FenceCase, method: str) -> None:
         for address in addresses:
             if address in case.source:
                 continue
-            why = _why_spared(case, method, address)
+            by = [name for name, is_covered in fences.items() if is_covered(address)]
+            why = _why_spared(case, method, address, by)
             if why:
                 case.spared[address] = why
             else:
                 case.source[address] = how
+    # The driver on the node knows its address on Ceph's network, and only it can have told (see
+    # _network_fences/reports.py). It may lie, so no host is fenced for its word. But it may be
+    # right, and what hangs there writes later.
+    for address in sorted({*case.reported()} - {*case.source, *case.options.other_addresses}):
+        case.spared.setdefault(
+            address,
+            "is what the driver on the node reports, and nothing confirms that: name it in "
+            "fence_addresses, or in other_addresses if it belongs to a host that is not a node",
+        )
 
 
-def _why_spared(case: FenceCase, method: str, address: str) -> str:
-    """Why this address is not fenced with the others; empty if it is."""
+def _why_spared(case: FenceCase, method: str, address: str, by: list[str]) -> str:
+    """Why this address is not fenced with the others; empty if it is. ``by``: the NetworkFences
+    that cover it.
+    """
     # A NetworkFence and an entry of ours for one address would undo each other.
-    by = [
-        fence.name
-        for fence in case.state.fences or ()
-        if case.same_ceph(fence) and covers(fence, address)
-    ]
     if address in case.owners:
         return f"belongs to {case.owners[address]} too"
     if method == "network_fence" and not by:
         return "is covered by no NetworkFence"
     if method == "ceph" and by:
-        return (
-            f"is covered by NetworkFence {', '.join(by)}, whose controller undoes what others write"
-        )
+        return f"is covered by NetworkFence {few(by)}, whose controller undoes what others write"
     if any(ip_address(address) in network for network in case.options.protected):
         return "is one of protected_addresses"
     return ""
@@ -86,8 +95,8 @@ def check_silent(case: FenceCase, method: str) -> None:
     silent = _silent(case)
     _check_attached_here(case, silent)
     if silent and method != "none" and case.source and not _is_whole(case, method):
-        names = ", ".join(found.name for found in silent)
-        left = "; ".join(f"{address} {why}" for address, why in case.spared.items())
+        names = few(found.name for found in silent)
+        left = few((f"{address} {why}" for address, why in case.spared.items()), "; ")
         case.reasons.append(
             Reason(
                 "fence_incomplete",
@@ -113,7 +122,7 @@ def _check_attached_here(case: FenceCase, silent: list[AttachedVolume]) -> None:
         case.reasons.append(
             Reason(
                 "fence_incomplete",
-                f"{', '.join(older)} was attached before this Node object was made "
+                f"{few(older)} was attached before this Node object was made "
                 f"({made:%Y-%m-%dT%H:%M:%SZ}), and nothing shows from where it is held: the "
                 f"machine that was {case.options.node} before may have it, at an unknown "
                 "address. Prove that this one is off and delete the attachment by hand",
@@ -137,8 +146,8 @@ def _silent(case: FenceCase) -> list[AttachedVolume]:
 def _is_whole(case: FenceCase, method: str) -> bool:
     """Every address of the node is fenced, as far as they can be known."""
     # The user has said by which addresses the node reaches Ceph, so no other address matters then.
-    # What the driver reports (CSIAddonsNode status.networkFenceClientStatus) is no such word: any
-    # node can write it for any other.
+    # What the driver reports (CSIAddonsNode status.networkFenceClientStatus) is no such word: root
+    # on the node chooses it.
     prepared = set(case.prepared())
     given = method == "network_fence" and bool(prepared) and prepared <= set(case.source)
     # Once its Node object is gone, what was left out when the ledger was written is unknown.

@@ -18,7 +18,7 @@ from dataclasses import replace
 from .._core.bounded import call_each, find_program
 from .._core.errors import StorageOpsError
 from .._node import kubelet
-from .._node.control_groups import pod_uid_of
+from .._node.control_groups import pod_of
 from .._node.copies import other_mounts
 from .._node.host import Host
 from .._node.processes import Process, ask_each, has_open, read_processes
@@ -151,7 +151,7 @@ def running_processes(host: Host, pods: Collection[str]) -> list[str]:
     found = []
     for pid in host.names("/proc") if pods else ():
         # By control group, which a container's process cannot leave (cgroups(7)).
-        if pid.isdigit() and pod_uid_of(host.read(f"/proc/{pid}/cgroup") or "") in pods:
+        if pid.isdigit() and pod_of(host, pid) in pods:
             found.append(
                 Process(int(pid), host.read(f"/proc/{pid}/comm") or "", "", "", "", ()).describe()
             )

@@ -15,8 +15,10 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
 from .._node.control_groups import container_id_of
+from .._node.control_groups import read as read_cgroup
 from .._node.host import Host
-from .._node.mounts import Mount, each_namespace, pass_over, read_table
+from .._node.mounts import Mount, pass_over, read_table
+from .._node.namespaces import Namespaces
 
 _CGROUPS = "/sys/fs/cgroup"
 # The files of a controller, by the version of control groups (kernel,
@@ -75,19 +77,21 @@ def _plugins(
     """
     # The kubelet looks for a driver's socket in plugins/DRIVER (kubernetes-csi
     # node-driver-registrar, --kubelet-registration-path), so a container mounts that folder.
-    for namespace in each_namespace(host) if drivers else ():
-        cgroup = host.read(f"/proc/{namespace.pid}/cgroup") or ""
-        if not container_id_of(cgroup):
-            continue
-        # Of all that a tenant may have, only these are kept; a driver's are short.
-        mounts = [
-            mount
-            for mount in namespace.mounts(too_long=pass_over)
-            if _is_of_kubelet(mount, root) or (mount.device, mount.root) in drivers.values()
-        ]
+    if not drivers:
+        return
+    everywhere = Namespaces(host)
+    cgroups = {one: read_cgroup(host, one.pid) for one in everywhere.found}
+    containers = [one for one, cgroup in cgroups.items() if container_id_of(cgroup)]
+    seen: dict[str, list[Mount]] = {}
+    # Of all that a tenant may have, only these are kept; a driver's are short. What a pod has too
+    # many of to be read is no driver's.
+    for namespace, mount in everywhere.mounts(too_long=pass_over, among=containers):
+        if _is_of_kubelet(mount, root) or (mount.device, mount.root) in drivers.values():
+            seen.setdefault(namespace.pid, []).append(mount)
+    for container in containers:
         for driver, folder in drivers.items():
-            if _is_node_plugin(mounts, root, folder):
-                yield driver, cgroup
+            if _is_node_plugin(seen.get(container.pid, ()), root, folder):
+                yield driver, cgroups[container]
 
 
 def _is_node_plugin(mounts: Collection[Mount], root: str, folder: tuple[str, str]) -> bool:

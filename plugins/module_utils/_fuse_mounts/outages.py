@@ -13,14 +13,13 @@ cannot start either. Pure: no I/O here.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Hashable, Mapping
+from typing import Callable, NamedTuple
 
 from .._core import untrusted
 from .._core.codes import Reason
 from .._core.engine import Finding
 from .._core.guards import majority, most_of
-from .._core.turns import in_turns
 from .._node import kubelet
 from .._node.kubelet import Place
 from .identity import entries_for, volumes_of
@@ -105,11 +104,8 @@ def _remote(state: FuseState, options: FuseOptions, places: list[Place]) -> Remo
     return Remote(driver, entry.endpoint.rstrip("/").lower(), entry.secret_namespace)
 
 
-def share_by_namespace(findings: list[Finding], options: FuseOptions) -> list[Finding]:
-    """The findings in turns of the namespaces of their pods.
-
-    max_repairs takes the first ones, so no namespace can use them all up.
-    """
+def turns_by_namespace(options: FuseOptions) -> Callable[[Finding], Hashable]:
+    """The namespaces of the pods of a finding, whose turn it is."""
     namespaces = {
         entry.volume: {pod.namespace for pod in entry.pods or ()} for entry in options.volumes
     }
@@ -119,4 +115,4 @@ def share_by_namespace(findings: list[Finding], options: FuseOptions) -> list[Fi
         volumes = finding.evidence.get("volumes", ())
         return tuple(sorted({name for volume in volumes for name in namespaces.get(volume, ())}))
 
-    return in_turns(findings, owner)
+    return owner

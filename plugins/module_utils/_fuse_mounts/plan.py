@@ -40,7 +40,7 @@ from .model import (
     Unfinished,
     printable,
 )
-from .outages import outages_by_remote, remotes_of, share_by_namespace
+from .outages import outages_by_remote, remotes_of, turns_by_namespace
 from .remounting import (
     clean_up,
     elsewhere_obstacles,
@@ -96,9 +96,11 @@ def plan(state: FuseState, options: FuseOptions) -> Plan:
     # Those whose dead mounts are gone: they have no group to belong to.
     findings += [_judge_unfinished(state, options, one) for one in left]
     findings += _errors(state, found)
-    wanted = share_by_namespace(_in_scope(state, options, found, findings, points), options)
-    _limit_repairs(wanted, state, options, found)
-    return Plan(wanted)
+    wanted = Plan(
+        _in_scope(state, options, found, findings, points), (turns_by_namespace(options),)
+    )
+    _limit_repairs(wanted.findings, state, options, found)
+    return wanted
 
 
 def _limit_repairs(

@@ -302,6 +302,11 @@ class Cluster:
         # How far the API server's clock is ahead of ours.
         self._ahead = timedelta()
 
+    @property
+    def url(self) -> str:
+        """Where the API server is."""
+        return self._endpoint.url
+
     def now(self) -> datetime:
         """The time (UTC) by the API server's clock; by ours before the first answer."""
         # Timestamps of objects are compared with it, and our clock may be wrong.

@@ -672,10 +672,10 @@ class Tenant(NamedTuple):
     empty_dirs: tuple[str, ...] = ()
 
 
-def pick_tenant(item: dict[str, Any], claims: tuple[str, ...]) -> Tenant | None:
+def pick_tenant(item: dict[str, Any], claims: Collection[str]) -> Tenant | None:
     """The record of a pod that uses one of the claims and has not ended; None for any other."""
     pod = pick_pod(item)
-    if pod.terminal or not set(pod.claims) & set(claims):
+    if pod.terminal or frozenset(claims).isdisjoint(pod.claims):
         return None
     grace = item["spec"].get("terminationGracePeriodSeconds")
     volumes = item["spec"].get("volumes") or []

@@ -21,6 +21,7 @@ from .._core.engine import Action, Finding, Plan
 from .._core.errors import BadOption
 from .._core.guards import limit_repairs
 from .._core.ip import Network, host_addresses, is_host, normal_network
+from .._core.untrusted import few
 from .._fences.ceph_reading import Reading, parse_reading
 from .._fences.ledger import ANNOTATION, Ledger
 from .._fences.network_fence import (
@@ -33,13 +34,13 @@ from .._fences.network_fence import (
     OPTION,
     UNFENCED,
     NetworkFence,
-    few,
     mapped,
     networks,
 )
 from .._kube.client import path
 from .._kube.objects import Node, pick_node
 from .._kube.own import LABELS
+from .reports import Endpoint
 
 RUNBOOK = "storage_ops.runbooks.prepare_network_fences"
 SECRET_KEY = "csiaddons.openshift.io/networkfence-secret-"
@@ -90,37 +91,28 @@ class PreparedNode(NamedTuple):
     noted: bool
 
 
-class Endpoint(NamedTuple):
-    """A CSIAddonsNode: of which driver, on which node, and the ranges that it reports for each
-    NetworkFenceClass.
-    """
-
-    driver: str
-    node: str
-    state: str
-    capabilities: tuple[str, ...]
-    clients: dict[str, tuple[str, ...]]
-
-
 class NetworkFenceState(NamedTuple):
-    """``driver`` and ``cluster_id``: those of the options, or of the class; ``fenced``: by node,
-    the addresses and ranges in its ledger.
+    """``driver`` and ``cluster_id``: those of the options, or of the class; ``endpoints``: of that
+    driver, by node; ``fenced``: by node, the addresses and ranges in its ledger.
     """
 
     driver: str
     cluster_id: str
     hosts: tuple[PreparedNode, ...]
     fences: tuple[NetworkFence, ...]
-    endpoints: tuple[Endpoint, ...]
+    endpoints: Mapping[str, tuple[Endpoint, ...]]
     classes: dict[str, dict[str, Any]]
     fenced: Mapping[str, tuple[str, ...]]
 
 
 class Subject(NamedTuple):
-    """What an action carries: the node as it was, and the NetworkFence to be made for it."""
+    """What an action carries: the node and what is reported of it as they were, and the
+    NetworkFence to be made for it.
+    """
 
     host: PreparedNode
     body: dict[str, Any]
+    endpoints: tuple[Endpoint, ...] = ()
 
 
 def make_options(params: Mapping[str, Any]) -> NetworkFenceOptions:
@@ -268,7 +260,9 @@ def _judge(
         },
     )
     finding.named = host.node.name in options.nodes
-    finding.repair = [Action("create_networkfence", name, _command(body), Subject(host, body))]
+    finding.repair = [
+        Action("create_networkfence", name, _command(body), _subject(state, host, body))
+    ]
     reasons = _against(state, options, host, cidrs, shared)
     if ours and not (ours.settled and _fits(ours, state, options, cidrs)):
         reasons.append(Reason("network_fence_unfit", _misfit(ours, state, options, cidrs)))
@@ -276,6 +270,12 @@ def _judge(
     if reasons:
         finding.refuse(*reasons)
     return finding
+
+
+def _subject(state: NetworkFenceState, host: PreparedNode, body: dict[str, Any]) -> Subject:
+    source = body["metadata"]["annotations"][ADDRESSES_FROM]
+    endpoints = state.endpoints.get(host.node.name, ()) if source == DRIVER else ()
+    return Subject(host, body, endpoints)
 
 
 def _is_prepared(
@@ -391,14 +391,30 @@ def _doubts(
     if name in options.addresses:
         return []
     reasons = []
-    # nodeID is free text, and the sidecars of all nodes have one account, so each of them can write
-    # a CSIAddonsNode for any node. Which one is the node's own is not to be seen.
-    if len({frozenset(ranges) for ranges in _reports(state, options, name)}) > 1:
+    told = _reports(state, options, name)
+    # A driver that is being restarted looks like this. Its node's InternalIP may not be what Ceph
+    # sees, so it does not stand in. What is seen to be another node's word holds up nothing.
+    unproven = [
+        f"{endpoint.name} ({endpoint.doubt})"
+        for endpoint, ranges in _told(state, options, name)
+        if ranges and endpoint.doubt and not endpoint.foreign
+    ]
+    if unproven and not told:
+        reasons.append(
+            Reason(
+                "address_unknown",
+                f"CSIAddonsNode {few(unproven)} reports the address of node {name}, and nothing "
+                "shows that the driver on that node does: see that it runs and is connected, and "
+                "run again, or delete it if it is another node's work, or give the option "
+                "addresses",
+            )
+        )
+    if len({frozenset(ranges) for ranges in told}) > 1:
         reasons.append(
             Reason(
                 "address_unknown",
                 f"several CSIAddonsNodes of driver {state.driver} report different addresses for "
-                f"node {name}, and one of them may be another node's work: find out which, and "
+                f"node {name}: find out from which address it reaches Ceph, and "
                 "give the option addresses",
             )
         )
@@ -432,7 +448,7 @@ def _claimed_too(
     for cidr in cidrs:
         others = [other for other in nodes.touching((cidr,)) if other != name]
         if others:
-            who = ", ".join(others[:5])
+            who = few(others)
             advice = (
                 f"correct the option addresses, or the NetworkFence of {who}"
                 if name in options.addresses
@@ -604,9 +620,13 @@ def _unused(
     """The ranges that the driver reports and that are not used, for the evidence."""
     reports = _reports(state, options, host.node.name)
     wide = [cidr for cidr in _union(reports) if not _is_single(cidr)]
-    return (
-        {"not_used": [f"{cidr} (a range, reported by the driver)" for cidr in wide]} if wide else {}
-    )
+    unused = [f"{cidr} (a range, reported by the driver)" for cidr in wide]
+    unused += [
+        f"{few(ranges)} (reported by CSIAddonsNode {endpoint.name}: {endpoint.doubt})"
+        for endpoint, ranges in _told(state, options, host.node.name)
+        if ranges and endpoint.doubt
+    ]
+    return {"not_used": unused} if unused else {}
 
 
 def _reported(state: NetworkFenceState, options: NetworkFenceOptions, node: str) -> tuple[str, ...]:
@@ -627,26 +647,34 @@ def _is_single(cidr: str) -> bool:
 def _reports(
     state: NetworkFenceState, options: NetworkFenceOptions, node: str
 ) -> list[tuple[str, ...]]:
-    """The ranges that are reported as that node's for the class, or else for any class of the same
-    driver and cluster: those of each CSIAddonsNode that has any.
+    """The ranges that the drivers on a node report: those of each CSIAddonsNode that has any."""
+    return [
+        ranges for endpoint, ranges in _told(state, options, node) if ranges and not endpoint.doubt
+    ]
+
+
+def _told(
+    state: NetworkFenceState, options: NetworkFenceOptions, node: str
+) -> list[tuple[Endpoint, tuple[str, ...]]]:
+    """The ranges that each CSIAddonsNode reports as that node's for the class, or else for any
+    class of the same cluster.
     """
     # status.networkFenceClientStatus: the controller asks the driver (GetFenceClients) for each
     # NetworkFenceClass (internal/controller/csiaddons/csiaddonsnode_controller.go).
     reports = []
-    for endpoint in state.endpoints:
-        if (endpoint.driver, endpoint.node) == (state.driver, node):
-            found: list[str] = []
-            for class_name, cidrs in endpoint.clients.items():
-                parameters = state.classes.get(class_name, {}).get("parameters") or {}
-                if class_name == options.class_name or (
-                    not options.class_name and parameters.get("clusterID") == state.cluster_id
-                ):
-                    # One node's nonsense is no reason to prepare no node.
-                    found += [text for text in cidrs if _is_range(text)]
-            # The sidecar of a provisioner that runs there has a CSIAddonsNode of the same node, and
-            # reports nothing.
-            reports.append(_ranges(tuple(found), f"CSIAddonsNode of {node}"))
-    return [ranges for ranges in reports if ranges]
+    for endpoint in state.endpoints.get(node, ()):
+        found: list[str] = []
+        for class_name, cidrs in endpoint.clients.items():
+            parameters = state.classes.get(class_name, {}).get("parameters") or {}
+            if class_name == options.class_name or (
+                not options.class_name and parameters.get("clusterID") == state.cluster_id
+            ):
+                # One node's nonsense is no reason to prepare no node.
+                found += [text for text in cidrs if _is_range(text)]
+        # The sidecar of a provisioner that runs there has a CSIAddonsNode of the same node, and
+        # reports nothing.
+        reports.append((endpoint, _ranges(tuple(found), f"CSIAddonsNode of {node}")))
+    return reports
 
 
 def _ranges(texts: tuple[str, ...], where: str) -> tuple[str, ...]:
@@ -757,27 +785,4 @@ def pick_host(item: dict[str, Any]) -> PreparedNode:
     )
     return PreparedNode(
         pick_node(item), addresses, ANNOTATION in (item["metadata"].get("annotations") or {})
-    )
-
-
-def pick_endpoint(item: dict[str, Any]) -> Endpoint:
-    """The record of a CSIAddonsNode."""
-    # spec.driver.nodeID is the ID by which the driver knows the node, which for ceph-csi is the
-    # Node's name (--nodeid of its DaemonSet).
-    driver, status = item["spec"]["driver"], item.get("status") or {}
-    clients: dict[str, tuple[str, ...]] = {}
-    for report in status.get("networkFenceClientStatus") or []:
-        # The field begins with a capital letter, unlike all others.
-        cidrs = [
-            cidr
-            for client in report.get("ClientDetails") or []
-            for cidr in client.get("cidrs") or []
-        ]
-        clients[report["networkFenceClassName"]] = tuple(cidrs)
-    return Endpoint(
-        driver["name"],
-        driver.get("nodeID") or "",
-        status.get("state") or "",
-        tuple(status.get("capabilities") or ()),
-        clients,
     )

@@ -14,7 +14,7 @@ where something is fenced.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Callable
 
 from .._core.engine import Action, ActionFailed, Finding, NotStarted, Plan
@@ -27,17 +27,16 @@ from .plan import (
     CAPABLE,
     NODES,
     SECRET_KEY,
-    Endpoint,
     NetworkFenceOptions,
     NetworkFenceState,
     Subject,
     fenced_by,
     fenced_for_others,
     overlap,
-    pick_endpoint,
     pick_host,
     plan,
 )
+from .reports import Endpoint, judged, pick_endpoint, pick_sidecar
 
 
 class FencePreparation:
@@ -65,7 +64,7 @@ class FencePreparation:
                 code="fence_method_unfit",
             )
         fenced = self._fenced()
-        endpoints = tuple(cluster.list(path(GROUP, "csiaddonsnodes"), pick_endpoint))
+        endpoints = self._endpoints()
         reports = options.class_name or any(endpoint.clients for endpoint in endpoints)
         classes = network_fence.read_classes(cluster) if reports else {}
         driver, cluster_id = options.driver, options.cluster_id
@@ -80,7 +79,8 @@ class FencePreparation:
             raise StorageOpsError(
                 f"there is no node {', '.join(unknown)}: is it misspelt?", code="not_found"
             )
-        return NetworkFenceState(driver, cluster_id, hosts, fences, endpoints, classes, fenced)
+        reported = self._by_node(driver, endpoints)
+        return NetworkFenceState(driver, cluster_id, hosts, fences, reported, classes, fenced)
 
     def plan(self, state: NetworkFenceState) -> Plan:
         """Decide."""
@@ -149,10 +149,34 @@ class FencePreparation:
         )
         return [f"NetworkFence {found.name} is {found.state} and says {found.message!r}{unread}"]
 
+    def _endpoints(self) -> tuple[Endpoint, ...]:
+        return tuple(self._cluster.list(path(GROUP, "csiaddonsnodes"), pick_endpoint))
+
+    def _by_node(
+        self, driver: str, endpoints: Iterable[Endpoint]
+    ) -> dict[str, tuple[Endpoint, ...]]:
+        """Those of a driver that report something, by node, with whose word that is."""
+        mine = [found for found in endpoints if found.driver == driver and found.clients]
+        # A driver has one namespace, and each of its nodes a pod there.
+        sidecars = {
+            (namespace, name): sidecar
+            for namespace in sorted({found.namespace for found in mine})
+            for name, sidecar in self._cluster.list(
+                path("v1", "pods", namespace=namespace), pick_sidecar
+            )
+        }
+        by_node: dict[str, tuple[Endpoint, ...]] = {}
+        for found in mine:
+            told = by_node.get(found.node, ())
+            by_node[found.node] = (*told, judged(found, sidecars))
+        return by_node
+
     def _fenced(self) -> dict[str, tuple[str, ...]]:
-        # Ledgers of this namespace alone; those of another one have their note on the Node
-        # (PreparedNode.noted).
-        return {ledger.node: fenced_by(ledger) for ledger in self._ledgers.all()}
+        # Those of another namespace have their note on the Node (PreparedNode.noted).
+        found: dict[str, tuple[str, ...]] = {}
+        for ledger in self._ledgers.all():
+            found[ledger.node] = (*found.get(ledger.node, ()), *fenced_by(ledger))
+        return found
 
     def _create(self, body: dict[str, Any], dry_run: bool = False) -> dict[str, Any]:
         # No update of an object that is there: it may be the one that fences the node.
@@ -183,6 +207,10 @@ class FencePreparation:
                 "the node is no longer Ready, is being fenced, or has other addresses: run again",
                 code="node_not_ready",
             )
+        if subject.endpoints:
+            now_told = self._by_node(subject.endpoints[0].driver, self._endpoints())
+            if now_told.get(now.node.name) != subject.endpoints:
+                raise NotStarted("its driver reports something else now: run again")
         cidrs = tuple(subject.body["spec"]["cidrs"])
         theirs = fenced_for_others(self._fenced(), now.node.name, cidrs)
         if theirs:

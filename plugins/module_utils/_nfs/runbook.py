@@ -27,10 +27,11 @@ from .._core.argspec import ArgumentSpec, check_numbers, given_options
 from .._core.bounded import call_each, run_command
 from .._core.engine import Plan
 from .._core.errors import BadOption, StorageOpsError
-from .._node.control_groups import pod_uid_of
+from .._node.control_groups import pod_of
 from .._node.host import Host
 from .._node.kubelet import find_root
-from .._node.mounts import Mount, all_mounts, pass_over, read_table
+from .._node.mounts import Mount, pass_over, read_table
+from .._node.namespaces import Namespaces
 from .._node.options import SHARES
 from .plan import (
     FAILED,
@@ -272,12 +273,7 @@ def _gather(host: Host, targets: Sequence[Target], options: NfsOptions, limit: i
             for number, share in enumerate(shares)
         ]
         left = _left(host, folder)
-        left_mounts = tuple(
-            f"{mount.source} of pid {mount.pid}"
-            # One of this check has a short path.
-            for mount in all_mounts(host, too_long=pass_over)
-            if mount.point == folder
-        )
+        left_mounts = _left_mounts(host, folder)
     # The start time tells a process from one that got its ID meanwhile.
     after = _mounting(host)
     hanging = tuple(text for pid, text in before.items() if after.get(pid) == text)
@@ -629,7 +625,10 @@ def _mounting(host: Host) -> dict[tuple[str, str], str]:
         pids = [
             pid
             for pid in host.names("/proc")
-            if pid.isdigit() and (host.read(f"/proc/{pid}/comm") or "").startswith("mount.nfs")
+            if pid.isdigit()
+            and (host.read(f"/proc/{pid}/comm") or "").startswith("mount.nfs")
+            # Its name a process chooses (prctl(2), PR_SET_NAME).
+            and host.may_mount(pid)
         ]
         words = [(pid, host.command_line(pid)) for pid in pids]
         return [
@@ -666,15 +665,25 @@ def _left(host: Host, folder: str) -> tuple[str, ...]:
         time.sleep(0.1)
 
 
+def _left_mounts(host: Host, folder: str) -> tuple[str, ...]:
+    """This check's mounts that still exist."""
+    # Their namespaces are of no pod, and their paths short.
+    everywhere = Namespaces(host)
+    among = [one for one in everywhere.found if not one.pod]
+    return tuple(
+        f"{mount.source} of pid {mount.pid}"
+        for _namespace, mount in everywhere.mounts(too_long=pass_over, among=among)
+        if mount.point == folder
+    )
+
+
 def _ours(host: Host, folder: str) -> tuple[str, ...]:
     # Each by itself, since reading one may block. A pod's process is none of ours, and may be made
     # to block by a tenant.
     pids = [
         pid
         for pid in host.names("/proc")
-        if pid.isdigit()
-        and int(pid) != os.getpid()
-        and not pod_uid_of(host.read(f"/proc/{pid}/cgroup") or "")
+        if pid.isdigit() and int(pid) != os.getpid() and not pod_of(host, pid)
     ]
     seconds = host.deadline.cap(host.command_timeout)
     replies = call_each(host.command_line, pids, seconds, seconds)

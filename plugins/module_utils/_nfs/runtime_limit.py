@@ -24,7 +24,7 @@ from .._core.bounded import call_each
 from .._core.codes import Reason
 from .._core.engine import Finding, Plan
 from .._core.errors import StorageOpsError
-from .._node.control_groups import pod_uid_of
+from .._node.control_groups import pod_of
 from .._node.host import Host
 from .._node.options import NOFILE
 
@@ -287,7 +287,7 @@ def _pods(host: Host) -> dict[str, str]:
         pid: uid
         for pid in host.names("/proc")
         if pid.isdigit()
-        for uid in [pod_uid_of(host.read(f"/proc/{pid}/cgroup") or "")]
+        for uid in [pod_of(host, pid)]
         if uid
     }
 
@@ -295,7 +295,11 @@ def _pods(host: Host) -> dict[str, str]:
 def _csi_processes(
     host: Host, pods: dict[str, str]
 ) -> tuple[tuple[CsiProcess, ...], tuple[str, ...]]:
-    """The processes of pods with "csi" in their command line, and IDs of those that hang."""
+    """The processes of pods that may mount, with "csi" in their command line, and IDs of those that
+    hang.
+    """
+    # A driver's own container mounts; a tenant's has the words that it likes, but not the right to.
+    asked = [pid for pid in pods if host.may_mount(pid)]
 
     # In children: reading another process's command line may block (fs/proc/base.c get_mm_cmdline),
     # and one that a tenant has made hang must not hide the others.
@@ -304,7 +308,7 @@ def _csi_processes(
         return asdict(found) if found else None
 
     seconds = host.deadline.cap(host.command_timeout)
-    replies = dict(zip(pods, call_each(reading, list(pods), seconds, host.deadline.remaining())))
+    replies = dict(zip(asked, call_each(reading, asked, seconds, host.deadline.remaining())))
     return (
         tuple(CsiProcess(**reply.value) for reply in replies.values() if reply.value),
         tuple(pid for pid, reply in replies.items() if reply.problem),

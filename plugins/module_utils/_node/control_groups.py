@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import re
 
+from .host import Host
+
 # Control groups of pods, by the cgroupfs driver (kubepods/burstable/podUID/ID) and by systemd's
 # (kubepods-burstable-podUID.slice, with each - of the UID as _ ; cri-containerd-ID.scope, or
 # :cri-containerd:ID if runc does not use systemd). See kubernetes
@@ -36,3 +38,15 @@ def container_id_of(cgroup: str) -> str:
     """The ID of the pod's container in a /proc/PID/cgroup; empty if there is none."""
     match = _CONTAINER.search(cgroup) if pod_uid_of(cgroup) else None
     return match["id"] if match else ""
+
+
+def read(host: Host, pid: str) -> str:
+    """The control group of a process; empty if it has ended."""
+    # Of a thread that lives: with control groups of version 1, one that has ended is in none
+    # (kernel/cgroup/cgroup.c proc_cgroup_show).
+    return host.read(f"{host.living(pid)}/cgroup") or ""
+
+
+def pod_of(host: Host, pid: str) -> str:
+    """The UID of the pod of a process; empty if there is none."""
+    return pod_uid_of(read(host, pid))

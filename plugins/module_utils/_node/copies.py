@@ -10,18 +10,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping
-from typing import NamedTuple
+from dataclasses import replace
+from typing import Callable, NamedTuple
 
 from .._core.turns import in_turns
-from .control_groups import pod_uid_of
 from .host import Host
-from .mounts import Mount, Namespace, each_namespace
+from .mounts import Mount
+from .namespaces import Namespace, Namespaces
 
 # How many mounts of one filesystem are kept that one pod has in all its mount namespaces, and how
 # many of all. A tenant may make any number of namespaces, each with 100,000 mounts
 # (fs.mount-max, Documentation/admin-guide/sysctl/fs.rst).
 MOST_COPIES = 1000
 MOST_OF_ALL = 10_000
+# Of the paths of a mount: twice what a path has that a system call takes
+# (include/uapi/linux/limits.h PATH_MAX).
+_MOST_CHARACTERS = 8192
 
 
 class Others(NamedTuple):
@@ -41,29 +45,90 @@ def other_mounts(host: Host, devices: Collection[str]) -> Others:
     """The mounts of these filesystems in other mount namespaces than the node's."""
     # The node's own mounts are read apart, and completely.
     own = host.link("/proc/1/ns/mnt")
+    everywhere = Namespaces(host)
+    others = [one for one in everywhere.found if one.link != own]
     found: list[_Copy] = []
     crowded: dict[str, str] = {}
-    # Kept now: that process may end before the others of its namespace do.
-    namespaces = {"1": own}
     counts: Counter[tuple[str, str]] = Counter()
-    for namespace in each_namespace(host):
-        pid = namespace.pid
-        if namespace.link == own:
-            continue
-        owner = pod_uid_of(host.read(f"/proc/{pid}/cgroup") or "") or f"pid {pid}"
-        more = _copies(namespace, owner, devices, counts, crowded)
-        found += more
-        namespaces.update({pid: namespace.link} if more else {})
-        # In turns, so that the many of one pod leave room for the few of another.
-        if len(found) > MOST_OF_ALL:
-            found = in_turns(found, lambda copy: copy.owner)
-            for copy in found[MOST_OF_ALL:]:
-                crowded[copy.mount.device] = f"more mounts than the {MOST_OF_ALL} looked at in all"
-            del found[MOST_OF_ALL:]
+
+    def too_long(mount: Mount) -> None:
+        crowded[mount.device] = (
+            f"a mount in the mount namespace of pid {mount.pid}, whose path is too long to read"
+        )
+
+    for namespace, mount in everywhere.mounts(
+        lambda _number, device: device in devices, too_long, others
+    ):
+        copy = _Copy(namespace, mount)
+        counts[copy.owner, mount.device] += 1
+        if _is_long(mount):
+            too_long(mount)
+        elif counts[copy.owner, mount.device] <= MOST_COPIES:
+            found.append(copy)
+        if len(found) > 2 * MOST_OF_ALL:
+            found = _fewer(found, crowded)
+    found = _fewer(found, crowded)
+    parents = _parents(everywhere, found, too_long)
     crowded.update(_too_many(counts))
-    mounts = [one for copy in found for one in (copy.parent, copy.mount) if one]
+    for unread in everywhere.unread.values():
+        crowded.update((one, f"perhaps mounts in {unread}, not read in time") for one in devices)
+    mounts = [one for copy, parent in zip(found, parents) for one in (parent, copy.mount) if one]
     unique = {(mount.pid, mount.id): mount for mount in mounts}
-    return Others(tuple(unique.values()), crowded, namespaces)
+    # Kept now: that process may end before the others of its namespace do.
+    spaces = {copy.mount.pid: copy.namespace.link for copy in found}
+    return Others(tuple(unique.values()), crowded, {"1": own, **spaces})
+
+
+def _is_long(mount: Mount) -> bool:
+    # 1,000 of 1 MiB would fill the memory.
+    return len(mount.point) + len(mount.root) > _MOST_CHARACTERS
+
+
+class _Copy(NamedTuple):
+    """A mount in another namespace."""
+
+    namespace: Namespace
+    mount: Mount
+
+    @property
+    def owner(self) -> str:
+        """UID of the pod, or ``pid NUMBER`` of what is in none."""
+        return self.namespace.pod or f"pid {self.mount.pid}"
+
+
+def _fewer(found: list[_Copy], crowded: dict[str, str]) -> list[_Copy]:
+    """As many as are kept; those of others are in ``crowded``."""
+    # In turns, so that the many of one pod leave room for the few of another.
+    found = in_turns(found, lambda copy: copy.owner)
+    for copy in found[MOST_OF_ALL:]:
+        crowded[copy.mount.device] = f"more mounts than the {MOST_OF_ALL} looked at in all"
+    return found[:MOST_OF_ALL]
+
+
+def _parents(
+    everywhere: Namespaces, found: list[_Copy], too_long: Callable[[Mount], object]
+) -> list[Mount | None]:
+    """By each copy, the mount on which it is, if that is seen there."""
+    # By a second reading: a mount may be listed before the one that it is mounted on.
+    needed = {str(copy.mount.parent) for copy in found}
+    parents: dict[tuple[str, int], Mount] = {}
+    long: set[str] = set()
+    among = {copy.namespace.pid: copy.namespace for copy in found}
+    for namespace, mount in everywhere.mounts(
+        lambda number, _device: number in needed,
+        lambda mount: long.add(mount.pid),
+        among.values(),
+    ):
+        if _is_long(mount):
+            long.add(mount.pid)
+        else:
+            parents[namespace.link, mount.id] = mount
+    # On which mounts they are is then not known of all.
+    for copy in found:
+        if copy.mount.pid in long:
+            too_long(copy.mount)
+    lookups = ((copy, parents.get((copy.namespace.link, copy.mount.parent))) for copy in found)
+    return [replace(parent, pid=copy.mount.pid) if parent else None for copy, parent in lookups]
 
 
 def _too_many(counts: Mapping[tuple[str, str], int]) -> dict[str, str]:
@@ -80,51 +145,3 @@ def _too_many(counts: Mapping[tuple[str, str], int]) -> dict[str, str]:
 
 def _whose(owner: str) -> str:
     return owner if owner.startswith("pid ") else f"the processes of pod {owner}"
-
-
-class _Copy(NamedTuple):
-    """A mount in another namespace, with that on which it is mounted, if that is seen there.
-
-    ``owner``: uid of the pod, or ``pid NUMBER`` of what is in none.
-    """
-
-    owner: str
-    mount: Mount
-    parent: Mount | None
-
-
-def _copies(
-    namespace: Namespace,
-    owner: str,
-    devices: Collection[str],
-    counts: Counter[tuple[str, str]],
-    crowded: dict[str, str],
-) -> list[_Copy]:
-    """The first of them, as long as their owner has not too many; adds to ``counts``, and to
-    ``crowded`` those whose line is too long.
-    """
-
-    def too_long(mount: Mount) -> None:
-        crowded[mount.device] = (
-            f"a mount in the mount namespace of {_whose(owner)}, whose path is too long to read"
-        )
-
-    # Twice: a mount may be listed before the one that it is mounted on.
-    copies: list[Mount] = []
-    for mount in namespace.mounts(lambda _number, device: device in devices, too_long):
-        counts[owner, mount.device] += 1
-        if counts[owner, mount.device] <= MOST_COPIES:
-            copies.append(mount)
-    if not copies:
-        return []
-    needed = {str(mount.parent) for mount in copies}
-    long: list[Mount] = []
-    parents = {
-        mount.id: mount
-        for mount in namespace.mounts(lambda number, _: number in needed, long.append)
-    }
-    # On which mounts they are is then not known of all.
-    if long:
-        for mount in copies:
-            too_long(mount)
-    return [_Copy(owner, mount, parents.get(mount.parent)) for mount in copies]

@@ -43,3 +43,17 @@ def parse(text: bytes) -> FdInfo:
     if found is None:
         raise StorageOpsError(f"this kernel tells of open files in another form: {text!r}")
     return FdInfo(int(found["flags"], 8), int(found["mount"]))
+
+
+def mount_at(path: str) -> int:
+    """ID of the mount that the file at a path is in. Raises OSError, StorageOpsError.
+
+    May block, as the root of a process on NFS (fs/nfs/dir.c nfs_weak_revalidate).
+    """
+    # Links as /proc/PID/root lead straight to the open file, without a lookup by name
+    # (proc_pid_fd(5)).
+    descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    try:
+        return read(f"/proc/self/fdinfo/{descriptor}").mount
+    finally:
+        os.close(descriptor)

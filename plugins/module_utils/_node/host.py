@@ -11,8 +11,11 @@ Tests give another one in its place.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import fcntl
 import os
+import re
 import signal
 import time
 from collections.abc import Iterator, Sequence
@@ -34,6 +37,12 @@ _CHUNK = 2**16
 _MOST_WORD = 2**8
 # ioctl_ns(2). Where an architecture numbers it differently, the kernel does not know this number.
 _NS_GET_USERNS = 0xB701
+# The kernel numbers the first user namespace so (PROC_USER_INIT_INO). Where there is none but this,
+# /proc/PID/ns has no link to it.
+FIRST_USERS = ("user:[4026531837]", "")
+# The capabilities that a process has or may get by execve(2) (capabilities(7)), as bit masks.
+_CAPABILITIES = re.compile(r"^Cap(?:Prm|Eff|Bnd):\s*([0-9a-f]+)$", re.MULTILINE)
+_CAP_SYS_ADMIN = 1 << 21
 # Bytes. Options that are looked for come first; a Java program has a few thousand.
 _MOST_COMMAND_LINE = 65_536
 
@@ -100,7 +109,7 @@ class Host:
         """
         # A process may set its command line to all of its memory (prctl(2), PR_SET_MM_MAP).
         try:
-            with open(self.path(f"/proc/{pid}/cmdline"), "rb") as file:
+            with open(self.path(f"{self.living(pid)}/cmdline"), "rb") as file:
                 text = file.read(_MOST_COMMAND_LINE)
         except OSError:
             return []
@@ -158,6 +167,26 @@ class Host:
             ) from error
         except OSError:
             return ""
+
+    def living(self, pid: str) -> str:
+        """The folder of a process in /proc, as ``living``; its own if all threads have ended."""
+        with contextlib.suppress(OSError):
+            return f"/proc/{os.path.basename(living(self.path(f'/proc/{pid}')))}"
+        return f"/proc/{pid}"
+
+    def may_mount(self, pid: str) -> bool:
+        """Whether a process may have mounted something in a namespace of the node, or attached a
+        device; so, too, if that is unknown.
+        """
+        # Both need CAP_SYS_ADMIN in the first user namespace (fs/namespace.c, may_mount;
+        # drivers/block/nbd.c, nbd_ioctl and nbd_genl_connect). A process may have given it up
+        # since, or have it from fusermount3, which is set-user-ID: it is in its bounding set then.
+        # Containers do not have it there, unless they are privileged.
+        base = self.living(pid)
+        if self.link(f"{base}/ns/user") not in FIRST_USERS:
+            return False
+        masks = _CAPABILITIES.findall(self.read(f"{base}/status") or "")
+        return not masks or any(int(mask, 16) & _CAP_SYS_ADMIN for mask in masks)
 
     def owner(self, path: str) -> str:
         """The user namespace that owns the namespace at ``path`` (/proc/PID/ns/mnt), as the text of
@@ -230,6 +259,38 @@ class Host:
             # Most conditions come true at once, a few take seconds.
             pause = min(pause * 2, 0.5)
         return True
+
+
+def living(base: str) -> str:
+    """The folder of a process in /proc, or of another thread of it if its first has ended.
+
+    Raises FileNotFoundError if all have.
+    """
+    # The first stays as a zombie, without open files, mounts and namespaces (kernel/exit.c do_exit,
+    # exit_task_namespaces). Others are released when they end. /proc/TID is in no listing, and has
+    # all that /proc/PID has (fs/proc/base.c proc_pid_lookup).
+    proc, _slash, pid = base.rpartition("/")
+    try:
+        os.readlink(f"{base}/ns/mnt")
+        return base
+    except FileNotFoundError:
+        with os.scandir(f"{base}/task") as tasks:
+            return next((f"{proc}/{task.name}" for task in tasks if task.name != pid), base)
+
+
+def target_of(link: str) -> str:
+    """The path to which a link of a process leads; the link's own if that is too long.
+
+    Raises OSError, as FileNotFoundError for a file that was closed. It asks no server.
+    """
+    try:
+        return os.readlink(link)
+    except OSError as error:
+        # A path of more than a page is in no link (fs/proc/base.c do_proc_readlink), and its file
+        # is open all the same.
+        if error.errno == errno.ENAMETOOLONG:
+            return link
+        raise
 
 
 def lines_of(path: str, deadline: Deadline) -> Iterator[bytes]:

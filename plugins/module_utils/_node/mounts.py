@@ -8,15 +8,16 @@
 
 from __future__ import annotations
 
-import contextlib
+import functools
+import hashlib
+import math
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Callable, NamedTuple
+from typing import Callable, Optional, Protocol
 
 from .._core.errors import StorageOpsError
-from .control_groups import pod_uid_of
-from .host import MOST_BYTES, MOST_LINE, Host
+from .host import MOST_LINE, Host
 
 # Before Linux 5.8 a mount may be missing from mountinfo while others come and go (fixed by cursors
 # in fs/namespace.c m_start), so it is read until two readings are the same.
@@ -26,6 +27,9 @@ _HEAD = re.compile(r"(?P<id>\d{1,10}) (?P<parent>\d{1,10}) (?P<device>\d+:\d+)",
 # ID, parent and device of a mount are within so many bytes; characters of a line in an error.
 _HEAD_BYTES = 64
 _SHOWN = 200
+# Characters of a root that are kept.
+_MOST_ROOT = 1_000
+_DELETED = "//deleted"
 _GROUP = re.compile(r"(shared|master):(\d{1,10})", re.ASCII)
 
 
@@ -35,9 +39,10 @@ class Mount:
 
     ``id``: its number, which is used again after an unmount. ``parent``: ID of the mount below.
     ``device``: major:minor of the superblock. ``root``: its folder or file that is mounted; ends in
-    ``//deleted`` if that was removed. ``options``: those of this mount; ``super_options``: those of
-    the superblock, for all its mounts. ``shared``: its peer group; ``master``: the peer group from
-    which it only receives mounts; 0 is none. ``pid``: a process of the namespace.
+    ``//deleted`` if that was removed; a very long one is only told apart from others.
+    ``options``: those of this mount; ``super_options``: those of the superblock, for all its
+    mounts. ``shared``: its peer group; ``master``: the peer group from which it only receives
+    mounts; 0 is none. ``pid``: a process of the namespace.
     """
 
     id: int
@@ -55,6 +60,17 @@ class Mount:
     pid: str
 
 
+class _Digest(Protocol):
+    """As hashlib makes them."""
+
+    def update(self, data: bytes, /) -> None:
+        """Go on with these bytes."""
+
+
+Wanted = Callable[[str, str], bool]
+TooLong = Optional[Callable[[Mount], object]]
+
+
 def parse_mountinfo(text: str, pid: str) -> list[Mount]:
     """The mounts in a mountinfo file. Raises StorageOpsError for a line of another form."""
     # Mount points may contain the other characters at which str.splitlines would split.
@@ -64,8 +80,8 @@ def parse_mountinfo(text: str, pid: str) -> list[Mount]:
 def each_mount(
     lines: Iterable[bytes],
     pid: str,
-    wanted: Callable[[str, str], bool] | None = None,
-    too_long: Callable[[Mount], object] | None = None,
+    wanted: Wanted | None = None,
+    too_long: TooLong = None,
 ) -> Iterator[Mount]:
     """The mounts in the lines of a mountinfo file, one by one.
 
@@ -73,23 +89,31 @@ def each_mount(
     told a mount whose line is longer than what is read of one, with the beginnings of its texts;
     without it, such a line raises StorageOpsError.
     """
+    for line in lines:
+        mount = _wanted_mount(line, pid, wanted, too_long)
+        if mount:
+            yield mount
+
+
+def _wanted_mount(line: bytes, pid: str, wanted: Wanted | None, too_long: TooLong) -> Mount | None:
+    """The mount in a line, as for ``each_mount``; None if it is not to be yielded."""
     # A tenant's namespace may have 100,000 mounts (fs.mount-max), each with a path of any length.
     # So neither the text nor a list of them is kept.
-    for line in lines:
-        fields = line[:_HEAD_BYTES].decode("utf-8", "replace").split(" ")
-        if wanted and len(fields) > 3 and not wanted(fields[0], fields[2]):
-            continue
-        if len(line) < MOST_LINE:
-            yield _mount(line.decode("utf-8", "replace"), pid)
-        elif too_long:
-            # No path has a blank, so the filesystem's type is found behind two of any length
-            # (fs/seq_file.c mangle_path).
-            too_long(_mount(line.decode("utf-8", "replace"), pid))
-        else:
-            raise StorageOpsError(
-                f"/proc/{pid}/mountinfo has a line of more than {MOST_LINE} bytes",
-                code="evidence_unreadable",
-            )
+    fields = line[:_HEAD_BYTES].decode("utf-8", "replace").split(" ")
+    if not line or (wanted and len(fields) > 3 and not wanted(fields[0], fields[2])):
+        return None
+    # No path has a blank, so the filesystem's type is found behind two of any length
+    # (fs/seq_file.c mangle_path).
+    mount = _mount(line.decode("utf-8", "replace"), pid)
+    if len(line) < MOST_LINE:
+        return mount
+    if too_long is None:
+        raise StorageOpsError(
+            f"/proc/{pid}/mountinfo has a line of more than {MOST_LINE} bytes",
+            code="evidence_unreadable",
+        )
+    too_long(mount)
+    return None
 
 
 def pass_over(_mount: Mount) -> None:
@@ -111,7 +135,7 @@ def _mount(line: str, pid: str) -> Mount:
         id=int(head["id"]),
         parent=int(head["parent"]),
         device=head["device"],
-        root=_unescape(fields[3]),
+        root=_shortened(_unescape(fields[3])),
         point=_unescape(fields[4]),
         options=_words(fields[5]),
         shared=groups.get("shared", 0),
@@ -130,6 +154,18 @@ def _unescape(text: str) -> str:
     return re.sub(r"\\([01][0-7]{2})", lambda match: chr(int(match.group(1), 8)), text)
 
 
+def _shortened(root: str) -> str:
+    """A root of usual length; of a longer one its beginning and a hash."""
+    # Each subPath of a tenant's pod is a mount in the node's namespace, and its root is a path that
+    # the tenant chose: one pod had 16 MiB of them.
+    if len(root) <= _MOST_ROOT:
+        return root
+    name = hashlib.sha256(root.encode("utf-8", "surrogateescape")).hexdigest()
+    return f"{root[:_MOST_ROOT]}...{name}{_DELETED * root.endswith(_DELETED)}"
+
+
+# Most mounts share theirs with others, and are many.
+@functools.lru_cache(maxsize=1000)
 def _words(text: str) -> tuple[str, ...]:
     """Options in a list; a comma within one is escaped."""
     return tuple(_unescape(word) for word in text.split(","))
@@ -229,23 +265,27 @@ class MountTable:
         return list(found.values())
 
 
-def read_table(host: Host, pid: str, most: int = MOST_BYTES) -> MountTable:
+def read_table(host: Host, pid: str, most: float = math.inf) -> MountTable:
     """The mount table that a process sees, read until two readings are the same.
 
-    Raises StorageOpsError, also if its text has more than ``most`` bytes.
+    Raises StorageOpsError, also if it has more than ``most`` bytes, or a line of MOST_LINE.
     """
-    path, before = f"/proc/{pid}/mountinfo", ""
+    path, before = f"{host.living(pid)}/mountinfo", b""
     for _reading in range(_READINGS):
-        text = host.read(path, "surrogateescape", most)
-        if not text:
+        digest = hashlib.sha256()
+        try:
+            found = [*_table(host, path, pid, most, digest)]
+        except OSError:
+            found = []
+        if not found:
             raise StorageOpsError(
                 f"{path} cannot be read: the process is gone, or this does not run as root "
                 "(become: true)",
                 code="privileges_missing",
             )
-        if text == before:
-            return MountTable(parse_mountinfo(text, pid))
-        before = text
+        if digest.digest() == before:
+            return MountTable(found)
+        before = digest.digest()
     raise StorageOpsError(
         f"{path} was different each of {_READINGS} times that it was read: run this again when "
         "fewer mounts change",
@@ -253,80 +293,26 @@ def read_table(host: Host, pid: str, most: int = MOST_BYTES) -> MountTable:
     )
 
 
-class Namespace(NamedTuple):
-    """A mount namespace, by a process in it. ``link``: text of its /proc/PID/ns/mnt."""
-
-    host: Host
-    pid: str
-    link: str = ""
-
-    def lines(self) -> Iterator[bytes]:
-        """Of its mountinfo, as ``Host.lines``; none if the process ends meanwhile."""
-        with contextlib.suppress(OSError):
-            for line in self.host.lines(f"/proc/{self.pid}/mountinfo"):
-                if line:
-                    yield line
-
-    def mounts(
-        self,
-        wanted: Callable[[str, str], bool] | None = None,
-        too_long: Callable[[Mount], object] | None = None,
-    ) -> Iterator[Mount]:
-        """As ``each_mount``."""
-        return each_mount(self.lines(), self.pid, wanted, too_long)
+def _table(host: Host, path: str, pid: str, most: float, digest: _Digest) -> Iterator[Mount]:
+    """The mounts in a mountinfo file, one by one; ``digest`` is told what tells them apart."""
+    for line in host.lines(path):
+        most -= len(line)
+        if most < 0 or len(line) >= MOST_LINE:
+            what = "more bytes" if most < 0 else "a longer line"
+            raise StorageOpsError(f"{path} has {what} than are read", code="evidence_unreadable")
+        fields = line.split(b" ", 4)
+        # Not the root: a tenant may rename a folder of its volume, above a subPath that is mounted,
+        # as often as it likes.
+        digest.update(b" ".join([*fields[:3], *fields[4:], b"\n"]))
+        yield _mount(line.decode("utf-8", "surrogateescape"), pid)
 
 
-def all_mounts(host: Host, too_long: Callable[[Mount], object] | None = None) -> Iterator[Mount]:
-    """The mounts of every mount namespace with a process, one by one; keep only what is needed.
-
-    ``too_long``: as for ``each_mount``.
-    """
-    for namespace in each_namespace(host):
-        yield from namespace.mounts(too_long=too_long)
-
-
-def each_namespace(host: Host) -> Iterator[Namespace]:
-    """Every mount namespace that has a process. Raises StorageOpsError when the deadline passes."""
-    # A process in a chroot sees only the mounts below its root, so a namespace is read once for
-    # each root in it. A namespace that only an open file keeps alive cannot be read; a device that
-    # is mounted there shows by its open count. Containers may make any number of namespaces, so
-    # this is bounded, and what was not read must not look unmounted.
-    seen: set[tuple[str, str]] = set()
-    slowest, before, last = (0.0, ""), host.deadline.remaining(), ""
-    for pid in host.names("/proc"):
-        left = host.deadline.remaining()
-        slowest, before, last = max(slowest, (before - left, last)), left, pid
-        if not left:
-            raise StorageOpsError(
-                f"the deadline passed while mount namespaces were read ({len(seen)} were; the "
-                f"longest took that of {_whose(host, slowest[1])}, {slowest[0]:.1f} s): raise "
-                "deadline, or find out whose processes have so many"
-            )
-        view = (
-            (host.link(f"/proc/{pid}/ns/mnt"), host.link(f"/proc/{pid}/root"))
-            if pid.isdigit()
-            else ("", "")
-        )
-        if not view[0] or view in seen:
-            continue
-        namespace = Namespace(host, pid, view[0])
-        # If this process has ended meanwhile, another one of its namespace may be left.
-        if next(namespace.lines(), None) is None:
-            continue
-        yield namespace
-        # So, too, if it has ended while it was read.
-        if host.link(f"/proc/{pid}/ns/mnt") == view[0]:
-            seen.add(view)
-    if not seen:
-        raise StorageOpsError(
-            "no mount namespace can be read in /proc: run as root (become: true)",
-            code="privileges_missing",
-        )
-
-
-def _whose(host: Host, pid: str) -> str:
-    pod = pod_uid_of(host.read(f"/proc/{pid}/cgroup") or "")
-    return f"pid {pid} of pod {pod}" if pod else f"pid {pid}"
+def read_mount(host: Host, number: int) -> Mount | None:
+    """The mount with this ID in this process's namespace; None if there is none."""
+    lines = (
+        line for line in host.lines("/proc/self/mountinfo") if line.startswith(b"%d " % number)
+    )
+    return next((_mount(line.decode("utf-8", "surrogateescape"), "self") for line in lines), None)
 
 
 def swap_devices(host: Host) -> list[str]:

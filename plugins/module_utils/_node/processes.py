@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -20,8 +19,7 @@ from .._core.bounded import Reply, call_each
 from .._core.errors import StorageOpsError
 from . import fdinfo
 from .control_groups import container_id_of, pod_uid_of
-from .host import Host
-from .unmount import mount_id_of
+from .host import Host, living, target_of
 
 # How many open files, and how many mappings, are read of one process. A process with more is not
 # known to use, or not to use, a mount. A tenant's may have a million open files (fs.nr_open).
@@ -128,23 +126,6 @@ def _read(process: Process, reply: Reply) -> Process | None:
     return Process(**now, uses=tuple((number, how) for number, how in uses))
 
 
-def living(base: str) -> str:
-    """The folder of a process in /proc, or of another thread of it if its first has ended.
-
-    Raises FileNotFoundError if all have.
-    """
-    # The first stays as a zombie, without open files, mounts and namespaces (kernel/exit.c do_exit,
-    # exit_task_namespaces). Others are released when they end. /proc/TID is in no listing, and has
-    # all that /proc/PID has (fs/proc/base.c proc_pid_lookup).
-    proc, _slash, pid = base.rpartition("/")
-    try:
-        os.readlink(f"{base}/ns/mnt")
-        return base
-    except FileNotFoundError:
-        with os.scandir(f"{base}/task") as tasks:
-            return next((f"{proc}/{task.name}" for task in tasks if task.name != pid), base)
-
-
 def _pids(proc: str) -> list[int]:
     return sorted(int(name) for name in os.listdir(proc) if name.isascii() and name.isdigit())
 
@@ -177,18 +158,18 @@ def _process(proc: str, pid: int) -> tuple[Any, list[tuple[int, str]]] | None:
 
 def _uses(base: str) -> Iterator[tuple[int, str]]:
     """(ID of a mount, how a process uses it), with repetitions."""
-    # All are opened with O_PATH, which asks no server, so that none can block this (open(2)).
+    # All are opened with O_PATH, which asks hardly any server (open(2)).
     for name, how in (("cwd", "working directory"), ("root", "root"), ("exe", "program")):
         # A kernel thread has no program, and its links cannot be followed.
         with contextlib.suppress(FileNotFoundError):
-            yield _mount_of(f"{base}/{name}"), how
+            yield fdinfo.mount_at(f"{base}/{name}"), how
     for name in _names(f"{base}/fd"):
         with contextlib.suppress(FileNotFoundError):
             yield fdinfo.read(f"{base}/fdinfo/{name}").mount, "open file"
     # Not from maps, where each line has a path as long as the process likes.
     for name in _names(f"{base}/map_files"):
         with contextlib.suppress(FileNotFoundError):
-            yield _mount_of(f"{base}/map_files/{name}"), "mapped file"
+            yield fdinfo.mount_at(f"{base}/map_files/{name}"), "mapped file"
 
 
 def has_open(base: str, path: str) -> bool:
@@ -206,21 +187,6 @@ def has_open(base: str, path: str) -> bool:
     return False
 
 
-def target_of(link: str) -> str:
-    """The path to which a link of a process leads; the link's own if that is too long.
-
-    Raises OSError, as FileNotFoundError for a file that was closed. It asks no server.
-    """
-    try:
-        return os.readlink(link)
-    except OSError as error:
-        # A path of more than a page is in no link (fs/proc/base.c do_proc_readlink), and its file
-        # is open all the same.
-        if error.errno == errno.ENAMETOOLONG:
-            return link
-        raise
-
-
 def _names(folder: str) -> Iterator[str]:
     """The names in a folder. Raises StorageOpsError if there are too many."""
     with os.scandir(folder) as entries:
@@ -228,15 +194,6 @@ def _names(folder: str) -> Iterator[str]:
             if number == MOST_FILES:
                 raise StorageOpsError(f"more than {MOST_FILES} in {folder}")
             yield entry.name
-
-
-def _mount_of(path: str) -> int:
-    # These links lead straight to the open file, without a lookup by name (proc_pid_fd(5)).
-    descriptor = os.open(path, os.O_PATH)
-    try:
-        return mount_id_of(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _text(path: str) -> str:

@@ -25,7 +25,7 @@ from .._core.errors import StorageOpsError
 from . import fdinfo
 from .host import Host
 from .kubelet import opened_parent
-from .mounts import Mount, parse_mountinfo
+from .mounts import Mount, read_mount
 
 # include/linux/fs.h MNT_DETACH, UMOUNT_NOFOLLOW; include/uapi/linux/mount.h MS_BIND.
 _MNT_DETACH = 2
@@ -134,18 +134,13 @@ class _HalfDone(Exception):
 def _is_top(host: Host, mount: Mount, folder: int, name: str) -> bool:
     """Whether this very mount is the topmost there."""
     # The ID alone does not tell: the next new mount may get it (proc_pid_mountinfo(5)).
-    now = _mount_of(host, mount_id(name, folder))
+    now = read_mount(host, mount_id(name, folder))
     return now is not None and now.id == mount.id and _identity(now) == _identity(mount)
-
-
-def _mount_of(host: Host, number: int) -> Mount | None:
-    mounts = parse_mountinfo(host.read("/proc/self/mountinfo", "surrogateescape") or "", "self")
-    return next((mount for mount in mounts if mount.id == number), None)
 
 
 def _shown(host: Host, descriptor: int) -> tuple[str, str]:
     """(device, path within its filesystem) of an open folder or file."""
-    mount = _mount_of(host, mount_id_of(descriptor))
+    mount = read_mount(host, mount_id_of(descriptor))
     if mount is None:
         raise StorageOpsError("which mount it is in cannot be told")
     inside = os.readlink(f"/proc/self/fd/{descriptor}")[len(mount.point.rstrip("/")) :]

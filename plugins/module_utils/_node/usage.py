@@ -20,14 +20,17 @@ import struct
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any
+from functools import cache, partial
+from typing import Any, Callable
 
 from .._core.bounded import Deadline, call_each
 from .._core.codes import Reason
+from .._core.errors import StorageOpsError
 from . import fdinfo, processes
-from .host import Host, lines_of
-from .mounts import Mount, Namespace, each_mount, each_namespace, swap_devices
+from .control_groups import pod_uid_of
+from .host import Host, lines_of, living, target_of
+from .mounts import Mount, each_mount, swap_devices
+from .namespaces import ENDED, Namespaces
 
 # Types of filesystems with a server, which may be dead when stat(2) asks it. No block device is
 # there.
@@ -98,7 +101,10 @@ class Opener:
 
 
 class UsesByDevice:
-    """The node's mounts, swap and loop devices, indexed by block device."""
+    """The node's mounts, swap and loop devices, indexed by block device.
+
+    ``unread``: mount namespaces of pods in which there may be more.
+    """
 
     def __init__(self, host: Host) -> None:
         self._by_dev: dict[str, list[Reason]] = {}
@@ -108,10 +114,11 @@ class UsesByDevice:
         self._host = host
         self._kernel_names: dict[str, str] = {}
         with_nodes = _filesystems_with_nodes(host)
-        for namespace in each_namespace(host):
-            too_long = partial(self._add_long, with_nodes)
-            for mount in namespace.mounts(self._is_needed, too_long):
-                self._add_mount(mount, with_nodes)
+        everywhere = Namespaces(host)
+        too_long = partial(self._add_long, with_nodes)
+        for _namespace, mount in everywhere.mounts(self._is_needed, too_long):
+            self._add_mount(mount, with_nodes)
+        self.unread = tuple(everywhere.unread.values())
         for swap in swap_devices(host):
             self._by_name.setdefault(self._name_of(swap), []).append(
                 Reason("in_use_held", f"{swap} is swap")
@@ -198,8 +205,9 @@ def _filesystems_with_nodes(host: Host) -> set[str]:
         ):
             found.add(mount.device)
 
-    for mount in Namespace(host, "1").mounts(too_long=note):
-        note(mount)
+    with contextlib.suppress(OSError):
+        for mount in each_mount(host.lines("/proc/1/mountinfo"), "1", too_long=note):
+            note(mount)
     return found
 
 
@@ -244,7 +252,7 @@ def parse_loop_info(info: bytes) -> list[str]:
 @dataclass(frozen=True)
 class Openers:
     """``by_dev``: by device, the processes that have it open. ``unread``: of which other processes
-    this is not known, and why.
+    and mount namespaces this is not known, and why.
     """
 
     by_dev: dict[str, list[Opener]] = field(default_factory=dict)
@@ -263,30 +271,30 @@ class Openers:
         return f"whether {named}{others} has it open is not known" if self.unread else ""
 
 
-def read_openers(host: Host, devs: set[str]) -> Openers:
+def read_openers(host: Host, devs: set[str], unread: tuple[str, ...] = ()) -> Openers:
     """Who has these devices open. Raises StorageOpsError.
 
-    ``devs``: major:minor, with a ``c`` in front for character devices.
+    ``devs``: major:minor, with a ``c`` in front for character devices. ``unread``: what else may
+    have them.
     """
     proc = host.path("/proc")
     asked = processes.identify(host)
     # Each child keeps its own.
-    remote_by_root: dict[tuple[str, str], set[int]] = {}
+    remote_by_root: dict[tuple[str, int, str], set[int]] = {}
     replies = processes.ask_each(
         host, lambda one: open_devices(f"{proc}/{one.pid}", devs, remote_by_root), asked
     )
     by_dev: dict[str, list[Opener]] = {dev: [] for dev in devs}
-    unread = []
     for process, reply in zip(asked, replies):
         if reply.problem:
-            unread.append(f"{process.describe()} ({reply.problem})")
+            unread += (f"{process.describe()} ({reply.problem})",)
         for dev, opener in (reply.value or {}).items():
             by_dev[dev].append(Opener(process.pid, process.command, **opener))
-    return Openers(by_dev, tuple(unread))
+    return Openers(by_dev, unread)
 
 
 def open_devices(
-    base: str, devs: set[str], remote_by_root: dict[tuple[str, str], set[int]]
+    base: str, devs: set[str], remote_by_root: dict[tuple[str, int, str], set[int]]
 ) -> dict[str, dict[str, Any]]:
     """By device that a process has open, how. Call it in a child, as it may block.
 
@@ -295,11 +303,12 @@ def open_devices(
     found: dict[str, list[str]] = {}
     # One that has ended has nothing open.
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-        base = processes.living(base)
+        base = living(base)
+        remote = cache(partial(_remote_mounts, base, remote_by_root))
         # One by one, since a list of a million names would be long.
         with os.scandir(f"{base}/fd") as entries:
             for fd in entries:
-                dev = _device(base, fd.name, remote_by_root)
+                dev = _device(base, fd.name, remote)
                 if dev in devs:
                     found.setdefault(dev, []).append(fd.name)
         return {
@@ -314,14 +323,17 @@ def open_devices(
     return {}
 
 
-def _device(base: str, fd: str, remote_by_root: dict[tuple[str, str], set[int]]) -> str:
+def _device(base: str, fd: str, remote: Callable[[], set[int]]) -> str:
     """major:minor of the device that a file descriptor is, with a ``c`` in front for a character
     device; empty for anything else.
+
+    ``remote``: the mounts that may have a server.
     """
     try:
-        target = processes.target_of(f"{base}/fd/{fd}")
+        target = target_of(f"{base}/fd/{fd}")
         if not target.startswith("/") or (
-            not target.startswith("/dev/") and _is_remote(base, fd, remote_by_root)
+            # By the mount that the file is in, without stat(2).
+            not target.startswith("/dev/") and fdinfo.read(f"{base}/fdinfo/{fd}").mount in remote()
         ):
             return ""
         status = os.stat(f"{base}/fd/{fd}")
@@ -341,10 +353,12 @@ def _writes(base: str, fd: str) -> bool:
     return False
 
 
-def _is_remote(base: str, fd: str, remote_by_root: dict[tuple[str, str], set[int]]) -> bool:
-    # By the mount that the file is in, without stat(2). mountinfo also depends on the process's
-    # root.
-    view = (os.readlink(f"{base}/ns/mnt"), processes.target_of(f"{base}/root"))
+def _remote_mounts(base: str, remote_by_root: dict[tuple[str, int, str], set[int]]) -> set[int]:
+    """IDs of the mounts that a process sees whose filesystems have a server."""
+    # mountinfo also depends on the process's root: what is below its mount is listed
+    # (fs/proc_namespace.c show_mountinfo).
+    root = f"{base}/root"
+    view = (os.readlink(f"{base}/ns/mnt"), fdinfo.mount_at(root), target_of(root))
     if view not in remote_by_root:
         # Without a deadline, since this runs in a child that has one.
         lines = lines_of(f"{base}/mountinfo", Deadline(math.inf))
@@ -355,17 +369,27 @@ def _is_remote(base: str, fd: str, remote_by_root: dict[tuple[str, str], set[int
             if mount.fstype.startswith(_REMOTE):
                 remote.add(mount.id)
 
-        for mount in each_mount(filter(None, lines), base.rpartition("/")[2], too_long=note):
-            note(mount)
+        try:
+            for mount in each_mount(lines, base.rpartition("/")[2], too_long=note):
+                note(mount)
+        except OSError as error:
+            # What has ended has nothing open; of any other the files are not known.
+            if error.errno in ENDED:
+                raise
+            raise StorageOpsError(f"its mounts cannot be read: {error.strerror}") from error
         remote_by_root[view] = remote
-    return fdinfo.read(f"{base}/fdinfo/{fd}").mount in remote_by_root[view]
+    return remote_by_root[view]
 
 
 def _udev(base: str) -> bool:
     """Whether a process is udev, or was started by it, as its control group shows."""
+    cgroup = _text(f"{base}/cgroup")
+    # A tenant's program may have any name, and a container may name control groups below its own.
+    if pod_uid_of(cgroup):
+        return False
     if os.readlink(f"{base}/exe").rpartition("/")[2] in _UDEV:
         return True
-    return any(_UDEV_UNIT in line.split("/") for line in _text(f"{base}/cgroup").split("\n"))
+    return any(_UDEV_UNIT in line.split("/") for line in cgroup.split("\n"))
 
 
 def _hung(base: str) -> bool:

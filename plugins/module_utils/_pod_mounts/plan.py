@@ -19,7 +19,6 @@ from typing import NamedTuple
 from .._core.codes import Reason
 from .._core.engine import Finding, Plan
 from .._core.guards import limit_repairs, majority, most_of
-from .._core.turns import in_turns
 from .._node import kubelet
 from .._node.kubelet import Place
 from . import turned_readonly
@@ -50,7 +49,11 @@ def plan(state: PodMountState, options: PodMountOptions) -> Plan:
     # What nothing is known of says nothing of an outage.
     broken = [finding for finding, stack in zip(wrong, suspicious) if not is_unknown(stack)]
     outages = {} if options.accept_majority else _all_outages(state, broken, turned)
-    wanted = Plan([finding for finding in [*wrong, *turned] if _in_scope(finding, options)])
+    # A tenant with many broken mounts must not use up the limit, nor the time, of the others.
+    wanted = Plan(
+        [finding for finding in [*wrong, *turned] if _in_scope(finding, options)],
+        (lambda one: _owner(state, one),),
+    )
     helped = []
     for finding in wanted.findings:
         # A workload that is moved is a repair as well, by another module.
@@ -60,10 +63,7 @@ def plan(state: PodMountState, options: PodMountOptions) -> Plan:
                 _hold(finding, outage)
             else:
                 helped.append(finding)
-    # A tenant with many broken mounts must not use up the limit of the others.
-    for finding in limit_repairs(
-        in_turns(helped, lambda one: _owner(state, one)), options.max_repairs
-    ):
+    for finding in limit_repairs(helped, options.max_repairs):
         finding.workload = None
     return wanted
 

@@ -212,6 +212,7 @@ def has_ended(process: str) -> bool:
         os.kill(int(parts[2]), 0)
     except ProcessLookupError:
         return True
-    except (OSError, ValueError):
+    # Overflow: a number that no process has.
+    except (OSError, OverflowError, ValueError):
         return False
     return parts == own or process_of(parts[2]) != process

@@ -20,6 +20,7 @@ from .._core.argspec import check_numbers, given_names, given_options
 from .._core.bounded import Deadline
 from .._core.engine import Action, ActionFailed, Finding, NotStarted, Plan, Prevented
 from .._core.errors import BadOption, StorageOpsError
+from .._core.untrusted import few
 from .._kube.changing import change_object
 from .._kube.client import Cluster, Conflict, KubeError, NotFound, TooMany, path, until_none
 from .._kube.objects import CORDON, HOLD, Node, Pod, is_held, node_path, pick_claim, pod_path
@@ -470,7 +471,7 @@ class Reattach:
         left = self._until_none(seconds, lambda: still_there(self._cluster, self._options, group))
         if left:
             raise ActionFailed(
-                f"not within {seconds:.0f} s (grace period and detach_timeout): {'; '.join(left)}",
+                f"not within {seconds:.0f} s (grace period and detach_timeout): {few(left, '; ')}",
                 code="not_detached",
             )
         if self._options.wait_for == "unstaged" and not group.leaving:
@@ -503,7 +504,7 @@ class Reattach:
         if left:
             raise StorageOpsError(
                 f"the move of {', '.join(group.claims)} is not proven within "
-                f"{self._options.ready_timeout:g} s (ready_timeout): {'; '.join(left)}",
+                f"{self._options.ready_timeout:g} s (ready_timeout): {few(left, '; ')}",
                 code="repair_unproven",
             )
         return proof

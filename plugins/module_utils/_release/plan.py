@@ -23,6 +23,7 @@ from .._core.codes import Reason
 from .._core.controls import FAIL_OVER, RELEASE
 from .._core.engine import Action, Finding, Plan
 from .._core.errors import BadOption, words
+from .._core.untrusted import few
 from .._fences.ceph_reading import SKEW_SECONDS, Reading, moment
 from .._fences.ledger import ANNOTATION, Entry, FenceObject, Ledger, config_map_path
 from .._fences.network_fence import UNFENCED, NetworkFence, command, networks
@@ -247,7 +248,9 @@ def _not_ready(state: ReleaseState, node: str) -> Reason:
             "node_not_ready",
             f"{silent}, and part of its fence may be gone already, so its host may write. Bring "
             "the node back and run again; if it is lost and has volumes, fence it again: "
-            + untrusted.shown_command(f"ansible-playbook {FAIL_OVER} -e node={{node}}", node=node),
+            + untrusted.shown_command(
+                f"ansible-playbook {FAIL_OVER} -e target={{node}}", node=node
+            ),
         )
     return Reason(
         "node_not_ready",
@@ -332,7 +335,7 @@ def _needed_elsewhere(state: ReleaseState, ledger: Ledger) -> list[Reason]:
             doubts.append(
                 Reason(
                     "fence_shared",
-                    f"{', '.join(shared)} fences node {other.node} too, according to its ledger "
+                    f"{few(shared)} fences node {other.node} too, according to its ledger "
                     "(phase "
                     f"{other.phase}), and would go with this release: release {other.node} first, "
                     "or, if it is gone for good, delete its ledger",
@@ -694,11 +697,10 @@ def _still_blocked(state: ReleaseState, options: ReleaseOptions, ledger: Ledger)
     stand_ins = [entry.entry for entry in _stand_ins(options, ledger)]
     doubts = []
     if left:
-        left = list(dict.fromkeys(left))
         doubts.append(
             Reason(
                 "ceph_entry_left",
-                f"{', '.join(left)} is still in Ceph's blocklist: remove it (ceph_blocklist, state "
+                f"{few(left)} is still in Ceph's blocklist: remove it (ceph_blocklist, state "
                 "absent), and read it again",
             )
         )
@@ -706,7 +708,7 @@ def _still_blocked(state: ReleaseState, options: ReleaseOptions, ledger: Ledger)
         doubts.append(
             Reason(
                 "ceph_entry_left",
-                f"{', '.join(stand_ins)} is still in Ceph's blocklist, where it stood in for an "
+                f"{few(stand_ins)} is still in Ceph's blocklist, where it stood in for an "
                 "entry of ours while that was renewed: begin again with state releasing and this "
                 "reading (option ceph), so that it goes with the rest",
             )
@@ -722,7 +724,7 @@ def _unread(ledger: Ledger) -> list[Reason]:
         return [
             Reason(
                 "ceph_not_read",
-                f"it is not proven that {', '.join(needed)} left Ceph's blocklist: read it "
+                f"it is not proven that {few(needed)} left Ceph's blocklist: read it "
                 "with rbd_watcher_info (option ceph)",
             )
         ]

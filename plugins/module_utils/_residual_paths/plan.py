@@ -13,11 +13,11 @@ so much of an array is broken that it may be an outage. Pure: no I/O here.
 from __future__ import annotations
 
 from collections.abc import Hashable
+from typing import Callable
 
 from .._core.codes import Reason
 from .._core.engine import Finding, Plan
 from .._core.guards import is_most, limit_repairs, majority
-from .._core.turns import in_turns
 from .actions import flushed_maps, path_action, paths_action, removed_paths, scan_actions
 from .arrays import Arrays, find_arrays, merged
 from .cases import judge_map, judge_plain_disk
@@ -73,7 +73,7 @@ def plan(state: ResidualState, options: ResidualOptions) -> Plan:
         finding = _settled(state, group, against, left_out)
         findings.append(finding)
         sizes[id(finding)], owners[id(finding)] = len(group), tuple(whose)
-    wanted = Plan(_in_turns(findings, owners, arrays))
+    wanted = Plan(findings, _turns(owners, arrays))
     # Limited after the scope, so that findings out of scope use up nothing.
     repairs = [finding for finding in wanted.findings if finding.repair]
     limit_repairs(repairs, options.max_repairs, lambda one: sizes[id(one)])
@@ -82,10 +82,10 @@ def plan(state: ResidualState, options: ResidualOptions) -> Plan:
     return wanted
 
 
-def _in_turns(
-    findings: list[Finding], owners: dict[int, tuple[str, ...]], arrays: Arrays
-) -> list[Finding]:
-    """The findings with the repairs of arrays in turns. ``owners``: the arrays, by id()."""
+def _turns(
+    owners: dict[int, tuple[str, ...]], arrays: Arrays
+) -> list[Callable[[Finding], Hashable]]:
+    """Whose turn a repair waits for. ``owners``: the arrays, by id()."""
 
     # A tenant's own array would use up the limit, and the time. So would a server: it may look like
     # any number of arrays.
@@ -95,7 +95,7 @@ def _in_turns(
     def server(finding: Finding) -> Hashable:
         return arrays.of_server(owners[id(finding)]) if finding.repair else id(finding)
 
-    return in_turns(in_turns(Plan(findings).findings, array), server)
+    return [array, server]
 
 
 def repaired_arrays(state: ResidualState, finding: Finding) -> set[str]:

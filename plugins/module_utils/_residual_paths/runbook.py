@@ -249,7 +249,7 @@ class ResidualPaths:
         devices = {**map_devices, **disk_devices}
         uses = {name: known_uses.of(tree) for name, tree in devices.items()}
         numbers = {dev for tree in devices.values() for dev in tree.values()}
-        openers = usage.read_openers(host, numbers)
+        openers = usage.read_openers(host, numbers, known_uses.unread)
         # Counted last: who opens a map while /proc is read shows at least in its open count.
         counts = multipath.open_counts(host) if maps else {}
         for name, tree in disk_devices.items():
@@ -547,9 +547,9 @@ class ResidualPaths:
         ] + usage.exclusive_open(self._host, disk.name)
         if plain:
             tree = block.disk_devices(self._host, disk)
-            used += usage.UsesByDevice(self._host).of(tree) + _opened(
-                usage.read_openers(self._host, set(tree.values())), tree
-            )
+            known = usage.UsesByDevice(self._host)
+            openers = usage.read_openers(self._host, set(tree.values()), known.unread)
+            used += known.of(tree) + _opened(openers, tree)
         return used
 
     def _delete(self, subject: PathsSubject, seconds: float) -> None:

@@ -112,7 +112,7 @@ ENTRIES: tuple[Entry, ...] = (
         "another client still has the RBD image open, most likely "
         "the node that the pod ran on before",
         "list the image's watchers (rbd status POOL/IMAGE): if the node they are on is lost, the "
-        "playbook storage_ops.runbooks.fail_over_volumes fences it (-e node=NAME, with "
+        "playbook storage_ops.runbooks.fail_over_volumes fences it (-e target=NAME, with "
         "--check first)",
     ),
     Entry(

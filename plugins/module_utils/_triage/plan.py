@@ -44,7 +44,7 @@ def plan(
         judged += 1
         cause = _cause(seen, state, options)
         findings += [_finding(seen, cause, state)] if cause else []
-    return Plan([*findings, *_not_judged(turns[judged:]), *_unread(state)])
+    return Plan([*findings, *_not_judged(turns[judged:]), *_unread(state), *_unread_events(state)])
 
 
 def _not_judged(left: Sequence[Seen]) -> list[Finding]:
@@ -77,6 +77,23 @@ def _unread(state: TriageState) -> list[Finding]:
             f"{number} objects are not as Kubernetes makes them, and were left out",
             "look at these alone; whoever owns them, or their controller, has to mend them",
             [f"{place}: {why}" for place, why in sorted(state.unread.items())],
+        )
+    ]
+
+
+def _unread_events(state: TriageState) -> list[Finding]:
+    """The finding about namespaces in which messages may be missing."""
+    if not state.unread_events:
+        return []
+    number = len(state.unread_events)
+    return [
+        _not_assessed(
+            "events",
+            f"of {number} namespaces",
+            f"the events of {number} namespaces could not be read in time, so messages about their "
+            "pods may be missing",
+            "delete events there that are too many or too big, or raise deadline",
+            [f"{name}: {time:.0f} s" for name, time in sorted(state.unread_events.items())],
         )
     ]
 

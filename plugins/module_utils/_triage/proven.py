@@ -260,7 +260,7 @@ def _needed_there(other: Attachment, what: str, state: TriageState) -> Cause | N
     if users:
         return Cause(
             "",
-            f"{what}, where pod {', '.join(users)} needs it",
+            f"{what}, where pod {untrusted.few(users)} needs it",
             "stop or move that pod; only one node can have the volume",
         )
     needed = observation.needed_by(state.seen, other)

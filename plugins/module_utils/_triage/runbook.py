@@ -19,6 +19,7 @@ from .._core import untrusted
 from .._core.argspec import check_numbers
 from .._core.engine import Plan
 from .._core.errors import BadOption, StorageOpsError
+from .._core.turns import TurnOver, timed
 from .._kube.client import Cluster, path
 from .._kube.events import ATTACHED_FIELDS, Message, pick_event, pick_message
 from .._kube.lease import read_leader
@@ -49,6 +50,8 @@ from .state import Seen, TriageOptions, TriageState, pick_seen, suspect, unattac
 # Up to this many objects are read one by one; more come in one list, which costs the API server
 # less than many requests and keeps the client below its rate limit.
 MAX_GETS = 20
+# Of so many objects of a namespace the events are read one by one.
+_FEW_UIDS = 3
 
 _STORAGE = "storage.k8s.io/v1"
 # A pod keeps running, and may be ready, with a dead mount: the kubelet does not look into mounts.
@@ -69,6 +72,8 @@ class Triage:
         self._options = options
         # Objects of which nothing could be made, and why.
         self._unread: dict[str, str] = {}
+        # Namespaces whose events took too long, and the seconds that they had.
+        self._unread_events: dict[str, float] = {}
 
     def gather(self) -> TriageState:
         """Read attachments before pods: otherwise an attachment made in between would look like one
@@ -88,7 +93,7 @@ class Triage:
             self._check_scope()
         state = TriageState(now, len(pods), suspects, named)
         state = self._around(state, pods, attachments) if suspects else state
-        return replace(state, unread=self._unread)
+        return replace(state, unread=self._unread, unread_events=self._unread_events)
 
     def _list(
         self,
@@ -329,16 +334,54 @@ class Triage:
             if said:
                 keep(*said)
 
-        if len(objects) <= MAX_GETS:
-            for namespace, uid in sorted(objects):
-                self._of_namespaces("events", {namespace}, wanted, f"involvedObject.uid={uid}")
-            return
-        self._of_namespaces(
-            "events",
-            {namespace for namespace, _uid in objects},
-            wanted,
-            f"involvedObject.kind={kind}",
-        )
+        by_namespace: dict[str, list[str]] = defaultdict(list)
+        for namespace, uid in sorted(objects):
+            # It has had its time already.
+            if namespace not in self._unread_events:
+                by_namespace[namespace].append(uid)
+        # A tenant may write any number of events, as big as an object may be. Half of the time that
+        # is left stays for what follows, and each namespace has its share of the other half; those
+        # with the fewest objects come first, and what they leave is for the others.
+        left = len(by_namespace)
+        for namespace, uids in sorted(by_namespace.items(), key=lambda item: len(item[1])):
+            share = self._cluster.deadline.remaining() / 2 / left
+            left -= 1
+            fields = (
+                [f"involvedObject.uid={uid}" for uid in uids]
+                if len(uids) <= _FEW_UIDS
+                else [f"involvedObject.kind={kind}"]
+            )
+            self._events_of(namespace, fields, wanted, share)
+
+    def _events_of(
+        self,
+        namespace: str,
+        choices: Sequence[str],
+        wanted: Callable[[dict[str, Any]], None],
+        seconds: float,
+    ) -> None:
+        """Read events of one namespace by each of these field selectors, for so many seconds."""
+
+        def clock() -> float:
+            return -self._cluster.deadline.remaining()
+
+        events = path("v1", "events", namespace=namespace)
+        until = clock() + seconds
+        try:
+            for fields in choices:
+                left = until - clock()
+                if left <= 0:
+                    raise TurnOver("")
+                pick = timed(left, clock, leniently(wanted, self._unread))
+                self._cluster.list(events, pick, fields=fields, cached=True)
+        except TurnOver as error:
+            self._unread_events[namespace] = seconds
+            if self._options.pod:
+                raise StorageOpsError(
+                    f"the events of namespace {namespace} could not be read within {seconds:.0f} "
+                    "s: delete those that are too many or too big, or raise deadline",
+                    code="deadline_passed",
+                ) from error
 
 
 def _attachments_of(

@@ -112,6 +112,8 @@ class TriageState:
     last_attach: datetime | None = None
     # Objects of which nothing could be made, and why.
     unread: Mapping[str, str] = field(default_factory=dict)
+    # Namespaces whose events could not be read in time, and the seconds that they had.
+    unread_events: Mapping[str, float] = field(default_factory=dict)
 
     def claims_of(self, pod: Pod) -> list[tuple[str, Claim | None]]:
         """The names of the pod's claims, and each claim, None where it does not exist."""

@@ -213,6 +213,8 @@ def _script(files: dict[str, str]) -> str:
         f"echo {uuid.uuid4().hex} > /etc/machine-id",
         f"echo {uuid.uuid4()} > /run/lab-boot-id",
         "mount --bind /run/lab-boot-id /proc/sys/kernel/random/boot_id",
+        # A node whose power is cut soon after would boot with empty files.
+        "sync -f /",
         "systemctl start nftables",
         "systemctl start kubelet",
     ]

@@ -37,6 +37,7 @@ class FakeCluster:
         self, *objects: dict[str, Any], version: str = "v1.31.4", seconds: float = 300.0
     ) -> None:
         self.deadline = Deadline(seconds)
+        self.url = "https://127.0.0.1:6443"
         self.objects: dict[str, dict[str, Any]] = {}
         self.requests: list[str] = []
         self.before: Callable[[str, str], None] = lambda verb, path: None

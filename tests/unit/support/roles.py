@@ -90,7 +90,7 @@ def documented(module: str, left_out: Collection[str] = ()) -> dict[str, Any]:
     )
     documentation = yaml.safe_load(plugin.DOCUMENTATION)
     options: dict[str, Any] = {}
-    for name in documentation["extends_documentation_fragment"]:
+    for name in documentation.get("extends_documentation_fragment", []):
         options.update({} if name in left_out else fragment(name).get("options", {}))
     # As for ansible-doc, the module has the last word.
     options.update(documentation.get("options", {}))

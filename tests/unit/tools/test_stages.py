@@ -80,6 +80,13 @@ def test_a_stage_waits_for_what_it_needs_even_if_that_failed(folder: Path) -> No
     assert (folder / "log").read_text().split() == ["wrong", "fine"]
 
 
+def test_a_stage_that_would_wait_lets_the_others_of_its_lane_go_first(folder: Path) -> None:
+    """One lane: waiting for what comes after it would have no end."""
+    runner = stages.Runner([[Stage("good", 1, after=("bad",)), Stage("bad", 1)]])
+    assert runner.run() == 1
+    assert (folder / "log").read_text().split() == ["wrong", "fine"]
+
+
 def test_a_stage_that_cannot_be_run_is_a_failure_and_holds_up_no_other(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,10 +22,19 @@ description:
   - Whoever can write a label would otherwise write variables of a playbook, which Ansible takes for
     templates. So an alert is dropped when one of these labels is not a name as Kubernetes allows
     it.
-  - Where there is C(exported_namespace), C(exported_pod) or C(exported_node), only these count.
-    Prometheus renames the labels of kube-state-metrics so, where it does not honor them, and then
-    the others are of the pod that was asked for the metric.
+  - An alert with C(exported_namespace), C(exported_pod) or C(exported_node) is dropped, too, unless
+    O(exported_labels) says what these mean.
 options:
+  exported_labels:
+    description:
+      - Only C(exported_namespace), C(exported_pod) and C(exported_node) count in an alert that has
+        one of them. Prometheus renames the labels of kube-state-metrics so if it does not honor
+        them (C(honor_labels)), and then the others are of the pod that was asked for the metric.
+      - Turn this on only if no tenant can write alerts. A monitoring stack that gives tenants rules
+        or metrics of their own enforces C(namespace) alone, so a tenant's
+        C(exported_namespace) would name any other namespace.
+    type: bool
+    default: false
   max_alerts:
     description: How many alerts of one webhook become events. The others are dropped, with a
       warning. Each namespace has its turn, so none keeps the others out.
@@ -43,25 +52,36 @@ EXAMPLES = r"""
 LOG = logging.getLogger(__name__)
 # RFC 1123, as for namespaces, pods and nodes.
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
-# In place of an alert that names what is no name.
+# In place of an alert that names what is no name, or whose names may be a tenant's word.
 _WRONG: dict[str, str] = {}
+_EXPORTED: dict[str, str] = {}
+_WARNINGS = (
+    (_WRONG, "an alert was dropped: its name, or its namespace, pod or node, is not a valid name"),
+    (
+        _EXPORTED,
+        "an alert was dropped: it has exported_namespace, exported_pod or exported_node; see "
+        "storage_ops_exported_labels in the rulebook",
+    ),
+)
 _ALERT = re.compile(r"[a-zA-Z_][a-zA-Z0-9_:.-]{0,127}")
 
 
-def main(event: dict[str, Any], max_alerts: int = 100) -> list[dict[str, Any]]:
+def main(
+    event: dict[str, Any], max_alerts: int = 100, exported_labels: bool | str = False
+) -> list[dict[str, Any]]:
     """The events that a webhook stands for: none, when it is not Alertmanager's."""
     payload = event.get("payload")
     alerts = payload.get("alerts") if isinstance(payload, dict) else None
     if not isinstance(alerts, list):
         LOG.warning("a webhook was dropped: it has no list of alerts")
         return []
-    found = [_alert(alert) for alert in alerts]
-    wrong = sum(kept is _WRONG for kept in found)
-    # As many as there may be alerts, so that no tenant fills the log.
-    for _number in range(min(wrong, max_alerts)):
-        LOG.warning(
-            "an alert was dropped: its name, or its namespace, pod or node, is not a valid name"
-        )
+    # A variable of ansible-rulebook may be a text.
+    exported = str(exported_labels).lower() in ("true", "yes", "on", "1")
+    found = [_alert(alert, exported) for alert in alerts]
+    for reason, warning in _WARNINGS:
+        # As many as there may be alerts, so that no tenant fills the log.
+        for _number in range(min(sum(kept is reason for kept in found), max_alerts)):
+            LOG.warning(warning)
     # Alerts of several metrics about the same pod are one question.
     unique = {tuple(sorted(kept.items())): kept for kept in found if kept}
     chosen = _in_turns(list(unique.values()))[:max_alerts]
@@ -85,17 +105,19 @@ def _in_turns(alerts: list[dict[str, str]]) -> list[dict[str, str]]:
     return [kept for _turn, kept in sorted(turns, key=lambda item: item[0])]
 
 
-def _alert(alert: Any) -> dict[str, str] | None:
-    """What is kept of an alert; None when it does not fire, _WRONG when a name in it is none."""
+def _alert(alert: Any, exported: bool) -> dict[str, str] | None:
+    """What is kept of an alert; None when it does not fire, _WRONG when a name in it is none,
+    _EXPORTED when its labels mean what the user has not said.
+    """
     labels = alert.get("labels") if isinstance(alert, dict) else None
     if not isinstance(labels, dict) or alert.get("status") != "firing":
         return None
     kept = {"name": labels.get("alertname", "")}
-    prefix = (
-        "exported_"
-        if any(labels.get(f"exported_{name}") for name in ("namespace", "pod", "node"))
-        else ""
-    )
+    prefix = ""
+    if any(labels.get(f"exported_{name}") for name in ("namespace", "pod", "node")):
+        if not exported:
+            return _EXPORTED
+        prefix = "exported_"
     for name in ("namespace", "pod", "node"):
         kept[name] = labels.get(prefix + name) or ""
     if not _is(_ALERT, kept["name"]) or not all(

@@ -258,6 +258,7 @@ class Addons:
         uid = (api.find("Secret", self.secret["name"], self.namespace) or {})["metadata"]["uid"]
         for node in self._endpoints:
             pod = objects.pod(self._pod(node), namespace=self.namespace, schedulerName="nobody")
+            self._place(pod["spec"], node)
             pod["metadata"]["ownerReferences"] = [
                 {"apiVersion": "v1", "kind": "Secret", "name": self.secret["name"], "uid": uid}
             ]
@@ -265,6 +266,18 @@ class Addons:
                 api.create(
                     {**pod, "status": {"podIP": "127.0.0.1", "podIPs": [{"ip": "127.0.0.1"}]}}
                 )
+
+    def _place(self, spec: Object, node: str) -> None:
+        """As the pod of a driver's DaemonSet: on its node, with the port of the sidecar and a
+        folder of the node.
+        """
+        # A pod on a node that is not there is soon deleted (pkg/controller/podgc).
+        if node in self.clients:
+            spec |= {"nodeName": node, "tolerations": [{"operator": "Exists"}]}
+        (port,) = free_ports(1)
+        spec["containers"][0]["args"] = [f"--controller-port={port}"]
+        folder = f"/var/lib/kubelet/plugins/{self.driver}"
+        spec["volumes"] = [{"name": "socket-dir", "hostPath": {"path": folder}}]
 
     def _start_endpoint(self, programs: Binaries, node: str) -> None:
         """A driver, and the sidecar in front of it."""
@@ -284,8 +297,8 @@ class Addons:
         ]
         driver.start(command, self.plane.tied)
         self._wait(socket.exists, driver)
-        pod = (self.plane.api().find("Pod", self._pod(node), self.namespace) or {})["metadata"]
-        (port,) = free_ports(1)
+        found = self.plane.api().find("Pod", self._pod(node), self.namespace) or {}
+        pod, (port,) = found["metadata"], found["spec"]["containers"][0]["args"]
         command = [
             programs["sidecar"],
             f"--kubeconfig={self.plane.kubeconfig()}",
@@ -298,7 +311,7 @@ class Addons:
             f"--pod-uid={pod['uid']}",
         ]
         command += [
-            f"--controller-port={port}",
+            port,
             f"--leader-election-namespace={self.namespace}",
             "--enable-auth=false",
         ]

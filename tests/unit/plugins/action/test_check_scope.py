@@ -132,8 +132,8 @@ def test_a_role_is_not_told_what_its_playbook_knows() -> None:
     assert asked >= {
         "compliance_read_cluster",
         "respond_hosts",
-        "replace_pod",
-        "network_fence_nodes",
+        "replace_hosts",
+        "network_fence_class",
         "configure_awx_image",
     }
     strangers = {name for name in asked if not name.startswith(known().prefixes)}

@@ -464,6 +464,34 @@ def test_places_are_few_however_many_there_are(root: Path) -> None:
     assert [len(places) for places in _Mounts(Tree(root))._places.values()] == [20]
 
 
+def test_where_a_pods_mounts_were_not_read_there_may_be_more(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So, too, if the time was not enough for those of the node itself."""
+    put_image(root)
+    (root / "proc/77").mkdir()
+    put_mounts(root, FUSE, pid=77, owner=OTHER_USERS)
+    put(root, "proc/77/cgroup", f"0::/kubepods/besteffort/pod{POD}/{'a' * 64}")
+    lines = Host.lines
+
+    def failing(host: Host, path: str) -> Iterator[bytes]:
+        yield from lines(host, path)
+        if path in failed:
+            raise OSError(12, "Cannot allocate memory")
+
+    monkeypatch.setattr(Host, "lines", failing)
+    failed = ["/proc/77/mountinfo"]
+    found = clients(root)
+    assert [client["kind"] for client in found["clients"]] == ["krbd"]
+    assert found["problem"] == (
+        f"what is mounted in the mount namespace of pid 77 of pod {POD} could not be read in time "
+        "(delete that pod)"
+    )
+    failed = ["/proc/1/mountinfo"]
+    found = clients(root)
+    assert found["clients"] == [] and "Cannot allocate memory" in found["problem"]
+
+
 def put_mounts_of_1(root: Path, *lines: str) -> None:
     put(root, "proc/1/mountinfo", "\n".join([ROOT, *lines]))
 

@@ -164,7 +164,7 @@ def test_who_has_many_hung_items_leaves_others_their_turn(
 
 
 def test_turns_are_by_time_and_by_the_workers_that_each_has() -> None:
-    queue = bounded._Queue(74, [*("a" * 70), "b", "c", "c", "c"])
+    queue = bounded._Queue(74, [*("a" * 70), "b", "c", "c", "c"], 2)
     a, b, c = queue.take(), queue.take(), queue.take()
     assert (a, b, c) == (list(range(32)), [70], [71, 72, 73])
     queue.add([72])
@@ -178,7 +178,16 @@ def test_turns_are_by_time_and_by_the_workers_that_each_has() -> None:
     queue.give_back(72, 9.0)
     # That one has, and this has had more.
     assert [queue.take(), queue.take()] == [[73], list(range(64, 70))]
-    assert not queue
+    assert not queue and not queue.ready
+
+
+def test_no_owner_has_more_than_some_of_the_workers(hanging: Arrivals, killed: list[int]) -> None:
+    """The slow items of one pod had all 16, and so 16 parts in 17 of the processors."""
+    clock = Steps((lambda: hanging.count >= 4, 1000.0))
+    items = ["hang"] * 16 * bounded.ITEMS_PER_WORKER
+    replies = bounded.call_each(answer, items, 100, 500, clock, ["pod"] * len(items), workers=16)
+    assert all(reply.problem for reply in replies)
+    assert hanging.count == len(killed) == 4
 
 
 @pytest.mark.parametrize("owners", [(), ("a", "a", "a")])

@@ -41,7 +41,7 @@ def test_no_command_without_what_it_needs() -> None:
         "-e attachment_repair_names=csi-0f1e -e attachment_repair_lost_status=reattach"
     )
     by_node = controls.command("STOR-13", {"in_tree_node": "worker-1", "namespace": "shop"})
-    assert "-e attachment_repair_nodes=worker-1 -e attachment_repair_namespaces=shop -e" in by_node
+    assert "-e target=worker-1 -e attachment_repair_namespaces=shop -e" in by_node
     assert controls.command("STOR-13", {"in_tree_node": "worker-1;id", "namespace": "shop"}) == ""
     # The pod's own node is well.
     assert controls.command("STOR-16", {"node": "worker-1"}) == ""
@@ -72,10 +72,10 @@ def test_commands_only_of_plain_names() -> None:
     assert not controls.check_command(
         "STOR-11", "cluster", {**attachment, "name": "{{ lookup('pipe', 'id') }}"}
     )
-    assert "-e node=n1" in controls.check_command(
+    assert "-e target=n1" in controls.check_command(
         "STOR-16", "cluster", {**attachment, "kind": "PersistentVolume"}
     )
-    assert "-e node=n9" in controls.check_command(
+    assert "-e target=n9" in controls.check_command(
         "STOR-17", "cluster", {**attachment, "kind": "Node", "name": "n9", "node": ""}
     )
     assert "triage_namespace=shop" in controls.check_command(

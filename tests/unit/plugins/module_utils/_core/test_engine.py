@@ -957,6 +957,17 @@ def test_one_tenants_findings_push_no_other_out(severity: str) -> None:
     assert order == sorted(order)
 
 
+def test_severe_findings_of_an_owner_do_not_come_before_all_of_others() -> None:
+    """Or what max_repairs and the deadline leave is always what others have."""
+    many = [of_pod("evil", number, "critical") for number in range(3)]
+    few = [of_pod("bank", 7, "minor"), of_pod("shop", 8, "info"), of_pod("shop", 9, "major")]
+    numbers = [one.name for one in Plan([*few, *many], (lambda one: one.namespace,)).findings]
+    assert numbers == ["web-0", "web-9", "web-7", "web-1", "web-8", "web-2"]
+    assert [one.name for one in Plan([*few, *many]).findings][:4] == [
+        *("web-0", "web-1", "web-2", "web-9")
+    ]
+
+
 def test_evidence_is_left_out_of_who_has_most() -> None:
     many = [of_pod("evil", number, "major") for number in range(600)]
     result = engine._result(Plan([*many, of_pod("victim", 0, "info")]))

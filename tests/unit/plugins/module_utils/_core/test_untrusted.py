@@ -198,6 +198,12 @@ def test_of_an_object_what_is_nested_too_deep_is_left_out(depth: int) -> None:
             untrusted.read_object(wrong.encode())
 
 
+def test_few() -> None:
+    assert untrusted.few("") == ""
+    assert untrusted.few("121345") == "1, 2, 3, 4, 5"
+    assert untrusted.few(iter("123456"), "; ") == "1; 2; 3; 4; 5 (+1 more)"
+
+
 def test_shown() -> None:
     assert untrusted.shown("plain ü") == "plain ü"
     assert (

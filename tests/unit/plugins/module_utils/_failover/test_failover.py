@@ -8,9 +8,11 @@ killed leaves to the next one.
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
+from types import SimpleNamespace
 from typing import Any, Callable
 
 import pytest
@@ -24,9 +26,13 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._failover import (
     plan as failover_plan,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._failover import (
+    runbook as failover_runbook,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._failover.plan import (
     FailoverOptions,
     pick_lost_pod,
+    with_claims,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._failover.runbook import (
     Failover,
@@ -52,6 +58,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
     attachment_name,
     pick_claim,
+    pick_tenant,
     pick_volume,
 )
 from ansible_collections.storage_ops.runbooks.tests.unit.support.cluster import FakeCluster, path_of
@@ -183,7 +190,11 @@ class World(FakeCluster):
     ) -> None:
         super().__init__(node("a", "Unknown", UNREACHABLE), node("b", "True"), version=version)
         self.shift = timedelta()
-        # What the run's own clock shows. ``slow``: so many seconds a LIST of pods there takes.
+        # What the run's own clock shows. ``slow``: so many seconds a LIST of pods there takes;
+        # ``slow_events``: of events.
+        self.slow_events: dict[str, float] = {}
+        # What was made of each LIST.
+        self.kept: list[str] = []
         self.spent = 0.0
         self.slow: dict[str, float] = {}
         self.clock = lambda: datetime.now(timezone.utc) + self.shift
@@ -218,8 +229,12 @@ class World(FakeCluster):
 
     def list(self, path: str, pick: Any, **how: Any) -> list[Any]:
         self._controllers()
-        self.spent += self.slow.get(path.split("/")[-2], 0.0) if path.endswith("/pods") else 0.0
-        return super().list(path, pick, **how)
+        *_folders, namespace, resource = path.split("/")
+        of = {"pods": self.slow, "events": self.slow_events}.get(resource, {})
+        self.spent += of.get(namespace, 0.0)
+        found = super().list(path, pick, **how)
+        self.kept.append(repr(found))
+        return found
 
     def at(self, name: str) -> dict[str, Any]:
         return self.objects[f"/api/v1/nodes/{name}"]
@@ -583,7 +598,8 @@ def test_a_pod_that_tolerates_the_taint_is_deleted_by_force() -> None:
 def test_who_tolerates_the_taint(toleration: dict[str, Any], tolerates: bool) -> None:
     item = pod("db-1", "db", tolerations=[toleration])
     item["metadata"]["uid"] = "u"
-    assert pick_lost_pod(item, {}, {}).tolerates == tolerates
+    lost = pick_lost_pod(item)
+    assert lost and lost.tolerates == tolerates
 
 
 # who is not detached
@@ -981,7 +997,8 @@ ISCSI = {"name": "data", "iscsi": {"targetPortal": "10.0.0.9", "iqn": "iqn.2026-
 def test_inline_volumes(volume: dict[str, Any], text: str) -> None:
     item = pod("web", volumes=[volume])
     item["metadata"]["uid"] = "u"
-    assert pick_lost_pod(item, {}, {}).inline == ((text,) if text else ())
+    lost = pick_lost_pod(item)
+    assert lost and lost.inline == ((text,) if text else ())
 
 
 def test_a_pod_with_an_inline_volume_only() -> None:
@@ -1125,7 +1142,9 @@ def test_what_a_pods_claim_has(
     named["metadata"]["uid"] = "u"
     named["spec"]["claimRef"]["uid"] = uid
     there = {} if uid is None else {"pv-db": pick_volume(named)}
-    found = pick_lost_pod(item, {("shop", "db"): pick_claim(claimed)}, there)
+    lost = pick_lost_pod(item)
+    assert lost
+    found = with_claims(lost, {("shop", "db"): pick_claim(claimed)}, there)
     assert (found.volumes, found.unclear) == (volumes, unclear)
 
 
@@ -1150,7 +1169,7 @@ def test_a_pod_with_any_number_of_claims_keeps_no_other_from_its_turn(
     world.broken = {f"attach pv-none-{number}" for number in range(50)}
     world.add(evil)
     # What was not read may be any storage, as what does not exist.
-    assert "claim none-7, which was not read" in refusal(world, detach="taint")
+    assert "claim none-2, which was not read" in refusal(world, detach="taint")
     result = run(world, detach="volumes")
     asked = {asked for asked in world.requests if "/evil/persistentvolumeclaims/" in asked}
     assert len(asked) == 2, asked
@@ -1387,7 +1406,7 @@ def test_a_volume_with_more_pods_than_a_run_deletes_stays_alone(
         ]
     )
     for told in (check, result):
-        assert told["failed"] and told["code"] == "deadline_passed", told
+        assert told["failed"] and told["code"] == "too_many_deletions", told
         assert "PersistentVolume pv-e0: 4 of its pods and attachments are left" in told["msg"]
     # The others are proven and noted all the same.
     assert (world.ledger().phase, world.ledger().detached) == ("fenced", ("pv-db",))
@@ -1425,7 +1444,7 @@ def test_a_pod_of_two_volumes_that_is_left_keeps_both(monkeypatch: pytest.Monkey
     world = with_one_pod_of_two()
     result = run(world)
     assert deleted(result) == ["shop/db-1", "detach db"]
-    first, second = both_stay(world, result, "deadline_passed")
+    first, second = both_stay(world, result, "too_many_deletions")
     assert first.startswith("2 of its pods and attachments are left")
     assert second.startswith("1 of its pods and attachments are left")
     # Further runs have the pod to delete, once.
@@ -1456,7 +1475,7 @@ def test_a_part_of_a_volume_whose_turn_does_not_come(monkeypatch: pytest.MonkeyP
     at_deletion(world, "e0-0", dawdle)
     result = run(world)
     assert [finding["object"]["name"] for finding in result["findings"]] == ["pv-e0", "a"]
-    assert result["code"] == "deadline_passed" and world.ledger().detached == ("pv-db",)
+    assert result["code"] == "too_many_deletions" and world.ledger().detached == ("pv-db",)
 
 
 def test_a_run_with_nothing_but_a_part_of_one_volume(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1728,6 +1747,42 @@ def test_any_number_of_waiting_pods_keeps_no_other_volume_from_its_proof() -> No
     assert (attachments, events) == few and events == 3
 
 
+def moved_to_evil(*objects: dict[str, Any]) -> list[dict[str, Any]]:
+    """The same in the namespace evil."""
+    found = copy.deepcopy([*objects])
+    for item in found:
+        for part in (item["metadata"], item.get("spec", {}).get("claimRef", {})):
+            part.update({"namespace": "evil"} if "namespace" in part else {})
+    return found
+
+
+def test_events_of_one_tenant_keep_no_other_volume_from_its_proof() -> None:
+    """A LIST of 200 events of 500 kB took 7 s, and one was made for each volume of each pod."""
+    names = [f"ev{number}" for number in range(40)]
+    theirs = [item for name in names for item in (*claim(name), attachment(name))]
+    pods = [pod(f"x{number}", *names) for number in range(3)]
+    ledger = LEDGER._replace(volumes=("pv-db", *(f"pv-{name}" for name in names)))
+    world = standard(*moved_to_evil(*theirs, *pods), ledger=ledger)
+    world.slow_events["evil"] = 7.5
+    world.broken |= {f"start x{number}-again" for number in range(3)}
+    world.deadline = Deadline(300.0, lambda: world.spent)
+    result = run(world)
+    assert "pv-db" in world.ledger().detached, result["msg"]
+    asked = [request for request in world.requests if "/evil/events" in request]
+    assert len(asked) == 1
+    assert "its events were not read" in result["msg"]
+
+
+def test_of_the_pods_of_a_lost_node_little_is_kept() -> None:
+    """A tenant's pods of 1 MB each filled the memory between the fence and the detach."""
+    large = pod("big", containers=[{"name": "c", "env": [{"name": "MANY-BYTES"}] * 1000}])
+    many = pod("many", volumes=[{"name": "v", "nfs": {"server": "s"}}] * 5000)
+    world = standard(large, many)
+    run(world, check=True)
+    assert not any("MANY-BYTES" in kept for kept in world.kept)
+    assert max(map(len, world.kept)) < 200_000
+
+
 def test_any_number_of_nodes_keeps_no_other_volume_from_its_proof() -> None:
     """Each node of a waiting pod would be a request at each look."""
 
@@ -1863,6 +1918,38 @@ def test_what_is_proven_in_the_end_is_read_again() -> None:
     result = run(world)
     assert result["failed"] and result["code"] == "repair_unproven", result
     assert "pod shop/db-1-again on b is not Ready" in result["msg"]
+
+
+def test_so_many_pods_that_wait_are_told() -> None:
+    """A tenant makes any number of them, and the advice would be cut off behind their names."""
+    world = with_pods_on_b(40)
+    world.broken.add("attach pv-ev")
+    reason = run(world)["findings"][1]["reason"]
+    assert "(attach_timeout)" in reason and reason.endswith("(+35 more)"), reason
+    assert reason.count("waits for pv-ev") == 5
+
+
+class Unsearched(tuple[str, ...]):
+    """Claims of a pod, among which none may be looked for."""
+
+    def __contains__(self, claim: object) -> bool:
+        raise AssertionError(f"{claim} is looked for in {self[0]} and others")
+
+
+def test_no_pod_is_compared_with_each_volume() -> None:
+    """A tenant may have thousands of both, and they are looked at again and again."""
+    item = pod("db-1", "db", "log")
+    item["metadata"]["uid"] = "u"
+    tenant = pick_tenant(item, ("db",))
+    assert tenant
+    both = tenant._replace(pod=tenant.pod._replace(claims=Unsearched(("db", "db", "log"))))
+    volumes: list[Any] = [
+        SimpleNamespace(name=f"pv-{name}", volume=SimpleNamespace(claim=("shop", name)))
+        for name in ("db", "log", "other")
+    ]
+    volumes.append(SimpleNamespace(name="gone", volume=None))
+    found = failover_runbook._users_of([both], volumes)
+    assert found == {"pv-db": [both], "pv-log": [both], "pv-other": [], "gone": []}
 
 
 def test_so_many_pods_that_do_not_run_are_told() -> None:

@@ -266,7 +266,7 @@ def test_a_lost_node_that_holds_a_volume() -> None:
         "STOR-16",
         "critical",
         "a has been lost for 600 s and holds 1 volumes",
-        "fail_over_volumes -e node=a",
+        "fail_over_volumes -e target=a",
     )
     assert finding["object"] == {"kind": "Node", "name": "a", "node": "a"}
     assert finding["evidence"]["volumes"] == [f"pv-db (shop/pv-db, {RBD})"]
@@ -391,7 +391,7 @@ def test_a_volume_that_was_detached_by_force(sign: list[Object]) -> None:
     cluster = world(*sign, node("b"), volume("pv-db"), attachment("pv-db", "b"))
     result = audit(cluster, ceph=reading(watchers=("10.0.0.1:0/7",)))
     what = "may still use 1 volumes that are not attached to it any more"
-    finding = only(result, "STOR-16", "critical", what, "fail_over_volumes -e node=a")
+    finding = only(result, "STOR-16", "critical", what, "fail_over_volumes -e target=a")
     assert "no other node can use" not in finding["summary"]
     evidence = finding["evidence"]
     assert (evidence["not_attached"], evidence["waiting_elsewhere"]) == (["pv-db"], ["pv-db on b"])
@@ -476,7 +476,7 @@ def test_volumes_of_other_storage_are_told_apart() -> None:
         audit(mixed),
         "STOR-16",
         "critical",
-        "fail_over_volumes -e node=a",
+        "fail_over_volumes -e target=a",
         f"Volumes of {OTHER} are not Ceph RBD",
     )
     alone = only(
@@ -485,7 +485,7 @@ def test_volumes_of_other_storage_are_told_apart() -> None:
         "critical",
         "are not Ceph RBD",
     )
-    assert "fail_over_volumes -e node=a" not in alone["reason"]
+    assert "fail_over_volumes -e target=a" not in alone["reason"]
 
 
 @pytest.mark.parametrize("phase", ["intended", "fenced"])
@@ -497,7 +497,7 @@ def test_a_fail_over_that_was_interrupted(phase: str) -> None:
         "critical",
         "holds no volume any more",
         f"interrupted when it was {phase}",
-        "fail_over_volumes -e node=a",
+        "fail_over_volumes -e target=a",
     )
 
 
@@ -508,7 +508,7 @@ def test_a_release_that_was_interrupted_and_the_node_is_lost_again() -> None:
         "STOR-16",
         "critical",
         "lost again while its release was under way",
-        "fail_over_volumes -e node=a",
+        "fail_over_volumes -e target=a",
     )
 
 
@@ -647,7 +647,7 @@ def test_a_fence_on_a_node_that_is_back_after_a_reboot() -> None:
         "major",
         "a is Ready, and its fence is still there",
         "it was rebooted since",
-        "release_fenced_node -e node=a",
+        "release_fenced_node -e target=a",
     )
     assert (
         finding["evidence"]["boot_id"] == "boot-2"
@@ -662,7 +662,7 @@ def test_a_fence_on_a_node_that_is_back_without_a_reboot() -> None:
         "STOR-17",
         "major",
         "not rebooted since (same bootID)",
-        "reboot it and run ansible-playbook storage_ops.runbooks.release_fenced_node -e node=a,",
+        "reboot it and run ansible-playbook storage_ops.runbooks.release_fenced_node -e target=a,",
     )
 
 
@@ -945,7 +945,7 @@ def test_the_copy_that_was_written_last_counts() -> None:
     assert "its release was interrupted" in audit(cluster)["findings"][0]["reason"]
     (said,) = copies(cluster)
     assert "has an older annotation: it says detached (revision 1), the ConfigMap releasing" in said
-    assert "release_fenced_node -e node=a" in said
+    assert "release_fenced_node -e target=a" in said
 
 
 @pytest.mark.parametrize("text", ["x", LEDGER.text])
@@ -967,8 +967,15 @@ def test_an_annotation_that_belongs_to_another_namespace() -> None:
     cluster = world(LOST)
     Ledgers(cluster, "vault").write(LEDGER._replace(namespace="vault"))  # type: ignore[arg-type]
     cluster.requests.clear()
-    (said,) = copies(cluster)
-    assert "is kept in namespace vault, but this run looks in storage-ops: look there: give" in said
+    found = only(
+        audit(cluster),
+        "STOR-17",
+        "major",
+        "the ledger of a is in namespace vault by its annotation, but this run looks in "
+        "storage-ops",
+    )
+    said = found["reason"]
+    assert "A node may write its own annotation" in said and "give ledger_namespace vault" in said
     assert copies(cluster, ledger_namespace="vault") == []
 
 
@@ -977,7 +984,9 @@ def test_a_config_map_alone_is_a_ledger() -> None:
     cluster = world(LOST, ledger=LEDGER)
     cluster.objects["/api/v1/nodes/a"]["metadata"]["annotations"] = {}
     (said,) = copies(cluster)
-    assert "has no annotation, only its ConfigMap" in said and "fail_over_volumes -e node=a" in said
+    assert (
+        "has no annotation, only its ConfigMap" in said and "fail_over_volumes -e target=a" in said
+    )
     cluster.objects["/api/v1/nodes/a"]["metadata"]["uid"] = "uid-new"
     assert copies(cluster) == []
     cluster.remove(LOST)
@@ -1040,3 +1049,15 @@ def test_controls_are_left_out() -> None:
 )
 def test_options_that_make_no_sense(options: Object) -> None:
     assert audit(world(node("a")), **options)["failed"]
+
+
+def test_no_credentials_among_the_attributes_of_a_volume() -> None:
+    """Results are logged, and AWX keeps them; some drivers want credentials there."""
+    item = volume("pv-s3", driver="csi-rclone")
+    item["spec"]["csi"]["volumeAttributes"].update(
+        {"s3-secret-access-key": "planted", "configData": "[s3]\nsecret_access_key = planted"}
+    )
+    cluster = world(LOST, node("b"), item, attachment("pv-s3", driver="csi-rclone"))
+    for nodes in ((), ("a",)):
+        result = audit(cluster, *nodes)
+        assert result["lost"][0]["volumes"] and "planted" not in json.dumps(result)

@@ -168,7 +168,7 @@ def test_a_class_takes_precedence_and_a_missing_one_leaves_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cidrs", "address", "covered"),
+    ("cidrs", "address", "is_covered"),
     [
         (["10.0.0.1/32"], "10.0.0.1", True),
         (["10.0.0.1/32"], "10.0.0.11", False),
@@ -191,8 +191,9 @@ def test_a_class_takes_precedence_and_a_missing_one_leaves_nothing() -> None:
         ([], "10.0.0.1", False),
     ],
 )
-def test_covers(cidrs: list[str], address: str, covered: bool) -> None:
-    assert nf.covers(only(FakeCluster(item(cidrs=cidrs))), address) is covered
+def test_covered(cidrs: list[str], address: str, is_covered: bool) -> None:
+    found = nf.covered(only(FakeCluster(item(cidrs=cidrs))), [address])
+    assert found == ([address] if is_covered else [])
 
 
 def test_the_messages_are_those_of_csi_addons_and_one_contains_the_other() -> None:

@@ -1139,11 +1139,28 @@ def test_what_a_driver_is_said_to_report_keeps_its_node_from_no_fence() -> None:
     without = intended(state(), agreed)
     assert STORAGE in without.addresses
     assert intended(state(fences=(LIE,)), agreed).addresses == without.addresses
-    # Nor is the fence of the whole node less whole.
+
+
+def test_what_a_driver_reports_and_is_not_fenced_leaves_the_node_not_whole() -> None:
+    """A client may hang there, without any trace, and write once another node has the volume."""
     two = [volume(), volume("w")]
     silent = options(image(watchers=[watcher()]), image("w"))
     assert intended(state(attached=two), silent).addresses == (A,)
-    assert intended(state(attached=two, fences=(LIE,)), silent).addresses == (A,)
+    for method in ("auto", "ceph"):
+        refused(
+            pure.intend(state(attached=two, fences=(LIE,)), replace(silent, method=method)),
+            "nothing shows from where w is held",
+            f"{THEIRS} is what the driver on the node reports, and nothing confirms that",
+        )
+    # The user knows whose it is.
+    given = replace(silent, other_addresses=(THEIRS,))
+    assert intended(state(attached=two, fences=(LIE,)), given).addresses == (A,)
+    given = replace(silent, fence_addresses=(THEIRS,))
+    both = LIE._replace(cidrs=(f"{A}/32", f"{THEIRS}/32"))
+    assert set(intended(state(attached=two, fences=(both,)), given).addresses) == {A, THEIRS}
+    # What InternalIP says is in the status as well, and another Ceph's is no matter of this one.
+    for other in (LIE._replace(addresses_from="node"), LIE._replace(driver="x", cluster_id="y")):
+        assert intended(state(attached=two, fences=(other,)), silent).addresses == (A,)
 
 
 class Uncompared(IPv4Network):
@@ -1158,6 +1175,36 @@ def test_single_addresses_are_not_compared_one_by_one(monkeypatch: pytest.Monkey
     monkeypatch.setattr(network_fence_module, "networks", lambda _cidrs: (Uncompared(f"{A}/32"),))
     is_covered = network_fence_module.coverage(network_fence("storage-ops-b", (f"{A}/32",)))
     assert is_covered(A) and not is_covered(STORAGE)
+
+
+@pytest.mark.parametrize("ours", [True, False])
+def test_the_ranges_of_a_fence_are_not_read_again_for_each_address(
+    monkeypatch: pytest.MonkeyPatch, ours: bool
+) -> None:
+    """A kubelet names as many addresses as it likes, and its NetworkFence may have as many."""
+    read: list[tuple[str, ...]] = []
+    networks = network_fence_module.networks
+
+    def count(cidrs: tuple[str, ...]) -> Any:
+        read.append(cidrs)
+        return networks(cidrs)
+
+    monkeypatch.setattr(network_fence_module, "networks", count)
+
+    def times(number: int) -> int:
+        """How often the ranges of a NetworkFence are read for a node of so many addresses."""
+        many = [A, *(f"100.64.{it // 250}.{it % 250}" for it in range(number))]
+        fences = (network_fence(cidrs=many, addresses_from="option"),) if ours else (LIE,)
+        host = node(addresses=many)
+        read.clear()
+        decision = pure.intend(state(host, fences=fences), OPTIONS)
+        assert decision.ledger and len(decision.ledger.addresses) == len(many)
+        known = decision.ledger
+        confirmed = pure.confirm(state(host, fences=fences, ledger=known), OPTIONS)
+        assert len(confirmed.plan.findings) == 1
+        return len(read)
+
+    assert times(4) == times(40)
 
 
 def test_many_addresses_of_another_nodes_word_are_told_by_a_few() -> None:

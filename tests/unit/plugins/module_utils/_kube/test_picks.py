@@ -26,11 +26,13 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.netwo
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.state import (
     pick_host_record,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._inventory import hosts
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import objects
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.events import pick_message
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._network_fences import (
     plan as prepared,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._network_fences import reports
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach import (
     records as workloads,
 )
@@ -131,7 +133,7 @@ NODE = {
         "volumesAttached": [{"name": "kubernetes.io/csi/d^h", "devicePath": ""}],
         "volumesInUse": ["kubernetes.io/csi/d^h"],
         "addresses": [{"type": "InternalIP", "address": "10.0.0.1"}],
-        "nodeInfo": {"bootID": "b", "machineID": "m", "systemUUID": "s"},
+        "nodeInfo": {"bootID": "b", "machineID": "m", "systemUUID": "s", "osImage": "o"},
     },
 }
 EVENT = {
@@ -176,7 +178,7 @@ PICKS: dict[str, tuple[Callable[[dict[str, Any]], Any], dict[str, Any]]] = {
     "seen": (pick_seen, POD),
     "tenant": (lambda item: objects.pick_tenant(item, ("data",)), POD),
     "tenant of a volume": (records.pick_tenant, POD),
-    "lost pod": (lambda item: pick_lost_pod(item, {("shop", "data"): BOUND}, {}), POD),
+    "lost pod": (pick_lost_pod, POD),
     "claim": (objects.pick_claim, CLAIM),
     "bound claim": (records.pick_bound_claim, CLAIM),
     "claim state": (workloads.pick_claim_state, CLAIM),
@@ -190,8 +192,11 @@ PICKS: dict[str, tuple[Callable[[dict[str, Any]], Any], dict[str, Any]]] = {
     "event": (pick_message, EVENT),
     "workload": (lambda item: workloads.pick_workload(item, "Deployment"), WORKLOAD),
     "fence": (lambda item: pick_fence(item, {}), FENCE),
-    "endpoint": (prepared.pick_endpoint, ENDPOINT),
+    "endpoint": (reports.pick_endpoint, ENDPOINT),
+    "sidecar": (reports.pick_sidecar, POD),
     "node drivers": (objects.pick_node_drivers, CSINODE),
+    "host of an inventory": (hosts.pick_host, NODE),
+    "registered drivers": (hosts.pick_registered, CSINODE),
     "lease": (objects.pick_lease, LEASE),
 }
 

@@ -118,6 +118,7 @@ def endpoint(
     name: str,
     driver: str = DRIVER,
     capability: str = "network_fence.NETWORK_FENCE",
+    at: str = "pod://csi-{}.ceph-csi:9070",
     **clients: list[str],
 ) -> dict[str, Any]:
     reports = [
@@ -132,7 +133,7 @@ def endpoint(
         "capabilities": [capability] if capability else [],
         "networkFenceClientStatus": reports,
     }
-    spec = {"driver": {"name": driver, "nodeID": name, "endpoint": "pod://x.y:1"}}
+    spec = {"driver": {"name": driver, "nodeID": name, "endpoint": at.format(name)}}
     meta = {"name": f"{name}-{driver}", "namespace": "ceph-csi"}
     return {
         "apiVersion": nf.GROUP,
@@ -141,6 +142,15 @@ def endpoint(
         "spec": spec,
         "status": status,
     }
+
+
+def sidecar(node: str, **spec: Any) -> dict[str, Any]:
+    """The pod of the driver on a node."""
+    container = {"name": "csi-addons", "args": ["--node-id=x", "--controller-port=9070"]}
+    host = {"name": "socket-dir", "hostPath": {"path": f"/var/lib/kubelet/plugins/{DRIVER}"}}
+    spec = {"nodeName": node, "containers": [container], "volumes": [host], **spec}
+    meta = {"name": f"csi-{node}", "namespace": "ceph-csi"}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
 
 
 def class_item(name: str = "ceph", cluster_id: str = "c1", **parameters: str) -> dict[str, Any]:
@@ -161,6 +171,11 @@ def reading(entry: str, kind: str, address: str) -> dict[str, Any]:
 
 def runbook(cluster: FakeCluster, **params: Any) -> FencePreparation:
     options = prep.make_options({**PARAMS, **params})
+    # Where each CSIAddonsNode says that it is from, unless a test has that pod already.
+    for found in [*cluster.objects.values()]:
+        pod = sidecar(found["spec"]["driver"]["nodeID"]) if found["kind"] == "CSIAddonsNode" else {}
+        if pod and path_of(pod) not in cluster.objects:
+            cluster.add(pod)
     return FencePreparation(cluster, options, lambda _seconds: settle(cluster))  # type: ignore[arg-type]
 
 
@@ -282,8 +297,6 @@ def test_a_nodes_word_counts_for_one_address_of_each_family(
 
 
 def test_one_node_that_claims_many_addresses_is_told_in_short() -> None:
-    assert nf.few("12345") == "1, 2, 3, 4, 5"
-    assert nf.few("123456") == "1, 2, 3, 4, 5 (+1 more)"
     many = [f"10.99.{number // 250}.{number % 250}" for number in range(2000)]
     cluster = FakeCluster(node("a", *many), endpoint("provisioner"))
     finding = only(cluster)
@@ -295,13 +308,12 @@ def test_one_node_that_claims_many_addresses_is_told_in_short() -> None:
 
 def test_a_node_that_speaks_for_another_is_not_believed() -> None:
     """nodeID is free text, and the sidecars of all nodes write with one account."""
-    forged, honest = endpoint("b", ceph=[f"{STRANGER}/32"]), endpoint("b", ceph=["10.9.0.2/32"])
-    forged["metadata"]["name"] = "forged"
+    honest = endpoint("b", ceph=["10.9.0.2/32"])
     nodes = (node("a", "10.0.0.1"), node("b", "10.0.0.2"), endpoint("provisioner"), class_item())
     for other in ([f"{STRANGER}/32"], ["fd00::7/128"], ["10.9.0.0/24"]):
-        forged = endpoint("b", ceph=other)
-        forged["metadata"]["name"] = "forged"
-        cluster = FakeCluster(*nodes, honest, forged)
+        second = endpoint("b", ceph=other)
+        second["metadata"]["name"] = "second"
+        cluster = FakeCluster(*nodes, honest, second)
         findings = {found.name: found for found in planned(cluster).findings}
         assert (findings["a"].verdict, findings["b"].verdict) == ("repair", "refuse")
         assert findings["b"].code == "address_unknown"
@@ -318,6 +330,85 @@ def test_a_node_that_speaks_for_another_is_not_believed() -> None:
         said["metadata"]["name"] = "second"
         cluster = FakeCluster(*nodes, honest, said)
         assert verdicts(cluster) == {"a": "repair", "b": "repair"}
+
+
+def forged(at: str = "pod://csi-a.ceph-csi:9070", state: str = "Connected") -> dict[str, Any]:
+    """What node a writes as if it were node b's."""
+    item = endpoint("b", at=at, ceph=[f"{STRANGER}/32"])
+    item["metadata"]["name"], item["status"]["state"] = "forged", state
+    return item
+
+
+NODES = (
+    *(node("a", "10.0.0.1"), node("b", "10.0.0.2"), endpoint("provisioner"), class_item()),
+    sidecar("a"),
+)
+PORTS = {"containers": [{"name": "x", "ports": [{"containerPort": 9070}]}]}
+
+
+def test_one_false_report_about_a_node_that_reports_nothing_is_not_believed() -> None:
+    """The controller asked a pod of node a, and no kubelet writes on which node a pod is."""
+    findings = {found.name: found for found in planned(FakeCluster(*NODES, forged())).findings}
+    assert {found.verdict for found in findings.values()} == {"repair"}
+    assert findings["b"].evidence["cidrs"] == ["10.0.0.2/32"]
+    assert findings["b"].evidence["addresses_from"].startswith("its InternalIP")
+    assert findings["b"].evidence["not_used"] == [
+        f"{STRANGER}/32 (reported by CSIAddonsNode ceph-csi/forged: its pod is on node a)"
+    ]
+    # Nor does it take the place of what the driver on node b says, nor the address of node a.
+    honest = endpoint("b", ceph=["10.9.0.2/32"])
+    for cidr in ("10.0.0.1/32", f"{STRANGER}/32"):
+        lie = forged()
+        lie["status"]["networkFenceClientStatus"][0]["ClientDetails"][0]["cidrs"] = [cidr]
+        findings = {
+            found.name: found for found in planned(FakeCluster(*NODES, honest, lie)).findings
+        }
+        assert {found.verdict for found in findings.values()} == {"repair"}
+        assert findings["b"].evidence["cidrs"] == ["10.9.0.2/32"]
+
+
+@pytest.mark.parametrize(
+    ("report", "pods", "why"),
+    [
+        (forged("pod://csi-z.ceph-csi:9070"), (), "no pod of its namespace is at its endpoint"),
+        # A pod of its own namespace, which a tenant has on the node.
+        (forged("pod://csi-b.evil:9070"), (), "no pod of its namespace is at its endpoint"),
+        (forged("10.0.0.2:9070"), (), "no pod of its namespace is at its endpoint"),
+        (forged("pod://csi-b.ceph-csi:9070:1"), (), "no pod of its namespace is at its endpoint"),
+        # A Service leads from there to any pod.
+        (forged("pod://csi-b.ceph-csi:31000"), (), "does not have that port"),
+        (forged("pod://csi-b.ceph-csi:9070"), (sidecar("b", volumes=[]),), "is no driver's"),
+        (forged("pod://csi-b.ceph-csi:9070", "Retrying"), (), "it is Retrying"),
+        (forged("pod://csi-b.ceph-csi:9070", ""), (), "it is not connected"),
+        (forged("pod://csi-b.ceph-csi:9070"), (sidecar("b", nodeName=""),), "is on no node"),
+    ],
+)
+def test_a_report_that_may_be_the_drivers_is_neither_used_nor_passed_over(
+    report: dict[str, Any], pods: tuple[dict[str, Any], ...], why: str
+) -> None:
+    cluster = FakeCluster(*NODES, *pods, report)
+    findings = {found.name: found for found in planned(cluster).findings}
+    assert findings["a"].verdict == "repair"
+    assert (findings["b"].verdict, findings["b"].code) == ("refuse", "address_unknown")
+    assert "CSIAddonsNode ceph-csi/forged (" in findings["b"].reason
+    assert why in findings["b"].reason
+    assert verdicts(cluster, addresses={"b": ["10.9.0.2"]}) == {"a": "repair", "b": "repair"}
+    # Beside one that is proven it does not count.
+    cluster.add(endpoint("b", ceph=["10.9.0.2/32"]))
+    assert pods or verdicts(cluster)["b"] == "repair"
+
+
+def test_a_report_is_read_again_right_before_it_is_used() -> None:
+    """Its endpoint may be changed after the controller has asked."""
+    report = endpoint("b", ceph=["10.9.0.2/32"])
+    cluster = FakeCluster(*NODES, report, sidecar("b", **PORTS))
+    made = runbook(cluster, nodes=["b"])
+    plan = made.plan(made.gather())
+    assert plan.findings[0].evidence["cidrs"] == ["10.9.0.2/32"]
+    cluster.add(endpoint("b", at="pod://csi-a.ceph-csi:9070", ceph=["10.9.0.2/32"]))
+    engine._carry_out(made, plan)
+    assert (plan.findings[0].verdict, plan.findings[0].code) == ("refuse", "world_changed")
+    assert f"{nf.FENCES}/storage-ops-b" not in cluster.objects
 
 
 def test_check_mode_asks_the_server_and_makes_nothing() -> None:

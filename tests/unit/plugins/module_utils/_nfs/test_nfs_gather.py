@@ -406,6 +406,10 @@ def test_a_mount_that_hangs_is_told_from_another_one_of_its_pid(tmp_path: Path) 
     }
     process(8, 201)
     assert set(before) & set(nfs._mounting(host)) == {("7", "100")}
+    # What cannot mount NFS has only given itself that name.
+    sets = "".join(f"Cap{name}:\t00000000a80425fb\n" for name in ("Prm", "Eff", "Bnd"))
+    (tmp_path / "proc/7/status").write_text(sets)
+    assert set(nfs._mounting(host)) == {("8", "201")}
 
 
 def test_no_pods_process_is_a_mount_of_this_check(tmp_path: Path) -> None:

@@ -187,6 +187,21 @@ def test_processes_of_csi_pods(tmp_path: Path, cgroup: str, pod: str) -> None:
     assert runtime_limit.read_limits(node, LimitOptions()).csi == expected
 
 
+def test_a_tenants_words_make_no_csi_driver(tmp_path: Path) -> None:
+    """Its process was told as a driver's, and its pod to be deleted. Nor need it show any words."""
+    node = Node(tmp_path, {"systemctl": SHOWN})
+    # Of a privileged container, and of the usual one without CAP_SYS_ADMIN.
+    for pid, sets in ((77, "000001ffffffffff"), (78, "00000000a80425fb")):
+        node.put(f"proc/{pid}/cgroup", f"0::/kubepods/besteffort/pod{POD}/abc\n")
+        node.put(f"proc/{pid}/cmdline", "/csi\0")
+        node.put(f"proc/{pid}/limits", "Max open files  1048576  1073741816  files\n")
+        node.put(f"proc/{pid}/status", f"CapPrm:\t{sets}\nCapEff:\t{sets}\nCapBnd:\t{sets}\n")
+    state = runtime_limit.read_limits(node, LimitOptions())
+    assert [process.pid for process in state.csi] == [77]
+    (tmp_path / "proc/78/cmdline").unlink()
+    assert runtime_limit.read_limits(node, LimitOptions()).unread == ()
+
+
 def test_one_command_line_that_cannot_be_read_hides_no_other(tmp_path: Path) -> None:
     class Hanging(Node):
         def command_line(self, pid: str) -> list[str]:

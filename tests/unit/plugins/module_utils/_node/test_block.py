@@ -6,12 +6,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import stat
 import struct
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -239,6 +241,14 @@ def test_a_file_that_is_closed_meanwhile_is_not_written(tmp_path: Path) -> None:
     assert not usage._writes(str(tmp_path), "3")
 
 
+def is_remote(base: Path, mount: int) -> bool:
+    return mount in usage._remote_mounts(str(base), {})
+
+
+def device(base: str, descriptor: int) -> str:
+    return usage._device(base, str(descriptor), lambda: usage._remote_mounts(base, {}))
+
+
 def test_states_and_remote_files_of_a_process(tmp_path: Path) -> None:
     """A process in D state by its thread; a file on NFS is never touched, for its server may be
     dead.
@@ -250,8 +260,6 @@ def test_states_and_remote_files_of_a_process(tmp_path: Path) -> None:
             f"{pid}/mountinfo",
             "30 1 0:40 / /nfs rw - nfs4 server:/x rw\n31 1 8:1 / / rw - ext4 /dev/sda1 rw\n",
         )
-        put(tmp_path, f"{pid}/fdinfo/3", "pos:\t0\nflags:\t0100000\nmnt_id:\t30\n")
-        put(tmp_path, f"{pid}/fdinfo/4", "pos:\t0\nflags:\t0100000\nmnt_id:\t31\n")
         (tmp_path / pid / "ns").mkdir()
         (tmp_path / pid / "ns" / "mnt").symlink_to("mnt:[1]")
         (tmp_path / pid / "root").symlink_to("/")
@@ -271,21 +279,43 @@ def test_states_and_remote_files_of_a_process(tmp_path: Path) -> None:
     assert [usage._udev(str(tmp_path / pid)) for pid in ("7", "8", "10")] == [True, False, True]
     put(tmp_path, "8/cgroup", "0::/system.slice/my-systemd-udevd.service\n")
     assert not usage._udev(str(tmp_path / "8")), "another unit, whose name ends alike"
-    assert usage._is_remote(str(tmp_path / "7"), "3", {})
-    assert not usage._is_remote(str(tmp_path / "7"), "4", {})
+    pod = "kubepods/pod0a1b2c3d-1111-2222-3333-777777777777"
+    for pid, group in (("7", "x/systemd-udevd.service"), ("10", "x")):
+        put(tmp_path, f"{pid}/cgroup", f"0::/{pod}/{group}\n")
+        assert not usage._udev(str(tmp_path / pid)), "a tenant's, with its name"
+    assert is_remote(tmp_path / "7", 30)
+    assert not is_remote(tmp_path / "7", 31)
     # In a chroot that is no mount point a process sees no mounts at all.
     put(tmp_path, "8/mountinfo", "")
-    assert not usage._is_remote(str(tmp_path / "8"), "3", {})
+    assert not is_remote(tmp_path / "8", 30)
     # A mount at a path without end hides no file of the process, and its own is remote by its type.
     long = f"32 1 0:41 / /{'x' * MOST_LINE} rw - TYPE x rw\n"
     text = "31 1 8:1 / / rw - ext4 /dev/sda1 rw\n"
     for fstype, remote in (("tmpfs", False), ("fuse.s3fs", True)):
         put(tmp_path, "8/mountinfo", long.replace("TYPE", fstype) + text)
-        put(tmp_path, "8/fdinfo/3", "pos:\t0\nflags:\t0100000\nmnt_id:\t32\n")
-        assert usage._is_remote(str(tmp_path / "8"), "3", {}) is remote
-        assert not usage._is_remote(str(tmp_path / "8"), "4", {})
+        assert is_remote(tmp_path / "8", 32) is remote
+        assert not is_remote(tmp_path / "8", 31)
     (tmp_path / "7/task/9").mkdir()  # a thread that has just ended
     assert usage._hung(str(tmp_path / "7"))
+
+
+def test_a_path_for_which_the_kernel_has_no_room_hides_no_open_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error looked like that of a file that was closed."""
+
+    def failing(*_arguments: object) -> Iterator[bytes]:
+        yield b"31 1 8:1 / / rw - ext4 /dev/sda1 rw"
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(usage, "lines_of", failing)
+    with (tmp_path / "file").open("w") as file:
+        number = errno.ENOMEM
+        with pytest.raises(StorageOpsError, match="its mounts cannot be read: Cannot allocate"):
+            usage.open_devices("/proc/self", {"8:1"}, {})
+        number = errno.EINVAL
+        assert usage.open_devices("/proc/self", {"8:1"}, {}) == {}
+        assert not file.closed
 
 
 def test_a_device_at_a_path_without_end_is_open(tmp_path: Path) -> None:
@@ -303,7 +333,7 @@ def test_a_device_at_a_path_without_end_is_open(tmp_path: Path) -> None:
     try:
         with pytest.raises(OSError, match="File name too long"):
             os.readlink(f"/proc/self/fd/{node}")
-        assert usage._device("/proc/self", str(node), {}) == "c1:3"
+        assert device("/proc/self", node) == "c1:3"
         assert not processes.has_open("/proc/self", "/node")
         # So, too, for a process that has its root there.
         child = os.fork()
@@ -318,7 +348,7 @@ def test_a_device_at_a_path_without_end_is_open(tmp_path: Path) -> None:
         while os.stat(f"/proc/{child}/root").st_ino != os.fstat(folder).st_ino:
             time.sleep(0.01)
         try:
-            assert usage._device(f"/proc/{child}", str(node), {}) == "c1:3"
+            assert device(f"/proc/{child}", node) == "c1:3"
         finally:
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)

@@ -87,7 +87,7 @@ def test_only_this_very_mount_is_the_topmost(host: Host, tmp_path: Path) -> None
         lines = [f"{number} 0 0:{number} / / rw - tmpfs x rw" for number in (7, 8)]
         (tmp_path / "proc/self/mountinfo").write_text("\n".join(lines))
         listing = Host(Deadline(30), 5, str(tmp_path))
-        found = [unmount_module._mount_of(listing, number) for number in (7, 8, 9)]
+        found = [unmount_module.read_mount(listing, number) for number in (7, 8, 9)]
         assert [one.id if one else 0 for one in found] == [7, 8, 0]
         (tmp_path / "proc/self/mountinfo").write_text("")
         listless = Host(Deadline(30), 5, str(tmp_path))

@@ -504,7 +504,7 @@ def test_lost_again_while_it_is_released() -> None:
     refused(
         world,
         "if it is lost and has volumes, fence it again: ansible-playbook "
-        "storage_ops.runbooks.fail_over_volumes -e node=a",
+        "storage_ops.runbooks.fail_over_volumes -e target=a",
     )
 
 
@@ -1381,3 +1381,43 @@ def test_a_timeout_that_is_none() -> None:
     for timeout in ("nan", "inf", "0"):
         result = release(World(node()), release_timeout=float(timeout))
         assert result["failed"] and "release_timeout" in result["msg"]
+
+
+def test_a_ledger_that_a_node_has_forged_in_another_namespace() -> None:
+    """Root on the node writes the annotation, a tenant the ConfigMap. Whoever took the first
+    refusal's advice took off the fence of another lost node.
+    """
+    of_victim = Entry("10.0.0.77", "address", True, "2999-01-01T00:00:00Z")
+    victim = LEDGER._replace(
+        node="v",
+        node_uid="uid-v",
+        addresses=("10.0.0.77",),
+        entries=(of_victim,),
+        network_fences=(),
+        tainted=False,
+    )
+    forged = LEDGER._replace(
+        namespace="tenant",
+        addresses=(),
+        entries=(of_victim,),
+        network_fences=(),
+        volumes=(),
+        tainted=False,
+        cordoned=False,
+    )
+    host = node()
+    host["metadata"]["annotations"] = {ANNOTATION: forged.text}
+    written = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": object_name("a"), "namespace": "tenant"},
+        "data": {"ledger": forged.text},
+    }
+    world = World(host, written, ledger=None)
+    Ledgers(world, "storage-ops").write(victim)  # type: ignore[arg-type]
+    refused = release(world)
+    assert refused["code"] == "ledger_unreadable"
+    assert "Only if runs of yours keep ledgers in tenant" in refused["msg"]
+    assert f"kubectl annotate node a {ANNOTATION}-" in refused["msg"]
+    given = release(world, ledger_namespace="tenant", ceph=reading(blocked("10.0.0.77")))
+    assert given["failed"] and given["code"] == "fence_shared", given["msg"]

@@ -1156,6 +1156,31 @@ def test_a_process_that_cannot_be_read_holds_back_what_it_may_have_open(
         assert "whether web (pid 7) (Not a directory: " in one["reason"]
 
 
+@pytest.mark.parametrize("opened", [0, 1])
+def test_mounts_that_cannot_be_read_hold_back_what_may_be_mounted(
+    node: StorageNode, opened: int
+) -> None:
+    """As open files: of a mounted map the kernel tells that it is open."""
+    beside_a_tenant(node)
+    node.run(["multipath", "-f", TENANT_MAP])
+    node.opened["mpath2"] = opened
+    pod = "0a1b2c3d-1111-2222-3333-777777777777"
+    node.put("proc/7/comm", "web\n")
+    node.put("proc/7/cgroup", f"0::/kubepods/pod{pod}/x\n")
+    # Reading it is an error.
+    for name in ("ns", "fd", "mountinfo"):
+        (node.root / "proc/7" / name).mkdir()
+    (node.root / "proc/7/ns/mnt").symlink_to("mnt:[7]")
+    module = repair(node)
+    found = {one["object"]["name"]: one for one in module.result["findings"]}
+    disks = [one for one in found.values() if one["object"]["kind"] == "SCSI disk"]
+    assert found["mpath2"]["verdict"] == ("refuse" if opened else "repair")
+    for one in [*disks, *([found["mpath2"]] if opened else [])]:
+        assert (one["verdict"], one["code"]) == ("refuse", "evidence_unreadable")
+        assert f"whether the mount namespace of pid 7 of pod {pod} has it" in one["reason"]
+    assert disks
+
+
 # Scans of whole targets.
 
 

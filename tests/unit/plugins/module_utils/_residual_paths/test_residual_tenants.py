@@ -235,6 +235,23 @@ def test_arrays_take_turns() -> None:
     assert verdicts(of_array(made, max_repairs=4)) == {"repair": 2}
 
 
+def test_severe_findings_of_a_tenant_wait_for_their_turn() -> None:
+    """Its maps read other LUNs, as its server likes: that is critical, and a dead map is not."""
+    made = Node({}, {}, {}, dict(HOSTS))
+    for number in range(6):
+        other = Answer("good", "good", "good", 0, (f"{EVIL}other{number}",))
+        made.map(f"{EVIL}x{number}", (9,), other)
+    made.maps_of(EVIL, (9,), 0, 8)
+    made.maps_of(ARRAY, (6, 7), 2, 2)
+    state = made.state()
+    state.last.luns["9:0:0"] = tuple(range(30))
+    found = pure.plan(state, ResidualOptions(max_repairs=4)).findings
+    order = [(one.severity, one.verdict) for one in found]
+    turn = [("critical", "repair"), ("major", "repair")]
+    assert order == turn * 2 + [("critical", "refuse")] * 4
+    assert {one.code for one in found[4:]} == {"too_many_repairs"}
+
+
 def with_ports(**changes: str) -> Node:
     """A tenant's server on ten ports, and an array, with two dead maps of each port and portal."""
     made = Node({}, {}, {}, dict(HOSTS))

@@ -571,7 +571,7 @@ def test_volume_on_a_lost_node() -> None:
     rbd = volume(csi={"driver": "rook-ceph.rbd.csi.ceph.com", "volumeHandle": "handle-pv-1"})
     reason = other_node(rbd, ready="Unknown").reason
     assert reason.startswith(
-        f"ansible-playbook {FAIL_OVER} -i inventory -e node=worker-2 (with --check"
+        f"ansible-playbook {FAIL_OVER} -i inventory -e target=worker-2 (with --check"
     )
     gone = one(pod(), claim(), volume(), node(), attachment("worker-3"))
     assert gone.control == "STOR-16" and "worker-3, which does not exist" in gone.summary
@@ -885,7 +885,7 @@ def test_lost_node_counts_more_than_any_message() -> None:
     ) and "its node worker-1 does not report" in found.summary
     rbd = volume(csi={"driver": "rbd.csi.ceph.com", "volumeHandle": "handle-pv-1"})
     assert (
-        f"{FAIL_OVER} -i inventory -e node=worker-1"
+        f"{FAIL_OVER} -i inventory -e target=worker-1"
         in one(item, claim(), rbd, node(ready="Unknown"), old).reason
     )
     assert one(pod(), claim(), volume(), node(ready="Unknown")).control == "STOR-16"
@@ -1150,7 +1150,7 @@ def test_lost_status_of_an_in_tree_volume() -> None:
     words = event("FailedMount", 'Volume not attached according to node status for volume "pv-1"')
     found = one(pod(), claim(), old, lost, words)
     where = (
-        "-e attachment_repair_nodes=worker-1 -e attachment_repair_namespaces=shop -e "
+        "-e target=worker-1 -e attachment_repair_namespaces=shop -e "
         "attachment_repair_lost_status=reattach"
     )
     assert (found.control, f"{RUN}.repair_volumeattachments {where}" in found.reason) == (
@@ -1403,6 +1403,38 @@ def test_what_there_is_no_time_for_is_counted_and_the_rest_is_judged() -> None:
     named = Triage(cluster, TriageOptions(namespace="shop", pod="db-0"))
     with pytest.raises(StorageOpsError, match="the deadline passed before the pod was judged"):
         named.plan(replace(state, named=state.suspects[0]))
+
+
+@pytest.mark.parametrize("seconds", [7.2, 9.0, 200.0])
+def test_events_of_one_namespace_take_no_time_from_others(seconds: float) -> None:
+    """A LIST of 200 events of 500 kB took 7 s, one for each pod and claim, and its end by the
+    deadline was the end of the triage.
+    """
+    spent = 0.0
+
+    def slow(_verb: str, path: str) -> None:
+        nonlocal spent
+        spent += seconds if "/evil/events" in path else 0.0
+
+    wants = {"volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "data"}}]}
+    theirs = [pod(f"x{number}", namespace="evil", spec=wants) for number in range(19)]
+    theirs += [claim(namespace="evil", phase="Pending")]
+    said = event("FailedMount", "x", of="uid-x0", metadata={"name": "e", "namespace": "evil"})
+    told = event("FailedMount", "MountVolume: Fibre Channel volume device not found")
+    cluster = fake(pod(), *FINE, told, *theirs, said)
+    cluster.deadline = Deadline(300.0, lambda: spent)
+    cluster.before = slow
+    runbook = Triage(cluster, TriageOptions())
+    findings = runbook.plan(runbook.gather()).findings
+    assert [one.control for one in findings if one.namespace == "shop"] == ["STOR-03"]
+    late = [one.evidence for one in findings if one.kind == "events"]
+    assert bool(late) == (seconds == 200.0)
+    named = Triage(cluster, TriageOptions(namespace="evil", pod="x0"))
+    spent = 0.0
+    if late:
+        assert late[0]["not_assessed"][0].startswith("evil: ")
+        with pytest.raises(StorageOpsError, match="events of namespace evil could not be read"):
+            named.gather()
 
 
 def test_events_of_one_pod_take_no_time_from_others(monkeypatch: Any) -> None:

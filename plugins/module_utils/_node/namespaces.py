@@ -1,0 +1,216 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# This module util is private to the collection, and may change at any time.
+
+"""The mounts of every mount namespace, in turns of their owners."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import NamedTuple
+
+from .._core.bounded import Deadline, call_each
+from .._core.errors import StorageOpsError
+from . import control_groups, fdinfo
+from .control_groups import pod_of
+from .host import Host, target_of
+from .mounts import Mount, TooLong, Wanted, _wanted_mount
+
+# Seconds that all mount namespaces of one owner may take. Those of the usual kind take
+# milliseconds; for a path of 1 MiB the kernel takes 11.
+_SECONDS = 10.0
+# Seconds until the others have their turn.
+_TURN = 0.1
+# Errors for a process that has ended, or ends (fs/proc_namespace.c mounts_open_common). There are
+# others: ENOMEM for a path that is longer than the kernel has room for (fs/seq_file.c).
+ENDED = (errno.ENOENT, errno.ESRCH, errno.EINVAL)
+
+
+class Namespace(NamedTuple):
+    """A mount namespace, as the processes with one root see it.
+
+    ``pid``: one of these; ``others``: more of them, should that one end. ``link``: text of its
+    /proc/PID/ns/mnt. ``pod``: UID of their pod, or empty. ``owner``: the pod, or the control group
+    of what is in none.
+    """
+
+    pid: str
+    link: str
+    pod: str
+    owner: str
+    others: tuple[str, ...] = ()
+
+    def describe(self) -> str:
+        """``the mount namespace of pid 4711 of pod UID``."""
+        return f"the mount namespace of pid {self.pid}" + (
+            f" of pod {self.pod}" if self.pod else ""
+        )
+
+
+class Namespaces:
+    """Every mount namespace that has a process.
+
+    ``found``: these. ``unread``: those of pods that were not read, as texts.
+    """
+
+    # A namespace that only an open file keeps alive cannot be read; a device that is mounted there
+    # shows by its open count. Containers may make any number of namespaces, with any number of
+    # mounts, so this is bounded, and what was not read must not look unmounted.
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self.unread: dict[str, str] = {}
+        # The node's own first, of which the others have copies.
+        self.found = sorted(_find(host), key=lambda one: bool(one.pod))
+
+    def mounts(
+        self,
+        wanted: Wanted | None = None,
+        too_long: TooLong = None,
+        among: Iterable[Namespace] | None = None,
+    ) -> Iterator[tuple[Namespace, Mount]]:
+        """Their mounts, one by one; keep only what is needed.
+
+        ``wanted``, ``too_long``: as for ``each_mount``. ``among``: only of these. What one pod has
+        too many of is in ``unread`` afterwards. Raises StorageOpsError if namespaces that are in no
+        pod could not be read, and when the deadline passes.
+        """
+        of_owner: dict[str, list[Namespace]] = {}
+        for namespace in self.found if among is None else among:
+            of_owner.setdefault(namespace.owner, []).append(namespace)
+        waiting = {
+            owner: self._read(several, wanted, too_long) for owner, several in of_owner.items()
+        }
+        latest = {owner: several[0] for owner, several in of_owner.items()}
+        had = dict.fromkeys(of_owner, 0.0)
+        clock = self._host.deadline.clock
+        until = Deadline(self._host.deadline.cap(self._host.command_timeout), clock)
+        while waiting:
+            # Who had the least is next. By time, since one mount may take as long as a thousand.
+            owner = min(waiting, key=had.__getitem__)
+            if had[owner] > _SECONDS or not until.remaining():
+                del waiting[owner]
+                most = max(had, key=had.__getitem__)
+                why = f"the longest took {latest[most].describe()}, {had[most]:.1f} s"
+                self._leave(latest[owner], why)
+                continue
+            since = clock()
+            for namespace, mount in waiting[owner]:
+                latest[owner] = namespace
+                if mount:
+                    yield namespace, mount
+                if clock() - since > _TURN:
+                    break
+            else:
+                del waiting[owner]
+            had[owner] += clock() - since
+
+    def _read(
+        self, several: Iterable[Namespace], wanted: Wanted | None, too_long: TooLong
+    ) -> Iterator[tuple[Namespace, Mount | None]]:
+        """One item for each line of their mountinfo."""
+        for namespace in several:
+            # If a process has ended meanwhile, another one of its namespace may be left.
+            for pid in (namespace.pid, *namespace.others):
+                begun = False
+                now = namespace._replace(pid=pid)
+                try:
+                    for line in self._host.lines(f"{self._host.living(pid)}/mountinfo"):
+                        begun = True
+                        yield now, _wanted_mount(line, pid, wanted, too_long)
+                except OSError as error:
+                    if begun or error.errno not in ENDED:
+                        self._leave(now, f"{now.describe()}: {error.strerror}")
+                        break
+                if begun:
+                    break
+
+    def _leave(self, namespace: Namespace, why: str) -> None:
+        """Do without a namespace and those behind it; only a pod may have such."""
+        left = self._host.deadline.remaining()
+        if not namespace.pod or not left:
+            raise StorageOpsError(
+                f"not all mount namespaces of the node could be read ({why}): raise deadline and "
+                "command_timeout, or find out whose processes have so many mounts",
+                code="evidence_unreadable" if left else "deadline_passed",
+            )
+        self.unread[namespace.owner] = namespace.describe()
+
+
+def _find(host: Host) -> list[Namespace]:
+    """One for each root in each mount namespace: a process sees only the mounts below its root.
+
+    Raises StorageOpsError if there is none.
+    """
+    by_link: dict[tuple[str, str], list[str]] = {}
+    for pid in filter(str.isdigit, host.names("/proc")):
+        base = host.living(pid)
+        link = host.link(f"{base}/ns/mnt")
+        if link:
+            by_link.setdefault((link, _target(host, base)), []).append(pid)
+    if not by_link:
+        raise StorageOpsError(
+            "no mount namespace can be read in /proc: run as root (become: true)",
+            code="privileges_missing",
+        )
+    found = []
+    # Whose they are, and by owner those in which the roots may be of different mounts.
+    unclear: dict[str, list[Namespace]] = {}
+    for (link, _root), pids in by_link.items():
+        # Nothing of a pod is in the node's own.
+        pod = "" if "1" in pids else next(filter(None, map(partial(pod_of, host), pids)), "")
+        owner = pod or ("" if "1" in pids else control_groups.read(host, pids[0]))
+        namespace = Namespace(pids[0], link, pod, owner, tuple(pids[1:]))
+        if namespace.others and "1" not in pids:
+            unclear.setdefault(owner, []).append(namespace)
+        else:
+            found.append(namespace)
+    return found + _by_root(host, unclear)
+
+
+def _target(host: Host, base: str) -> str:
+    try:
+        return target_of(host.path(f"{base}/root"))
+    except OSError:
+        return ""
+
+
+def _by_root(host: Host, unclear: dict[str, list[Namespace]]) -> list[Namespace]:
+    """The same, apart if the processes have roots in different mounts at the same path.
+
+    ``unclear``: by owner.
+    """
+    # The kernel lists what is below the root's mount (fs/proc_namespace.c show_mountinfo). Its ID
+    # is no other's as long as a process has its root there (fs/namespace.c mnt_free_id). A server
+    # may keep a process from telling it, but that only of its own pod.
+    groups = [[[one.pid, *one.others] for one in several] for several in unclear.values()]
+
+    def asking(of_owner: list[list[str]]) -> list[list[int]]:
+        return [[_root_of(host, pid) for pid in pids] for pids in of_owner]
+
+    seconds = host.deadline.cap(host.command_timeout)
+    replies = call_each(asking, groups, min(seconds, _SECONDS), seconds)
+    found = []
+    for several, reply in zip(unclear.values(), replies):
+        for number, namespace in enumerate(several):
+            by_root: dict[int, list[str]] = {}
+            pids = (namespace.pid, *namespace.others)
+            roots = reply.value[number] if reply.value else [0] * len(pids)
+            for pid, root in zip(pids, roots):
+                by_root.setdefault(root or -int(pid), []).append(pid)
+            found += [
+                namespace._replace(pid=same[0], others=tuple(same[1:])) for same in by_root.values()
+            ]
+    return found
+
+
+def _root_of(host: Host, pid: str) -> int:
+    """ID of the mount that the root of a process is in; 0 if that is not known."""
+    try:
+        return fdinfo.mount_at(host.path(f"{host.living(pid)}/root"))
+    except OSError:
+        return 0

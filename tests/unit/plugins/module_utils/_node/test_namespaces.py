@@ -1,0 +1,267 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The mount namespaces of a node, of which a tenant may make any number."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import (
+    control_groups,
+    copies,
+    usage,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.namespaces import (
+    Namespaces,
+)
+
+POD = "0a1b2c3d-1111-2222-3333-777777777777"
+FIRST = b"1 0 254:0 / / rw - ext4 /dev/vda rw"
+
+
+class Slow(Host):
+    """A node on which each mount takes as long as it says, in seconds."""
+
+    def __init__(self, root: Path, **of_pids: Iterable[tuple[float, bytes]]) -> None:
+        self.now = 0.0
+        self.of_pids = {name[1:]: lines for name, lines in of_pids.items()}
+        super().__init__(Deadline(300, lambda: self.now), 30, str(root))
+        for pid in self.of_pids:
+            (root / "proc" / pid / "ns").mkdir(parents=True)
+            os.symlink(f"mnt:[{pid}]", root / "proc" / pid / "ns/mnt")
+
+    def lines(self, path: str) -> Iterator[bytes]:
+        for seconds, line in self.of_pids[path.split("/")[2]]:
+            self.now += seconds
+            # As in the real one.
+            if not self.deadline.remaining():
+                raise StorageOpsError(f"the deadline passed while {path} was read")
+            yield line
+
+
+def in_pod(root: Path, *pids: int, pod: str = POD) -> None:
+    for pid in pids:
+        (root / f"proc/{pid}/cgroup").write_text(f"0::/kubepods/pod{pod}/{'0' * 64}\n")
+
+
+def one(line: bytes) -> list[tuple[float, bytes]]:
+    return [(0.001, line)]
+
+
+def endless(seconds: float = 0.011) -> Iterator[tuple[float, bytes]]:
+    """Of 1 MiB, for which the kernel takes so long."""
+    number = 100
+    while True:
+        number += 1
+        yield seconds, b"%d 1 0:99 / /x rw - tmpfs x rw" % number
+
+
+def disk(number: int) -> bytes:
+    return b"%d 1 8:%d / /data rw - ext4 none rw" % (number, number)
+
+
+def test_one_pods_mounts_leave_time_for_the_others(tmp_path: Path) -> None:
+    """They used up the deadline, and nothing of the node was repaired."""
+    node = Slow(
+        tmp_path, p1=one(FIRST), p2=endless(), p20=endless(), p30=one(disk(3)), p9=one(disk(9))
+    )
+    in_pod(tmp_path, 2, 20)
+    in_pod(tmp_path, 30, pod=f"1{POD[1:]}")
+    uses = usage.UsesByDevice(node)
+    for number in (3, 9):
+        assert [use.code for use in uses.of({"sdx": f"8:{number}"})] == ["in_use_mounted"]
+    # Of its own it may hold any that the kernel does not deny.
+    assert uses.unread == (f"the mount namespace of pid 2 of pod {POD}",)
+    assert uses.of({"sdy": "8:77"}) == []
+    assert node.now < 12
+
+
+def test_of_many_pods_with_such_mounts_each_has_its_turn(tmp_path: Path) -> None:
+    """Also while all of them together would use up the time."""
+    slow = {f"p{pid}": endless() for pid in range(100, 140)}
+    node = Slow(tmp_path, p1=one(FIRST), **slow, p500=one(disk(3)))
+    for pid in range(100, 140):
+        in_pod(tmp_path, pid, pod=f"{POD[:-3]}{pid}")
+    in_pod(tmp_path, 500)
+    uses = usage.UsesByDevice(node)
+    assert len(uses.unread) == 40
+    assert [use.code for use in uses.of({"sdx": "8:3"})] == ["in_use_mounted"]
+    assert node.now < 31
+
+
+def test_what_was_not_read_may_have_a_copy(tmp_path: Path) -> None:
+    node = Slow(tmp_path, p1=one(FIRST), p2=endless())
+    in_pod(tmp_path, 2)
+    _mounts, crowded, _spaces = copies.other_mounts(node, ["0:50"])
+    assert crowded == {
+        "0:50": f"perhaps mounts in the mount namespace of pid 2 of pod {POD}, not read in time"
+    }
+
+
+def test_the_nodes_own_have_to_be_read(tmp_path: Path) -> None:
+    node = Slow(tmp_path, p1=one(FIRST), p2=endless(0.1))
+    (tmp_path / "proc/2/cgroup").write_text("0::/system.slice/own.service\n")
+    with pytest.raises(StorageOpsError, match="the longest took .* of pid 2, 10.*s") as raised:
+        usage.UsesByDevice(node)
+    assert raised.value.code == "evidence_unreadable"
+
+
+def test_no_number_of_namespaces_outlasts_the_deadline(tmp_path: Path) -> None:
+    """A container may make as many as it likes, and none of those that were not read is empty."""
+    node = Slow(tmp_path, p1=one(FIRST), p2=[(0.0, FIRST)], p3=one(disk(3)))
+    in_pod(tmp_path, 2, 3)
+    reading = Namespaces(node).mounts()
+    next(reading)
+    node.now = 300.0
+    with pytest.raises(StorageOpsError, match="not all mount namespaces") as raised:
+        list(reading)
+    assert raised.value.code == "deadline_passed"
+
+
+def failing(number: int) -> Iterator[tuple[float, bytes]]:
+    yield 0.0, FIRST
+    raise OSError(number, os.strerror(number))
+
+
+def test_a_path_for_which_the_kernel_has_no_room_hides_no_mount(tmp_path: Path) -> None:
+    """The reading ended there, as if nothing came behind it."""
+    node = Slow(tmp_path, p1=one(FIRST), p2=failing(errno.ENOMEM), p3=one(disk(3)))
+    in_pod(tmp_path, 2)
+    uses = usage.UsesByDevice(node)
+    assert uses.unread == (f"the mount namespace of pid 2 of pod {POD}",)
+    assert len(uses.of({"sdx": "8:3"})) == 1
+
+
+def test_another_process_of_the_namespace_is_asked(tmp_path: Path) -> None:
+    node = Slow(tmp_path, p1=one(FIRST), p2=[], p3=one(disk(3)))
+    (tmp_path / "proc/2/ns/mnt").unlink()
+    os.symlink("mnt:[3]", tmp_path / "proc/2/ns/mnt")
+    for pid in (2, 3):
+        os.symlink("/", tmp_path / f"proc/{pid}/root")
+    assert [mount.pid for _one, mount in Namespaces(node).mounts()] == ["1", "3"]
+
+
+def test_the_pod_of_a_process_whose_first_thread_has_ended(tmp_path: Path) -> None:
+    """With control groups of version 1 that is in the first of them (proc_cgroup_show)."""
+    node = Slow(tmp_path, p7=[], p8=[])
+    in_pod(tmp_path, 8)
+    (tmp_path / "proc/7/ns/mnt").unlink()
+    (tmp_path / "proc/7/cgroup").write_text("1:name=systemd:/\n")
+    (tmp_path / "proc/8/cmdline").write_text("server\0")
+    for thread in (7, 8):
+        (tmp_path / f"proc/7/task/{thread}").mkdir(parents=True)
+    assert control_groups.pod_of(node, "7") == POD
+    assert node.command_line("7")[0] == "server"
+
+
+class Real(Host):
+    """This machine with some of its processes."""
+
+    def __init__(self, *pids: int) -> None:
+        super().__init__(Deadline(600), 300)
+        self.pids = [str(pid) for pid in pids]
+
+    def names(self, path: str) -> list[str]:
+        return self.pids if path == "/proc" else super().names(path)
+
+
+@contextmanager
+def running(code: str, *words: str) -> Iterator[list[int]]:
+    """A process that prints process IDs, and those."""
+    command = ["unshare", "-m", sys.executable, "-c", code, *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout
+            yield [int(word) for word in process.stdout.readline().split()]
+        finally:
+            process.kill()
+
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes mount namespaces")
+
+# Its first thread ends.
+HEADLESS = """
+import ctypes, os, sys, threading, time
+assert not ctypes.CDLL(None).mount(b"headless", sys.argv[1].encode(), b"tmpfs", 0, None)
+leader = os.getpid()
+def go_on():
+    while " Z " not in open(f"/proc/{leader}/stat").read():
+        time.sleep(0.01)
+    print(leader, flush=True)
+    time.sleep(600)
+threading.Thread(target=go_on).start()
+ctypes.CDLL(None).pthread_exit(None)
+"""
+
+
+@needs_root
+def test_the_namespace_of_a_process_whose_first_thread_has_ended(tmp_path: Path) -> None:
+    """It has none of its own any more, so the namespace was passed over."""
+    with running(HEADLESS, str(tmp_path)) as (pid,):
+        with pytest.raises(FileNotFoundError):
+            os.readlink(f"/proc/{pid}/ns/mnt")
+        found = [mount for _one, mount in Namespaces(Real(pid)).mounts()]
+    mine = [mount for mount in found if mount.point == str(tmp_path)]
+    assert [(mount.source, mount.pid) for mount in mine] == [("headless", str(pid))]
+
+
+# Two processes with their roots in the same mount namespace: at paths of more than a page, or one
+# on the other.
+ROOTS = """
+import ctypes, os, sys, time
+libc = ctypes.CDLL(None)
+def child(name):
+    ready, told = os.pipe()
+    pid = os.fork()
+    if not pid:
+        libc.prctl(1, 9)  # PR_SET_PDEATHSIG, SIGKILL
+        os.mkdir("inside")
+        assert not libc.mount(name.encode(), b"inside", b"tmpfs", 0, None)
+        os.chroot(".")
+        os.write(told, b"x")
+        time.sleep(600)
+    os.read(ready, 1)
+    return pid
+def go(folder):
+    os.makedirs(folder, exist_ok=True)
+    os.chdir(folder)
+os.chdir(sys.argv[1])
+for _level in range(20 if sys.argv[2] == "long" else 0):
+    go("x" * 250)
+pids = []
+for name in ("first", "second"):
+    go("root" if sys.argv[2] == "same" else name)
+    if sys.argv[2] == "same":
+        assert not libc.mount(name.encode(), sys.argv[1].encode() + b"/root", b"tmpfs", 0, None)
+        os.chdir(sys.argv[1] + "/root")
+    pids.append(child(name))
+    os.chdir("..")
+print(*pids, flush=True)
+time.sleep(600)
+"""
+
+
+@needs_root
+@pytest.mark.parametrize("kind", ["long", "same"])
+def test_each_root_in_a_namespace_is_read(tmp_path: Path, kind: str) -> None:
+    """Where two looked alike, only the mounts below the first were read."""
+    with running(ROOTS, str(tmp_path), kind) as pids:
+        # The second is on the first, whose mounts it does not see.
+        host = Real(*reversed(pids))
+        found = {mount.source for _one, mount in Namespaces(host).mounts()}
+    assert {"first", "second"} <= found
