@@ -14,12 +14,11 @@ users write either means here exactly what Ceph will store, or is refused.
 from __future__ import annotations
 
 import re
-from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
-from typing import NamedTuple, Union
+from ipaddress import IPv6Address, ip_network
+from typing import NamedTuple
 
 from .._core.errors import BadOption
-
-Network = Union[IPv4Network, IPv6Network]
+from .._core.ip import Network, exact_network, normal_network
 
 # Three kinds of entries, in the order in which an OSD looks for a client that asks it
 # (OSDMap::is_blocklisted of src/osd/OSDMap.cc): this very instance, the whole IP address (port and
@@ -129,11 +128,7 @@ def parse_entry(text: str) -> Entry:
 def parse_network(text: str) -> Network:
     """An address or a range that is to be spared, however wide."""
     try:
-        return (
-            _single(text, text.strip())
-            if "/" not in text
-            else ip_network(text.strip(), strict=False)
-        )
+        return _single(text, text.strip()) if "/" not in text else normal_network(text)
     except ValueError:
         raise _refused(text, "give an address (10.0.0.5) or a range (10.0.0.0/24)") from None
 
@@ -164,9 +159,10 @@ def parse_stored(text: str, is_range: bool = False) -> Entry | None:
 
 def _single(text: str, host: str) -> Network:
     try:
-        address = ip_address(host)
+        network = exact_network(host)
     except ValueError:
         raise _refused(text, f"{host} is no address") from None
+    address = network.network_address
     # Early releases of Python 3.9 take 010.0.0.5 for 10.0.0.5.
     if address.version == 4 and str(address) != host:
         raise _refused(text, f"{host} has leading zeros")
@@ -179,7 +175,7 @@ def _single(text: str, host: str) -> Network:
     # No connection comes from these (RFC 4291, section 2.5.2 and 2.7; RFC 1122, section 3.2.1.3).
     if address.is_unspecified or address.is_multicast:
         raise _refused(text, f"{address} is no client's address")
-    return ip_network(address)
+    return network
 
 
 def _client(text: str, network: Network, nonce: int) -> Entry:

@@ -793,7 +793,11 @@ def _would_hit(state: BlocklistState, options: BlocklistOptions, entry: Entry) -
         if entry.overlaps(network)
     ]
     for who in sorted({who for daemon, who in state.daemons if _hits(entry, daemon)}):
-        may_be = "; set accept_daemons if the lost node runs it: it fails over"
+        may_be = (
+            "; set accept_daemons if the lost node runs it: it fails over. If only the lost node "
+            "itself says that this is its address, name it in protected_addresses of node_fence, "
+            "which then leaves it out"
+        )
         reasons.append(
             Reason("address_protected", f"it would hit {who}{'' if who == _THIS_HOST else may_be}")
         )

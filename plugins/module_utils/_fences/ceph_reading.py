@@ -14,10 +14,11 @@ import contextlib
 import math
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from ipaddress import IPv6Address, ip_address, ip_network
+from ipaddress import ip_address, ip_network
 from typing import Any, Callable, NamedTuple, TypeVar
 
 from .._core.errors import StorageOpsError
+from .._core.ip import exact_address, exact_network, is_host, normal_address
 from .._kube.objects import parse_time
 
 T = TypeVar("T")
@@ -29,7 +30,8 @@ SKEW_SECONDS = 30.0
 class Blocked(NamedTuple):
     """An entry of the blocklist, as Ceph spells it.
 
-    ``kind``: "address", "client" or "range"; ``address``: normalised, a range as CIDR.
+    ``kind``: "address", "client" or "range"; ``address``: normalised, a range as CIDR. An
+    IPv4-mapped one is kept, since it blocks no IPv4 client.
     """
 
     entry: str
@@ -152,28 +154,6 @@ def _last(found: Iterable[Blocked]) -> Blocked | None:
     return max(found, key=lambda entry: entry.until, default=None)
 
 
-def normal_address(text: str) -> str:
-    """A plain IP address in the one spelling that is used everywhere.
-
-    Raises ValueError for anything else.
-    """
-    # A scope (RFC 4007, section 11) means something on one host only, and ipaddress takes any text.
-    # Ceph takes none, so a node that claimed such an address could not be fenced.
-    if "%" in text:
-        raise ValueError(f"{text!r} has a scope")
-    # A socket that takes both families sees an IPv4 peer as ::ffff:a.b.c.d (RFC 4291, section
-    # 2.5.5.2).
-    found = ip_address(text.strip())
-    if isinstance(found, IPv6Address) and found.ipv4_mapped:
-        found = found.ipv4_mapped
-    return str(found)
-
-
-def normal_range(text: str) -> str:
-    """A range as CIDR without host bits. Raises ValueError for anything else."""
-    return str(ip_network(text.strip(), strict=False))
-
-
 def moment(text: str) -> datetime | None:
     """A time with its zone; None for anything else."""
     with contextlib.suppress(ValueError):
@@ -205,9 +185,11 @@ def parse_reading(data: Mapping[str, Any]) -> Reading:
 
 def _blocked(reader: _Reader) -> Blocked:
     kind = reader.text("kind")
-    normalise = {"address": normal_address, "client": normal_address, "range": normal_range}.get(
-        kind
-    )
+    normalise = {
+        "address": exact_address,
+        "client": exact_address,
+        "range": lambda text: str(exact_network(text)),
+    }.get(kind)
     if normalise is None:
         raise _malformed(f"{reader.where}.kind", f"is {kind!r}")
     return Blocked(
@@ -218,6 +200,10 @@ def _blocked(reader: _Reader) -> Blocked:
 def _image(reader: _Reader) -> Image:
     volume, pool, namespace, image, problem = (
         reader.text(name) for name in ("volume", "pool", "namespace", "image", "problem")
+    )
+    notes = reader.every(
+        "client_addresses",
+        lambda found: ClientAddress(found.text("node"), found.address("address")),
     )
     return Image(
         volume,
@@ -230,10 +216,8 @@ def _image(reader: _Reader) -> Image:
             "locks",
             lambda lock: Lock(lock.text("locker"), lock.address("address"), lock.text("entry")),
         ),
-        reader.every(
-            "client_addresses",
-            lambda found: ClientAddress(found.text("node"), found.address("address")),
-        ),
+        # Root on a node writes the notes about it, and Ceph takes no entry for 0.0.0.0.
+        tuple(found for found in notes if is_host(found.address)),
     )
 
 

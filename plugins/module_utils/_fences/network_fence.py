@@ -20,11 +20,11 @@ import re
 import time
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
-from typing import Any, Callable, NamedTuple, Protocol, Union
+from typing import Any, Callable, NamedTuple, Protocol
 
 from .._core.engine import ActionFailed, NotStarted
 from .._core.errors import StorageOpsError
+from .._core.ip import Network, exact_network, is_mapped, normal_network
 from .._core.untrusted import few
 from .._kube.client import Cluster, Conflict, KubeError, NotFound, path
 from .._kube.objects import parse_time
@@ -55,8 +55,6 @@ _PAUSE = 0.5
 # controller-runtime's default rate limiter doubles the pause from 5 ms on (client-go
 # util/workqueue, DefaultTypedControllerRateLimiter).
 _FAILED_SECONDS = 10.0
-
-Network = Union[IPv4Network, IPv6Network]
 
 
 class NetworkFence(NamedTuple):
@@ -223,7 +221,7 @@ def coverage(fence: HasRanges) -> Callable[[str], bool]:
     wide = [network for network in found if network.num_addresses > 1]
 
     def is_covered(address: str) -> bool:
-        wanted = ip_address(address)
+        wanted = normal_network(address).network_address
         return wanted in single or any(wanted in network for network in wide)
 
     return is_covered
@@ -261,8 +259,21 @@ def networks(cidrs: tuple[str, ...]) -> tuple[Network, ...]:
     found: list[Network] = []
     for cidr in cidrs:
         with contextlib.suppress(ValueError):
-            found.append(ip_network(re.sub(r"^([0-9.]+):0/", r"\1/", cidr), strict=False))
+            found.append(normal_network(re.sub(r"^([0-9.]+):0/", r"\1/", cidr)))
     return tuple(found)
+
+
+def mapped(cidrs: tuple[str, ...]) -> list[str]:
+    """The ranges of IPv4-mapped IPv6 addresses."""
+    # A Ceph with ranges gets them as they are, and blocks no IPv4 client then. For one without,
+    # ceph-csi makes IPv4 addresses of them (AddNetworkFence and getIPRange of
+    # internal/csi-addons/networkfence/fencing.go).
+    found = []
+    for cidr in cidrs:
+        with contextlib.suppress(ValueError):
+            if is_mapped(exact_network(cidr)):
+                found.append(cidr)
+    return found
 
 
 def undecidable(fence: NetworkFence) -> str:

@@ -8,10 +8,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from datetime import datetime
 
 from .._core.codes import Reason
-from .ceph_reading import SKEW_SECONDS, Blocked, Reading, moment
+from .ceph_reading import SKEW_SECONDS, Blocked, Image, Reading, moment
 from .ledger import Ledger
 
 # A returning node writes again once its entry has expired.
@@ -52,7 +53,27 @@ def missing(
     elif ledger.method == "network_fence":
         for address in ledger.addresses:
             doubts += _entry_doubts(address, reading.covering(address), reading)
-    return doubts
+    return doubts + mapped_clients(reading.images, ledger.addresses)
+
+
+def mapped_clients(images: Iterable[Image], addresses: Collection[str]) -> list[Reason]:
+    """The clients at these addresses that no entry for them blocks."""
+    # Ceph compares the family too: OSDMap::is_blocklisted looks up an entity_addr_t with it, and
+    # range_bits::matches asks for it (src/osd/OSDMap.cc).
+    seen: dict[str, str] = {}
+    for image in images:
+        seen |= {found.entry: found.address for found in image.watchers}
+        seen |= {found.entry: found.address for found in image.locks}
+    return [
+        Reason(
+            "fence_method_unfit",
+            f"Ceph sees {entry}, an IPv4 address written as an IPv6 one, and an entry for the "
+            "IPv4 address does not hit it: prove that the node is off, and use method none with "
+            "node_confirmed_off",
+        )
+        for entry, address in seen.items()
+        if address in addresses and entry.startswith("[::ffff:")
+    ]
 
 
 def _entry_doubts(wanted: str, found: Blocked | None, reading: Reading) -> list[Reason]:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from .._core.ip import host_addresses
 from .._kube.client import Cluster, Object, ServerVersion, path
 from .._kube.objects import (
     Attachment,
@@ -28,7 +29,6 @@ from .._kube.objects import (
     pick_volume,
     unique_name,
 )
-from .ceph_reading import normal_address
 from .ledger import FenceObject, Ledger, Ledgers
 from .network_fence import UNFENCED, NetworkFence, covered, list_fences, may_act_on
 
@@ -71,6 +71,7 @@ class HostRecord(NamedTuple):
     taints: tuple[tuple[str, str, str], ...]
     machine: str = ""
     created: datetime | None = None
+    unusable: tuple[str, ...] = ()
 
 
 class AttachedVolume(NamedTuple):
@@ -194,16 +195,16 @@ def pick_host_record(item: Object) -> HostRecord:
     # names are no addresses that Ceph could see.
     status, spec = item.get("status") or {}, item.get("spec") or {}
     info = status.get("nodeInfo") or {}
-    found = [
+    addresses, unusable = host_addresses(
         entry["address"]
         for entry in status.get("addresses") or []
         # NodeAddressType of k8s.io/api/core/v1.
         if entry["type"] in ("InternalIP", "ExternalIP")
-    ]
+    )
     return HostRecord(
         pick_node(item),
         info.get("bootID") or "",
-        tuple(dict.fromkeys(normal_address(address) for address in found if _is_address(address))),
+        addresses,
         tuple(
             (taint["key"], taint.get("value") or "", taint.get("effect") or "")
             for taint in spec.get("taints") or []
@@ -211,6 +212,7 @@ def pick_host_record(item: Object) -> HostRecord:
         # Boards and virtual machines may have the same systemUUID, and clones the same machineID.
         "/".join(filter(None, (info.get("systemUUID"), info.get("machineID")))),
         parse_time(item["metadata"].get("creationTimestamp")),
+        unusable,
     )
 
 
@@ -535,11 +537,3 @@ def opposing(state: NodeState, ledger: Ledger, drivers: set[str]) -> list[Networ
         and may_act_on(fence, drivers, set(ledger.cluster_id.split(",")))
         and covered(fence, ledger.addresses)
     ]
-
-
-def _is_address(text: str) -> bool:
-    try:
-        normal_address(text)
-    except ValueError:
-        return False
-    return True

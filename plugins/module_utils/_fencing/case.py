@@ -256,6 +256,8 @@ def _of_host(host: HostRecord, now: datetime) -> dict[str, object]:
     return {
         "ready": host.node.ready,
         "unknown_seconds": age(now, host.node.ready_since) if silent else 0,
+        # It fences nothing, and no entry of the blocklist could.
+        **({"unusable_addresses": list(host.unusable)} if host.unusable else {}),
         "node_uid": host.node.uid,
         "node_created": iso(host.created) if host.created else "unknown",
         "boot_id": host.boot_id,

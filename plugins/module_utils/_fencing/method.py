@@ -11,16 +11,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from .._core.codes import Reason
+from .._core.ip import Network
 from .._core.untrusted import few
 from .._fences.network_fence import (
     NetworkFence,
     coverage,
     covered,
+    mapped,
     networks,
     undecidable,
 )
 from .case import FenceCase
-from .options import Network
 from .owners import is_single
 
 UNREAD = Reason(
@@ -158,6 +159,14 @@ def check_fences(case: FenceCase, fences: list[NetworkFence]) -> None:
         problem = undecidable(fence)
         if problem:
             case.reasons.append(Reason("network_fence_unfit", problem))
+        if mapped(fence.cidrs):
+            case.reasons.append(
+                Reason(
+                    "network_fence_unfit",
+                    f"NetworkFence {fence.name} has {few(mapped(fence.cidrs))}, which is IPv4 to "
+                    f"ceph-csi and IPv6 to Ceph, so it proves nothing: {_MEND}",
+                )
+            )
         # The controller only removes its finalizer from one that is being deleted, and fences
         # nothing any more.
         if fence.deleted or not fence.cluster_id:

@@ -9,17 +9,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from ipaddress import IPv4Network, IPv6Network
-from typing import NamedTuple, Union
+from typing import NamedTuple
 
 from .._core.engine import Plan
+from .._core.ip import Network
 from .._fences.ceph_reading import Reading
 from .._fences.ledger import Ledger
 from .._fences.network_fence import NetworkFence
 from .._kube.objects import OWN_NAMESPACE
-
-Network = Union[IPv4Network, IPv6Network]
-
 
 RUNBOOK = "storage_ops.runbooks.fail_over_volumes"
 

@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from .._core.ip import Network
 from .._fences.ceph_reading import Image, Watcher
 from .._fences.network_fence import NetworkFence, covered, networks
 from .._fences.state import HostRecord, NodeState
 from .lost import is_present
-from .options import FenceOptions, Network
+from .options import FenceOptions
 
 
 class Owner(NamedTuple):

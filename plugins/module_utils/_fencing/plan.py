@@ -25,7 +25,7 @@ from .._core.untrusted import few
 from .._fences.ceph_reading import Reading
 from .._fences.ledger import Ledger, config_map_path, read_note
 from .._fences.network_fence import FENCED, command
-from .._fences.proof import iso
+from .._fences.proof import iso, mapped_clients
 from .._fences.state import NodeState
 from .addresses import check_addresses, find_addresses
 from .case import FenceCase
@@ -96,6 +96,7 @@ def _judge(case: FenceCase) -> Ledger | None:
     method = choose_method(case)
     if method != "none" and case.source:
         widen(case, method)
+        case.reasons += mapped_clients(case.all_images, case.source)
         check_visitors(case)
     fences = case.covering() if method == "network_fence" else []
     if method == "network_fence":

@@ -14,15 +14,15 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Mapping
-from ipaddress import ip_network
 from typing import Any, Callable
 
 from .._core.argspec import ArgumentSpec, check_numbers
 from .._core.codes import Reason
 from .._core.engine import Action, Finding, NotStarted, Plan
 from .._core.errors import BadOption, StorageOpsError
+from .._core.ip import normal_address, normal_network
 from .._fences import network_fence
-from .._fences.ceph_reading import normal_address, parse_reading
+from .._fences.ceph_reading import parse_reading
 from .._fences.lease import RunLease
 from .._fences.ledger import Ledger, Ledgers, RunOptions
 from .._fences.proof import LEAST_EXPIRY
@@ -30,7 +30,7 @@ from .._fences.state import NodeState, gather_node, pick_host_record
 from .._kube.client import Cluster, Conflict, NotFound, path
 from . import plan as pure
 from .lost import not_lost
-from .options import Decision, FenceOptions, Network, Subject
+from .options import Decision, FenceOptions, Subject
 
 SCOPE = ArgumentSpec(
     {
@@ -85,7 +85,8 @@ def fence_options(params: Mapping[str, Any], run: RunOptions, check_mode: bool) 
             )
         ),
         protected=tuple(
-            _parse("protected_addresses", _protected, text)
+            # Host bits are dropped: 10.0.0.7/24 means its network.
+            _parse("protected_addresses", normal_network, text)
             for text in params["protected_addresses"]
         ),
         node_confirmed_off=params["node_confirmed_off"],
@@ -101,11 +102,6 @@ def fence_options(params: Mapping[str, Any], run: RunOptions, check_mode: bool) 
         check=check_mode,
         accept_majority=params["accept_majority"],
     )
-
-
-def _protected(text: str) -> Network:
-    # Host bits are dropped: 10.0.0.7/24 means its network.
-    return ip_network(text.strip(), strict=False)
 
 
 def _parse(name: str, parse: Callable[[str], Any], text: str) -> Any:

@@ -23,6 +23,11 @@ from .case import FenceCase
 from .method import POWER
 from .owners import is_other
 
+# More addresses than that are not believed. A cloud provider lists all those of the interfaces.
+# Each is in the ledger's annotation, and an object has at most 256 KiB of them
+# (TotalAnnotationSizeLimitB of k8s.io/apimachinery pkg/api/validation/objectmeta.go).
+_MOST = 64
+
 
 def widen(case: FenceCase, method: str) -> None:
     """Add every other address of the node that this method can fence and no other node has.
@@ -41,6 +46,12 @@ def widen(case: FenceCase, method: str) -> None:
         fence.name: coverage(fence) for fence in case.state.fences or () if case.same_ceph(fence)
     }
     for how, addresses in ways.items():
+        # Root on a node chooses how many it has. Those that Ceph shows are in ``source`` already.
+        if len(addresses) > _MOST:
+            case.spared[f"{how} with {len(addresses)} addresses"] = (
+                f"is not believed, since at most {_MOST} are"
+            )
+            continue
         for address in addresses:
             if address in case.source:
                 continue

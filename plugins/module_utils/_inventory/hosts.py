@@ -19,8 +19,8 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from .._core.errors import StorageOpsError
+from .._core.ip import normal_address
 from .._core.untrusted import clean, few, is_name, shown
-from .._fences.ceph_reading import normal_address
 from .._fences.state import pick_host_record
 from .._kube.client import Cluster, path
 from .._kube.objects import leniently

@@ -12,7 +12,7 @@ Pure: no I/O here.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from ipaddress import ip_address, ip_network
+from ipaddress import ip_network
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from .._core.argspec import check_numbers, given_names
@@ -20,6 +20,7 @@ from .._core.codes import Reason
 from .._core.engine import Action, Finding, Plan
 from .._core.errors import BadOption
 from .._core.guards import limit_repairs
+from .._core.ip import Network, host_addresses, is_host, normal_network
 from .._core.untrusted import few
 from .._fences.ceph_reading import Reading, parse_reading
 from .._fences.ledger import ANNOTATION, Ledger
@@ -32,8 +33,8 @@ from .._fences.network_fence import (
     INTERNAL,
     OPTION,
     UNFENCED,
-    Network,
     NetworkFence,
+    mapped,
     networks,
 )
 from .._kube.client import path
@@ -368,7 +369,7 @@ def _against(
             )
         )
     for blocked in options.ceph.blocklist if options.ceph else ():
-        if overlap((_as_range(blocked.address),), cidrs):
+        if overlap((blocked.address,), cidrs):
             reasons.append(
                 Reason(
                     "ceph_entry_left",
@@ -680,30 +681,24 @@ def _ranges(texts: tuple[str, ...], where: str) -> tuple[str, ...]:
     """Addresses and ranges as CIDRs without host bits, each once."""
     # An address becomes a range of one (/32, /128): CSI-Addons takes ranges alone (cidrs).
     try:
-        return tuple(dict.fromkeys(_as_range(text) for text in texts))
+        return tuple(dict.fromkeys(str(normal_network(text)) for text in texts))
     except ValueError as error:
         raise BadOption(f"{where}: {error}") from error
 
 
-def _as_range(text: str) -> str:
-    # A zone index (RFC 4007, section 11) has a meaning on its own node only.
-    if "/" in text:
-        return str(ip_network(text.strip(), strict=False))
-    # Of an IPv6 address, what stands behind % names an interface of the node's.
-    return str(ip_network(ip_address(text.strip().partition("%")[0])))
-
-
 def _is_range(text: str) -> bool:
     try:
-        _as_range(text)
+        found = normal_network(text)
     except ValueError:
         return False
-    return True
+    return found.num_addresses > 1 or is_host(str(found.network_address))
 
 
 def _same(some: tuple[str, ...], others: tuple[str, ...]) -> bool:
     # A text that is no range is left out by networks(), so equal sets do not yet mean equal lists.
-    return set(networks(some)) == set(networks(others)) and len(networks(some)) == len(some)
+    if len(networks(some)) != len(some) or mapped(some):
+        return False
+    return set(networks(some)) == set(networks(others))
 
 
 def overlap(some: tuple[str, ...], others: tuple[str, ...]) -> bool:
@@ -785,12 +780,8 @@ def pick_host(item: dict[str, Any]) -> PreparedNode:
     listed = (item.get("status") or {}).get("addresses") or []
     # Anything may stand there, and one kubelet's nonsense is no reason to prepare no node. A range
     # is none of a node's addresses: 0.0.0.0/0 would claim those of all others.
-    addresses = tuple(
-        entry["address"]
-        for entry in listed
-        if entry.get("type") == "InternalIP"
-        and "/" not in entry["address"]
-        and _is_range(entry["address"])
+    addresses, _unusable = host_addresses(
+        entry["address"] for entry in listed if entry.get("type") == "InternalIP"
     )
     return PreparedNode(
         pick_node(item), addresses, ANNOTATION in (item["metadata"].get("annotations") or {})

@@ -192,6 +192,7 @@ def test_what_ceph_stores() -> None:
 def test_what_is_to_be_spared() -> None:
     assert str(parse_network(" 10.0.0.5 ")) == "10.0.0.5/32"
     assert str(parse_network("10.0.0.5/8")) == "10.0.0.0/8"
-    for text in ("10.0.0", "", "10.0.0.0/40", "worker01"):
+    assert str(parse_network("::ffff:10.0.0.0/112")) == "10.0.0.0/16"
+    for text in ("10.0.0", "", "10.0.0.0/40", "worker01", "fe80::1%eth0/64", "fe80::1%eth0"):
         with pytest.raises(StorageOpsError):
             parse_network(text)

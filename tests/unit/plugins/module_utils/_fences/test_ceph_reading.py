@@ -185,3 +185,25 @@ def test_what_is_no_reading(place: tuple[Any, ...], value: Any, said: str) -> No
     if isinstance(place[-1], str):
         with pytest.raises(StorageOpsError, match=f"{place[-1]} is (missing|no time)"):
             parse_reading(data)
+
+
+@pytest.mark.parametrize("said", ["::ffff:10.0.0.9", "::ffff:a00:9"])
+def test_an_ipv4_mapped_address_is_the_ipv4_one_but_in_the_blocklist(said: str) -> None:
+    """Ceph compares the family too, so such an entry blocks no IPv4 client."""
+    data = copy.deepcopy(DATA)
+    data["images"][0]["watchers"][0]["address"] = said
+    until = "2027-01-01T00:00:00Z"
+    data["blocklist"] = [
+        {"entry": f"[{said}]:0/0", "kind": "address", "address": said, "until": until},
+        {"entry": f"{said}/128", "kind": "range", "address": f"{said}/128", "until": until},
+    ]
+    found = parse_reading(data)
+    assert found.images[0].watchers[0].address == "10.0.0.9"
+    assert found.covering("10.0.0.9") is None and found.find("10.0.0.9") is None
+
+
+def test_what_is_no_address_of_a_host_is_no_note() -> None:
+    data = copy.deepcopy(DATA)
+    notes = ["0.0.0.0", "10.0.0.5", "::1", "ff02::1"]
+    data["images"][0]["client_addresses"] = [{"node": "a", "address": text} for text in notes]
+    assert [note.address for note in parse_reading(data).images[0].client_addresses] == ["10.0.0.5"]

@@ -36,7 +36,10 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.state
     attached_volume,
     pick_host_record,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing import lost
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing import (
+    lost,
+    whole_node,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing import plan as pure
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.options import (
     Decision,
@@ -2101,3 +2104,81 @@ def test_an_address_with_a_scope_does_not_count() -> None:
     # Only the host itself knows what it means, and Ceph takes none: the node could not be fenced.
     claimed = node("b", "True", addresses=(B, "fe80::1%eth0", "fe80::1%{{ 1 }}\n"))
     assert pick_host_record(claimed).addresses == (B,)
+
+
+MAPPED = ("::ffff:10.0.0.5", "::ffff:a00:5")
+
+
+@pytest.mark.parametrize("seen", MAPPED)
+@pytest.mark.parametrize("how", ["watchers", "locks"])
+def test_a_client_that_ceph_sees_as_ipv6_is_not_hit_by_an_entry_for_ipv4(
+    how: str, seen: str
+) -> None:
+    client = watcher(seen) if how == "watchers" else {**lock(A), "entry": f"[{seen}]:0/11"}
+    held = image(**{how: [client]})  # type: ignore[arg-type]
+    decision = pure.intend(state(), options(held))
+    refused(decision, f"Ceph sees [{seen}]:0/11", "node_confirmed_off")
+    assert decision.plan.findings[0].code == "fence_method_unfit"
+    # Nor where it is seen once the fence is set.
+    later = confirm(intended(), proof(held, blocklist=[blocked(A)]))
+    refused(later, f"Ceph sees [{seen}]:0/11")
+    # Who has another address is not of this fence, and a node that is off needs none.
+    other = image("w", locks=[{**lock(B), "entry": "[::ffff:10.0.0.6]:0/11"}])
+    assert intended(None, options(image(watchers=[watcher()]), other)).addresses == (A,)
+    locked = image(locks=[{**lock(A), "entry": f"[{seen}]:0/11"}])
+    assert intended(None, options(locked, method="none", node_confirmed_off=True)).entries == ()
+
+
+def test_an_ipv4_mapped_entry_fences_no_ipv4_client() -> None:
+    for entry in (
+        {**blocked(A), "entry": f"[{MAPPED[0]}]:0/0", "address": MAPPED[0]},
+        {**blocked(A), "entry": f"{MAPPED[0]}/128", "address": f"{MAPPED[0]}/128", "kind": "range"},
+    ):
+        refused(confirm(intended(), proof(blocklist=[entry])), f"has no entry for {A}")
+
+
+@pytest.mark.parametrize("said", MAPPED)
+def test_a_network_fence_of_ipv4_mapped_addresses_is_of_the_ipv4_ones(said: str) -> None:
+    fence = network_fence(cidrs=[f"{said}/128"])
+    decision = pure.intend(state(fences=(fence,)), OPTIONS)
+    refused(decision, f"has {said}/128, which is IPv4 to ceph-csi and IPv6 to Ceph")
+    assert decision.plan.findings[0].code == "network_fence_unfit"
+    # One that was made since would take the fence back.
+    later = confirm(intended(), proof(blocklist=[blocked(A)]), state(fences=(fence,)))
+    refused(later, "is Unfenced, so its controller may take the fence away")
+    assert later.plan.findings[0].code == "network_fence_opposed"
+
+
+NO_HOSTS = ["0.0.0.0", "::5", "224.0.0.1", "ff02::1", "127.0.0.1", "::1", "255.255.255.255"]
+
+
+@pytest.mark.parametrize("said", [*NO_HOSTS, "::10.0.0.99", "169.254.0.1", "fe80::1"])
+def test_a_node_cannot_keep_itself_from_being_fenced_by_an_address_of_no_host(said: str) -> None:
+    """Ceph takes no entry for some of these, and then the others were not written either."""
+    lying = state(node(addresses=(said, A)))
+    decision = pure.intend(lying, OPTIONS)
+    assert decision.ledger and decision.ledger.addresses == (A,)
+    (finding,) = decision.plan.findings
+    (left,) = finding.evidence["unusable_addresses"]
+    assert ip_network(left) == ip_network(said) and "not_fenced" not in finding.evidence
+    # It is no address that the whole node would need, and no note of ceph-csi either.
+    silent = options(image(notes=[("a", said)]), fence_addresses=(A,))
+    assert intended(lying, silent).addresses == (A,)
+    assert "unusable_addresses" not in pure.intend(state(), OPTIONS).plan.findings[0].evidence
+
+
+def test_a_node_cannot_keep_itself_from_being_fenced_by_many_addresses() -> None:
+    """The ledger would be too long for the API server."""
+    many = [f"10.50.{number // 250}.{number % 250 + 1}" for number in range(3000)]
+    most = whole_node._MOST
+    assert len(intended(state(node(addresses=many[: most - 1] + [A]))).addresses) == most
+    lying = state(node(addresses=[A, *many]))
+    decision = pure.intend(lying, OPTIONS)
+    assert decision.ledger and decision.ledger.addresses == (A,)
+    (finding,) = decision.plan.findings
+    assert finding.evidence["not_fenced"] == {
+        "status with 3001 addresses": f"is not believed, since at most {most} are"
+    }
+    # What nothing shows may be open at any of them.
+    unseen = pure.intend(lying, options(image(), fence_addresses=(A,)))
+    refused(unseen, "status with 3001 addresses is not believed", "node_confirmed_off")

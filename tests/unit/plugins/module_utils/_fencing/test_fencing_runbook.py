@@ -574,6 +574,9 @@ def test_addresses_are_normalised() -> None:
         "fd00::5",
         "10.0.0.5",
     )
+    options = params(protected_addresses=["10.0.0.7/24", "::ffff:10.1.0.0/112"])
+    protected = fence_options(options, run_options(options, False), False).protected
+    assert [str(network) for network in protected] == ["10.0.0.0/24", "10.1.0.0/16"]
 
 
 def test_an_error_is_no_network_fence(cluster: FakeCluster) -> None:

@@ -585,6 +585,49 @@ def test_a_kubelet_has_no_fence_of_another_node_taken_off(how: str) -> None:
         made.apply(plan.actions[0])
 
 
+@pytest.mark.parametrize("said", [STRANGER, f"::ffff:{STRANGER}", "::FFFF:a63:7"])
+@pytest.mark.parametrize("whose", ["kubelet", "driver"])
+def test_an_ipv4_mapped_address_is_the_ipv4_one(whose: str, said: str) -> None:
+    """ceph-csi unfences the IPv4 address where it is given the mapped one (getIPRange)."""
+    word = f"{said}/32" if said == STRANGER else f"{said}/128"
+    b = (
+        (node("b", said),)
+        if whose == "kubelet"
+        else (node("b", "10.0.0.2"), endpoint("b", ceph=[word]))
+    )
+    common = (*b, endpoint("provisioner"), class_item())
+    there = f"{STRANGER}/32"
+    # The blocklist of Ceph, another node, and the ledger of one.
+    entry = reading(f"{STRANGER}:0/0", "address", STRANGER)
+    assert only(FakeCluster(*common), ceph=entry).code == "ceph_entry_left"
+    shared = FakeCluster(node("a", STRANGER), *common)
+    assert {found.code for found in planned(shared).findings} == {"fence_shared"}
+    fenced = kept_as(FENCE._replace(addresses=(STRANGER,)).text)
+    finding = only(FakeCluster(*common, fenced))
+    assert finding.code == "fence_shared" and f"{there} is fenced for node a" in finding.reason
+    # A range that Ceph has as IPv6.
+    mapped = f"::ffff:{STRANGER}/128"
+    assert only(FakeCluster(*common), ceph=reading(mapped, "range", mapped)).verdict == "refuse"
+    # Nothing opposes it, and what is made has the one spelling.
+    assert only(FakeCluster(*common)).repair[0].subject.body["spec"]["cidrs"] == [there]
+    # One that an earlier version has made is none that ceph-csi and Ceph agree on.
+    cluster = FakeCluster(*common, fence("storage-ops-b", mapped))
+    settle(cluster)
+    assert f"with {mapped} instead of {there}" in only(cluster).reason
+
+
+@pytest.mark.parametrize("said", ["0.0.0.0", "127.0.0.1", "ff02::1", "fe80::1", "fe80::1%eth0"])
+def test_an_address_of_no_host_is_not_prepared(said: str) -> None:
+    cluster = FakeCluster(node("a", said), endpoint("provisioner"))
+    assert only(cluster).code == "address_unknown"
+    width = 128 if ":" in said else 32
+    driver = endpoint("b", ceph=[f"{said}/{width}", "10.0.0.9/32"])
+    cluster = FakeCluster(
+        node("b", "10.0.0.2", said), driver, endpoint("provisioner"), class_item()
+    )
+    assert only(cluster).evidence["cidrs"] == ["10.0.0.9/32"]
+
+
 def test_a_kubelet_that_posts_nonsense_keeps_no_other_node_unprepared() -> None:
     cluster = FakeCluster(node("a", "10.0.0.1"), node("b", "x; y"), endpoint("provisioner"))
     assert verdicts(cluster) == {"a": "repair", "b": "refuse"}
