@@ -153,8 +153,8 @@ def _given_up(
     """Of filesystems that are not read-only and can be listed, those that were given up all the
     same.
     """
-    # ext4 from the change "don't set SB_RDONLY after filesystem errors" (Linux 6.12, 6.1.113) to
-    # 6.15 shows an abort only in its count, which a mount does not reset.
+    # From "ext4: don't set SB_RDONLY after filesystem errors" (6.12, and Debian 12's 6.1) to 6.15,
+    # an abort shows only in ext4's count of errors.
     counted = [
         device
         for device in devices
@@ -162,7 +162,7 @@ def _given_up(
             _counted_errors(host, name).get("errors_count", "0") != "0" for name in names[device]
         )
     ]
-    # One that was shut down refuses this, which touches no disk (fs/ext4/xattr.c ext4_xattr_get).
+    # One that was shut down refuses this at once (fs/ext4/xattr.c ext4_xattr_get).
     asked = [device for device in devices if points[device]]
     paths = [host.path(points[device]) for device in asked]
     replies = call_each(_fails, paths, host.command_timeout, host.deadline.remaining())
