@@ -145,6 +145,29 @@ def test_read_only_on_purpose(volumes: Node) -> None:
     assert "nothing shows that an error was the reason" in finding["reason"]
 
 
+def test_a_program_that_is_called_like_a_message_of_xfs(volumes: Node) -> None:
+    """Any tenant so had the healthy volume of another taken for one that was shut down."""
+    node, mounts = volumes, Mounts(volumes)
+    names = [
+        node.sh(f"readlink {mounts.devices[lun]}").rpartition("/")[2]
+        # ext4 and xfs.
+        for lun in (1, 2)
+    ]
+    node.sh('cp "$(readlink -f /usr/bin/python3)" "/tmp/Shutting down filesystem"')
+    for name in names:
+        crash = (
+            f"import ctypes; ctypes.CDLL(None).prctl(15, b'XFS ({name}): '); "
+            "ctypes.pythonapi.PyObject_Repr(1)"
+        )
+        program = "'/tmp/Shutting down filesystem'"
+        node.sh(
+            f"setpriv --reuid 65534 --clear-groups {program} -c {node.quote(crash)}", check=False
+        )
+        said = node.sh(f"dmesg | grep -F 'XFS ({name}): ['")
+        assert "segfault" in said and "in Shutting down filesystem[" in said
+    assert mounts.repair().findings == []
+
+
 def test_portal_loss(volumes: Node) -> None:
     """As an outage of the array is: refused until every path is back."""
     node, mounts = volumes, Mounts(volumes)

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .._core.argspec import ArgumentSpec, check_numbers, given_options
-from .._core.bounded import Deadline, call_each, find_program
+from .._core.bounded import Deadline, Reply, call_each, find_program
 from .._core.engine import Action, ActionFailed, Finding, NotStarted, Plan
 from .._core.errors import StorageOpsError
 from .._node.control_groups import container_id_of, pod_of, pod_uid_of
@@ -83,6 +83,8 @@ _SOCKETS = (
 _MOST_BYTES = 2**22
 MOST_POINTS = 2_000
 _MOST_CHARACTERS = 2**18
+# Children that look into containers, with those that are left since a mount hangs.
+_WORKERS = 32
 # include/uapi/linux/limits.h
 _PATH_MAX = 4096
 # A container takes seconds to start, and each look reads all of /proc.
@@ -157,15 +159,7 @@ class StaleContainers:
         }
         # The cluster may have asked for certain containers only.
         wanted = [one for one in processes if known[one[0]] or not self._options.containers]
-        host = self._host
-        # Each by itself: a tenant may have as many mounts in its container as it likes, and what
-        # they cost must not end the look at the others.
-        replies = call_each(
-            lambda process: _fuse_mounts(host, str(process[2])),
-            wanted,
-            host.deadline.cap(host.command_timeout),
-            host.deadline.remaining(),
-        )
+        host, replies = self._host, self._read_mounts(wanted)
         found = []
         for (container, pod, pid), reply in zip(wanted, replies):
             # comm, not cmdline: reading the latter may hang with the process (fs/proc/base.c
@@ -179,6 +173,20 @@ class StaleContainers:
                     Container(container, pod, pid, command, copies, known=entries, problem=problem)
                 )
         return found
+
+    def _read_mounts(self, processes: Sequence[tuple[str, str, int]]) -> list[Reply]:
+        """By process, what _fuse_mounts finds. ``processes``: as by _container_processes."""
+        host = self._host
+        volumes = _volumes(host, self._root) if processes else frozenset()
+        # Each by itself: a tenant may have as many mounts in its container as it likes, and what
+        # they cost must not end the look at the others.
+        return call_each(
+            lambda process: _fuse_mounts(host, str(process[2]), volumes),
+            processes,
+            host.deadline.cap(host.command_timeout),
+            host.deadline.remaining(),
+            owners=[pod for _container, pod, _pid in processes],
+        )
 
     def _ask(self, containers: Sequence[Container]) -> list[Container]:
         """The containers with what their mounts answer.
@@ -566,13 +574,31 @@ def _may_be(entry: Known, container: Container, said: Inspected | None) -> bool:
     return entry.container in ("", said.name) if said else entry.id in ("", container.id)
 
 
-def _fuse_mounts(host: Host, pid: str) -> tuple[list[tuple[str, str]], str]:
-    """((point, device) of the FUSE mounts that a process reaches, why there may be others)."""
+def _volumes(host: Host, root: str) -> frozenset[str]:
+    """Devices of the FUSE file systems that the node has at mount points of the kubelet."""
+    mounts = read_table(host, "self").mounts
+    return frozenset(one.device for one in mounts if is_fuse(one) and classify(one.point, root))
+
+
+def _fuse_mounts(
+    host: Host, pid: str, volumes: frozenset[str]
+) -> tuple[list[tuple[str, str]], str]:
+    """((point, device) of the FUSE mounts that a process reaches, why there may be others).
+
+    ``volumes``: devices of file systems that are volumes.
+    """
     try:
-        return fuse_points(read_table(host, pid, _MOST_BYTES))
+        points, problem = fuse_points(read_table(host, pid, _MOST_BYTES))
     except StorageOpsError as error:
         # Either it has ended, or a process in it changes the mounts while they are read.
         return [], str(error) if host.exists(f"/proc/{pid}") else ""
+    # In a user namespace of its own a container can mount any number of file systems, with servers
+    # that hang, and let root of the node in (fs/fuse/dir.c fuse_allow_current_process). Elsewhere
+    # it cannot, without CAP_SYS_ADMIN (fs/namespace.c may_mount); and there a volume may be one
+    # that the node has no more. Only now it is asked, since there is no way back from it.
+    if host.owner(f"{host.living(pid)}/ns/mnt") != host.owner("/proc/self/ns/mnt"):
+        points = [(point, device) for point, device in points if device in volumes]
+    return points, problem
 
 
 def fuse_points(table: MountTable) -> tuple[list[tuple[str, str]], str]:
@@ -646,6 +672,8 @@ def look_into(
         timeout,
         host.deadline.cap(host.command_timeout + timeout),
         owners=[pods[pid] for pid, _point in questions],
+        workers=_WORKERS,
+        replaced=False,
     )
     return [_judge(reply) for reply in replies]
 

@@ -248,6 +248,7 @@ def call_each(
     clock: Clock = time.monotonic,
     owners: Sequence[Hashable] = (),
     workers: int = MAX_WORKERS,
+    replaced: bool = True,
 ) -> list[Reply]:
     """Call ``function(item)`` for every item in children, each for at most ``timeout`` seconds; one
     reply per item, in order.
@@ -259,9 +260,12 @@ def call_each(
     one ``timeout``.
 
     ``workers``: how many there are at most. ``owners``: of each item, whose it is, where some may
-    have any number of slow ones: these use up only their own turns.
+    have any number of slow ones: these use up only their own turns. ``replaced``: whether one that
+    was given up has a successor. Without, no more than ``workers`` are left that SIGKILL does not
+    end, and what they were not asked has a problem.
     """
     pool = _Pool(function, items, timeout, clock, owners, workers)
+    pool.replaced = replaced
     until = clock() + budget
     try:
         while pool.busy and clock() < until:
@@ -343,6 +347,7 @@ class _Pool:
     ) -> None:
         self._function, self._items, self._timeout, self._clock = function, items, timeout, clock
         self._most, self._turn = workers, TURN_SECONDS if owners else math.inf
+        self.replaced = True
         self._replies: list[Reply | None] = [None] * len(items)
         self._waiting = _Queue(len(items), owners, max(1, workers // _SHARE) if owners else workers)
         self._running: dict[int, _Worker] = {}
@@ -354,7 +359,7 @@ class _Pool:
     @property
     def busy(self) -> bool:
         """Something is not answered yet."""
-        return bool(self._waiting or self._running)
+        return bool(self._running or (self._waiting and self._most))
 
     def start_workers(self) -> None:
         """Fork as many as there may be. What no child can be forked for has its answer."""
@@ -410,6 +415,7 @@ class _Pool:
                 problem = f"no answer within {self._timeout:.1f} s, abandoned as pid {worker.pid}"
                 self._replies[worker.current] = Reply(problem=problem, timed_out=True)
                 self._retire(worker)
+                self._most -= not self.replaced
 
     def _retire(self, worker: _Worker) -> None:
         self._poller.unregister(worker.pipe)
@@ -428,7 +434,12 @@ class _Pool:
 
     def answers(self) -> list[Reply]:
         """One for each item, in order, once the pool is closed."""
-        found = [reply or Reply(problem="no answer before the deadline") for reply in self._replies]
+        why = (
+            "no answer before the deadline"
+            if self._most
+            else "not asked: too many others do not answer"
+        )
+        found = [reply or Reply(problem=why) for reply in self._replies]
         for pid in self._held:
             unanswered = self._killed[pid]
             if unanswered is not None:

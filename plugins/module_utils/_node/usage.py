@@ -331,10 +331,8 @@ def _device(base: str, fd: str, remote: Callable[[], set[int]]) -> str:
     """
     try:
         target = target_of(f"{base}/fd/{fd}")
-        if not target.startswith("/") or (
-            # By the mount that the file is in, without stat(2).
-            not target.startswith("/dev/") and fdinfo.read(f"{base}/fdinfo/{fd}").mount in remote()
-        ):
+        # By the mount that the file is in, without stat(2).
+        if not target.startswith("/") or fdinfo.read(f"{base}/fdinfo/{fd}").mount in remote():
             return ""
         status = os.stat(f"{base}/fd/{fd}")
     except PermissionError:

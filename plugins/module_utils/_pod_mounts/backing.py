@@ -11,12 +11,14 @@ kernel has logged about both.
 from __future__ import annotations
 
 import contextlib
+import errno
 import mmap
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from .._core.bounded import call_each
 from .._core.codes import Reason
 from .._core.errors import StorageOpsError
 from .._node import block, btrfs, multipath, scsi
@@ -30,35 +32,53 @@ _READ_BYTES = 4096
 # kernels have 2048, PRINTK_MESSAGE_MAX of kernel/printk/internal.h).
 _RECORD_BYTES = 8192
 _KEPT_LINES = 5
-_EXT4 = ("errors_count", "first_error_time", "last_error_time")
+_COUNTS = ("errors_count", "first_error_time", "last_error_time")
 # fs/btrfs/messages.c; since Linux 5.18 with the filesystem's state. It names one of its devices.
 _BTRFS = r"\(device (?P<name>[^\s():]+)(?:: state \w+)?\)"
+_EXT4 = r"EXT4-fs \((?P<name>[^\s()]+)\): "
+_XFS = r"XFS \((?P<name>[^\s()]+)\): "
 
-# The kernel's messages when it gives a filesystem up (fs/ext4/super.c ext4_handle_error,
-# fs/jbd2/journal.c, fs/xfs/xfs_fsops.c xfs_do_force_shutdown, fs/btrfs/messages.c). For ext4 some
-# kernels show it nowhere else, as the 6.1 of Debian 12: mountinfo still says rw.
-_ERRORS = (
-    re.compile(
-        r"EXT4-fs \((?P<name>[^()]+)\): (?:Remounting filesystem read-only|shut down requested)"
+# By the filesystem's type, the kernel's whole messages when it gives one up, from Linux 4.4 to 6.18
+# (fs/ext4/super.c ext4_handle_error, fs/ext4/ioctl.c ext4_force_shutdown; fs/jbd2/journal.c
+# jbd2_journal_abort; fs/xfs/xfs_fsops.c xfs_do_force_shutdown, fs/xfs/xfs_log.c
+# xlog_force_shutdown; fs/btrfs/super.c btrfs_set_sb_rdonly, fs/btrfs/messages.c
+# __btrfs_handle_fs_error).
+# Whole, since a tenant's text may be at both ends of a message: in front the name of a process, of
+# up to 15 characters (arch/x86/mm/fault.c show_signal_msg, mm/oom_kill.c dump_header), or the
+# prefix of a firewall's rule, before "IN=" (net/netfilter/nf_log_syslog.c); at the end the name of
+# its program (mm/memory.c print_vma_addr).
+_ERRORS = {
+    "ext": (
+        re.compile(rf"{_EXT4}(?:Remounting filesystem read-only|shut down requested \(\d+\))"),
+        re.compile(r"Aborting journal on device (?P<name>\S+)-8\."),
     ),
-    re.compile(r"Aborting journal on device (?P<name>\S+)-8\."),
-    re.compile(
-        r"XFS \((?P<name>[^()]+)\): .*(?:[Ss]hutting down filesystem|Filesystem has been shut down"
-        r"|User initiated shutdown)"
+    "xfs": (
+        re.compile(
+            rf"{_XFS}(?:User initiated shutdown|Corruption of (?:in-memory data|on-disk metadata)"
+            r"|(?:Log |Metadata )?I/O Error|Block device removal|All device paths lost)"
+            r"(?: \(0x[0-9a-f]+\))?(?: received| [Dd]etected)?(?: at [^()=]+ \([^()=]+:\d+\))?\."
+            r"(?: {1,2}Shutting down filesystem\.?)?"
+        ),
+        re.compile(rf"{_XFS}Filesystem has been shut down due to log error \(0x[0-9a-f]+\)\."),
     ),
-    re.compile(rf"BTRFS \w+ {_BTRFS}: forced readonly"),
-    re.compile(rf"BTRFS:? error {_BTRFS} in \w+:\d+: errno=-"),
-)
+    "btrfs": (
+        re.compile(rf"BTRFS \w+ {_BTRFS}: forced readonly"),
+        re.compile(rf"BTRFS:? error {_BTRFS} in \w+:\d+: errno=-[^=]+"),
+    ),
+}
 # The messages of a mount, remount or unmount: what was logged before is not about the current
 # mount. A btrfs that gave up cannot be remounted (fs/btrfs/super.c btrfs_remount). What it logs
 # when it is mounted depends on the kernel (fs/btrfs/disk-io.c open_ctree).
 _MOUNTS = (
     re.compile(
-        r"EXT4-fs \((?P<name>[^()]+)\): (?:mounted filesystem|unmounting filesystem|re-mounted)"
+        rf"{_EXT4}(?:mounted filesystem|unmounting filesystem|re-mounted)[^=]*"
+        r"(?:Opts: \S*(?: Quota mode: \w+\.)?)?"
     ),
-    re.compile(r"XFS \((?P<name>[^()]+)\): (?:Mounting V|Unmounting Filesystem)"),
-    re.compile(rf"BTRFS \w+ {_BTRFS}: (?:(?:first |last un)mount of |has skinny extents)"),
-    re.compile(rf"BTRFS \w+ {_BTRFS}: using \S+ \(.*\) checksum algorithm"),
+    re.compile(rf"{_XFS}(?:Mounting V\d|Unmounting) [Ff]ilesystem[^=]*"),
+    re.compile(
+        rf"BTRFS \w+ {_BTRFS}: (?:(?:first mount|last unmount) of filesystem \S+"
+        r"|has skinny extents|using \S+ \(\S+\) checksum algorithm)"
+    ),
 )
 
 
@@ -107,14 +127,55 @@ def _named(host: Host, device: str) -> tuple[str, ...]:
     return (host.resolve(path).rpartition("/")[2],) if host.exists(path) else ()
 
 
-def read_logs(host: Host, names: Names) -> dict[str, tuple[str, ...]]:
+def read_logs(
+    host: Host,
+    names: Names,
+    types: Mapping[str, str],
+    points: Mapping[str, str],
+    shown: Collection[str],
+) -> dict[str, tuple[str, ...]]:
     """Filesystem -> the lines in which the kernel gave it up, newest last; those that it gave up.
 
-    ``names``: filesystem -> the kernel's names of its block devices.
+    ``names``: filesystem -> the kernel's names of its block devices. ``types``: what mountinfo
+    calls it. ``points``: as of read_names. ``shown``: those that show an error, or are read-only.
     """
     log = _kernel_log(host) if names else []
-    said = {device: tuple(since_mounted(log, *below)) for device, below in names.items()}
-    return {device: lines for device, lines in said.items() if lines}
+    said = {device: tuple(since_mounted(log, types[device], *names[device])) for device in names}
+    # The log only explains: by itself it proves nothing.
+    silent = [device for device, lines in said.items() if lines and device not in shown]
+    proven = {*shown, *_given_up(host, silent, names, points)}
+    return {device: lines for device, lines in said.items() if lines and device in proven}
+
+
+def _given_up(
+    host: Host, devices: Iterable[str], names: Names, points: Mapping[str, str]
+) -> list[str]:
+    """Of filesystems that are not read-only and can be listed, those that were given up all the
+    same.
+    """
+    # From "ext4: don't set SB_RDONLY after filesystem errors" (6.12, and Debian 12's 6.1) to 6.15,
+    # an abort shows only in ext4's count of errors.
+    counted = [
+        device
+        for device in devices
+        if any(
+            _counted_errors(host, name).get("errors_count", "0") != "0" for name in names[device]
+        )
+    ]
+    # One that was shut down refuses this at once (fs/ext4/xattr.c ext4_xattr_get).
+    asked = [device for device in devices if points[device]]
+    paths = [host.path(points[device]) for device in asked]
+    replies = call_each(_fails, paths, host.command_timeout, host.deadline.remaining())
+    return counted + [device for device, reply in zip(asked, replies) if reply.value]
+
+
+def _fails(path: str) -> bool:
+    """Whether a folder's extended attributes cannot be read for an I/O error. May block."""
+    try:
+        os.getxattr(path, "trusted.storage_ops", follow_symlinks=False)
+    except OSError as error:
+        return error.errno == errno.EIO
+    return False
 
 
 def read_backings(host: Host, names: Names, timeout: float) -> dict[str, Backing]:
@@ -172,7 +233,7 @@ def joined(device: str, found: list[Backing]) -> Backing:
 
 
 def _counted_errors(host: Host, name: str) -> dict[str, str]:
-    read = {key: host.read(f"/sys/fs/ext4/{name}/{key}") for key in _EXT4}
+    read = {key: host.read(f"/sys/fs/ext4/{name}/{key}") for key in _COUNTS}
     # The folder exists only for ext4 filesystems that are mounted.
     counted = {key: value for key, value in read.items() if value is not None}
     return counted or btrfs.counted_errors(host, name)
@@ -325,27 +386,32 @@ def kernel_line(record: str) -> list[str]:
     # devkmsg_write).
     head, _semicolon, message = record.partition("\n")[0].partition(";")
     with contextlib.suppress(IndexError, ValueError):
-        priority, _number, microseconds = head.split(",")[:3]
-        if int(priority) >> 3 == 0:
+        priority, _number, microseconds, flags = head.split(",")[:4]
+        # A fragment ("c", once also "+") may begin with what was inserted there, as the name of a
+        # control group (kernel/cgroup/cpuset.c cpuset_print_current_mems_allowed).
+        if int(priority) >> 3 == 0 and flags == "-":
             return [f"[{int(microseconds) / 1e6:.1f}] {message}"]
     return []
 
 
-def since_mounted(log: Iterable[str], *names: str) -> list[str]:
-    """The last lines in which the kernel gave up what is on these devices, since it was mounted."""
+def since_mounted(log: Iterable[str], fstype: str, *names: str) -> list[str]:
+    """The last lines in which the kernel gave up a filesystem of this type on these devices, since
+    it was mounted.
+    """
+    # The driver of ext4 serves ext2 and ext3, too.
+    errors = _ERRORS.get(fstype.rstrip("234"), ())
     found: list[str] = []
     for line in log:
         # The device names of removed disks are given to new ones, so older lines may be about
         # others.
         if _is_of(_MOUNTS, line, names):
             found = []
-        elif _is_of(_ERRORS, line, names):
+        elif _is_of(errors, line, names):
             found.append(line)
     return found[-_KEPT_LINES:]
 
 
 def _is_of(forms: Iterable[re.Pattern[str]], line: str, names: Iterable[str]) -> bool:
-    # Only the beginning counts. Further on there may be text of a tenant, such as the name of a
-    # program that crashed (arch/x86/mm/fault.c show_signal_msg; mm/memory.c print_vma_addr).
     message = line.partition("] ")[2]
-    return any(match["name"] in names for form in forms for match in [form.match(message)] if match)
+    matches = (form.fullmatch(message) for form in forms)
+    return any(match["name"] in names for match in matches if match)

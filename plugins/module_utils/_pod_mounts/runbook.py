@@ -90,10 +90,13 @@ class PodMounts:
             self._options, paths=tuple(self._resolved(path, root) for path in self._options.paths)
         )
         state = self._mounts(root)
-        devices = [filesystem.device for filesystem in stacks.filesystems(state)]
+        types = {one.device: one.first.fstype for one in stacks.filesystems(state)}
+        points = {device: stacks.point_of(state, device) for device in types}
         # Needed for the log, which names devices and not mount points.
-        names = read_names(self._host, {each: stacks.point_of(state, each) for each in devices})
-        state = replace(state, answers=self._ask(state), logs=read_logs(self._host, names))
+        names = read_names(self._host, points)
+        state = replace(state, answers=self._ask(state))
+        shown = [filesystem.device for filesystem in stacks.suspicious_filesystems(state)]
+        state = replace(state, logs=read_logs(self._host, names, types, points, shown))
         turned = [filesystem.device for filesystem in stacks.suspicious_filesystems(state)]
         # Reading all processes is the most expensive part, so a healthy node is spared it.
         if turned or stacks.suspicious_stacks(state):

@@ -123,6 +123,9 @@ def of_pod(tmp_path: Path, name: str, mountinfo: str) -> None:
     (process / "cgroup").write_text(f"0::/kubepods/pod{UID}/{int(name):064x}\n")
     os.symlink(f"mnt:[{name}]", process / "ns/mnt")
     (process / "mountinfo").write_text(mountinfo)
+    (tmp_path / "proc/self").mkdir(exist_ok=True)
+    node = ROOT + f"2 1 0:52 / {PATH} rw - fuse.s3fs x rw\n3 1 0:53 / /srv rw - fuse.sshfs x rw\n"
+    (tmp_path / "proc/self/mountinfo").write_text(node)
 
 
 def test_who_has_many_hung_mounts_leaves_others_their_turn(
@@ -133,8 +136,8 @@ def test_who_has_many_hung_mounts_leaves_others_their_turn(
     """
     bounds: list[Any] = []
 
-    def call(_function: Any, items: Any, *seconds: float, owners: Any = ()) -> list[Reply]:
-        bounds.append((seconds, owners))
+    def call(_function: Any, items: Any, *seconds: float, owners: Any, **few: Any) -> list[Reply]:
+        bounds.append((seconds, owners, few))
         return [Reply(problem="no answer")] * len(items)
 
     monkeypatch.setattr(containers, "call_each", call)
@@ -144,7 +147,8 @@ def test_who_has_many_hung_mounts_leaves_others_their_turn(
     (tmp_path / "proc/8/cgroup").write_text(f"0::/kubepods/pod{other}/x\n")
     node = Host(Deadline(600), 30, str(tmp_path))
     look_into(node, [(7, "/a"), (7, "/b"), (8, "/a")], 5)
-    assert bounds == [((5, 35), [UID, UID, other])]
+    few = {"workers": 32, "replaced": False}
+    assert bounds == [((5, 35), [UID, UID, other], few)]
 
 
 ROOT = "1 0 0:1 / / rw - overlay overlay rw\n"
@@ -174,6 +178,29 @@ def test_each_file_system_of_a_container_is_asked_once(
     found = audit._ask(audit._containers([("7" * 64, "7", 7), ("8" * 64, "8", 8)]))
     assert asked == [(7, "/other"), (7, "/m/2"), (8, "/data")]
     assert {copy.answer.state for container in found for copy in container.copies} == {OK}
+
+
+class Owned(Host):
+    """A node on which these processes have made their mount namespaces themselves."""
+
+    alone = ("7",)
+
+    def owner(self, path: str) -> str:
+        return f"user:[{path.split('/')[2] in self.alone:d}]"
+
+
+def test_what_a_container_can_mount_by_itself_is_no_volume(tmp_path: Path) -> None:
+    """Each of a tenant's servers that hang held up a process of the node, in each run."""
+    mounts = "".join(
+        f"{number} 1 0:{number} / /m/{number} rw - fuse.s3fs x rw\n" for number in range(50, 55)
+    )
+    for pid in ("7", "8"):
+        of_pod(tmp_path, pid, ROOT + mounts)
+    audit = StaleContainers(Owned(Deadline(30), 10, str(tmp_path)), options())
+    alone, usual = audit._containers([("7" * 64, "7", 7), ("8" * 64, "8", 8)])
+    # Of the node's, too, only what is at a place of the kubelet.
+    assert [copy.device for copy in alone.copies] == ["0:52"]
+    assert len(usual.copies) == 5
 
 
 def test_of_a_container_with_too_many_mounts_the_first_are_looked_at(

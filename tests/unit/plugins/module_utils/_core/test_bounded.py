@@ -163,6 +163,30 @@ def test_who_has_many_hung_items_leaves_others_their_turn(
     assert hanging.count <= 2
 
 
+def test_who_hangs_leaves_no_more_children_than_allowed(
+    hanging: Arrivals, killed: list[int]
+) -> None:
+    """Each mount that a tenant's server holds up left a process that nothing ends, in each run."""
+    items = ["hang"] * 40 + [7]
+    owners = [item == "hang" for item in items]
+    clock = Steps(
+        (lambda: hanging.count == 2 and len(killed) == 1, bounded.STALL_SECONDS * 1.1),
+        # One owner has a quarter of the workers at a time.
+        (lambda: hanging.count == 3, 100.0),
+        (lambda: hanging.count == 6, 100.0),
+        (lambda: hanging.count == 9, 100.0),
+        (lambda: hanging.count == 12, 100.0),
+    )
+    replies = bounded.call_each(
+        answer, items, 50, clock=clock, owners=owners, workers=12, replaced=False
+    )
+    assert hanging.count == 12
+    assert replies[40].value[0] == 7
+    problems = [reply.problem for reply in replies[:40]]
+    assert sum("no answer within" in problem for problem in problems) == 12
+    assert sum("not asked" in problem for problem in problems) == 28
+
+
 def test_turns_are_by_time_and_by_the_workers_that_each_has() -> None:
     queue = bounded._Queue(74, [*("a" * 70), "b", "c", "c", "c"], 2)
     a, b, c = queue.take(), queue.take(), queue.take()

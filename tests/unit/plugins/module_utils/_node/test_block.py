@@ -285,6 +285,12 @@ def test_states_and_remote_files_of_a_process(tmp_path: Path) -> None:
         assert not usage._udev(str(tmp_path / pid)), "a tenant's, with its name"
     assert is_remote(tmp_path / "7", 30)
     assert not is_remote(tmp_path / "7", 31)
+    # Whatever its path is: anyone may mount on /dev/shm, in a user namespace of its own.
+    put(tmp_path, "7/fd/none", "")
+    for fd, mount, dev in (("3", 30, ""), ("4", 31, "c1:3")):
+        put(tmp_path, f"7/fdinfo/{fd}", f"pos:\t0\nflags:\t0100000\nmnt_id:\t{mount}\n")
+        (tmp_path / "7/fd" / fd).symlink_to("/dev/null")
+        assert device(str(tmp_path / "7"), int(fd)) == dev
     # In a chroot that is no mount point a process sees no mounts at all.
     put(tmp_path, "8/mountinfo", "")
     assert not is_remote(tmp_path / "8", 30)
