@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from .._core import untrusted
 from .._core.engine import Plan
 from .._core.errors import StorageOpsError
-from .._node.control_groups import pod_of
+from .._node.control_groups import of_pod, pod_of
 from .._node.host import FIRST_USERS, Host
 from .._node.mounts import Mount
 from .._node.namespaces import Namespace, Namespaces
@@ -282,8 +282,7 @@ def _folders(host: Host, name: str) -> list[str]:
 
 def _whose(host: Host, pid: str) -> str:
     """A process, with its pod."""
-    pod = pod_of(host, pid)
-    return f"pid {pid}" + (f" of the pod with uid {pod}" if pod else "")
+    return f"pid {pid}{of_pod(pod_of(host, pid))}"
 
 
 def _krbd(host: Host, mounts: _Mounts, problems: list[str]) -> list[Client]:

@@ -241,7 +241,7 @@ def test_a_process_that_does_not_show_its_command_line(root: Path) -> None:
     put(root, "proc/2797/cgroup", f"0::/kubepods/besteffort/pod{POD}/{'a' * 64}")
     problem = clients(root)["problem"]
     assert problem == (
-        f"the command line of rbd-nbd, pid 2797 of the pod with uid {POD}, cannot be read (if it "
+        f"the command line of rbd-nbd, pid 2797 of pod {POD}, cannot be read (if it "
         "is in a pod, delete that pod)"
     )
     # It ended meanwhile: then there is nothing to see, and nothing left.
@@ -367,7 +367,7 @@ def test_what_may_have_attached_something_counts(
     put(root, "proc/3008/cgroup", f"0::/kubepods/besteffort/pod{POD}/{'a' * 64}")
     (client,) = clients(root)["clients"]
     assert client["kind"] == program
-    assert client["in_use"] == [f"served by {program}, pid 3008 of the pod with uid {POD}"]
+    assert client["in_use"] == [f"served by {program}, pid 3008 of pod {POD}"]
 
 
 @pytest.mark.parametrize("program", ["rbd-nbd", "ceph-fuse"])
