@@ -247,6 +247,11 @@ def test_a_process_that_does_not_show_its_command_line(root: Path) -> None:
     # It ended meanwhile: then there is nothing to see, and nothing left.
     (root / "proc/2797/exe").unlink()
     assert clients(root)["problem"] == ""
+    # Each of its threads ends before it can be read, and there is another one.
+    for pid in (2797, 2798):
+        (root / f"proc/2797/task/{pid}").mkdir(parents=True)
+    (root / "proc/2797/ns/mnt").symlink_to("mnt:[1]")
+    assert clients(root)["problem"] == problem
 
 
 @pytest.mark.parametrize(
