@@ -14,6 +14,7 @@ left.
 from __future__ import annotations
 
 import ipaddress
+import os
 import re
 from collections import Counter
 from collections.abc import Iterable
@@ -23,8 +24,8 @@ from typing import Any, NamedTuple
 from .._core import untrusted
 from .._core.engine import Plan
 from .._core.errors import StorageOpsError
-from .._node.control_groups import pod_of
-from .._node.host import FIRST_USERS, Host
+from .._node.control_groups import of_pod, pod_of
+from .._node.host import FIRST_USERS, Fleeting, Host
 from .._node.mounts import Mount
 from .._node.namespaces import Namespace, Namespaces
 
@@ -282,8 +283,7 @@ def _folders(host: Host, name: str) -> list[str]:
 
 def _whose(host: Host, pid: str) -> str:
     """A process, with its pod."""
-    pod = pod_of(host, pid)
-    return f"pid {pid}" + (f" of the pod with uid {pod}" if pod else "")
+    return f"pid {pid}{of_pod(pod_of(host, pid))}"
 
 
 def _krbd(host: Host, mounts: _Mounts, problems: list[str]) -> list[Client]:
@@ -348,12 +348,20 @@ def _processes(host: Host, problems: list[str]) -> list[Process]:
             words = tuple(filter(None, host.command_line(pid)))
             if words:
                 found.append(Process(int(pid), program, words))
-            elif host.link(f"{host.living(pid)}/exe"):
+            elif _runs(host, pid):
                 problems.append(
                     f"the command line of {program}, {_whose(host, pid)}, cannot be read (if it "
                     "is in a pod, delete that pod)"
                 )
     return found
+
+
+def _runs(host: Host, pid: str) -> bool:
+    """Whether a process has a program; so, too, if that is unknown."""
+    try:
+        return bool(host.of_living(pid, lambda base: os.readlink(f"{base}/exe")))
+    except Fleeting:
+        return True
 
 
 def _nbd(host: Host, mounts: _Mounts, processes: list[Process]) -> list[Client]:

@@ -26,7 +26,7 @@ from .._core.argspec import ArgumentSpec, check_numbers, given_options
 from .._core.bounded import Deadline, Reply, call_each, find_program
 from .._core.engine import Action, ActionFailed, Finding, NotStarted, Plan
 from .._core.errors import StorageOpsError
-from .._node.control_groups import container_id_of, pod_of, pod_uid_of
+from .._node.control_groups import UNKNOWN, container_id_of, pod_of, pod_uid_of, read
 from .._node.host import Host
 from .._node.kubelet import PUBLISH, SUBPATH, classify, find_root, parents_problem
 from .._node.mounts import MountTable, is_fuse, read_table
@@ -450,7 +450,12 @@ class StaleContainers:
         return self._host.wait_for(lambda: not self._is_there(container), seconds)
 
     def _is_there(self, container: Container) -> bool:
-        return any(found == container.id for found, _pod, _pid in _container_processes(self._host))
+        known = (found for found, _pod, _pid in _container_processes(self._host))
+        return container.id in known or self._may_hide(container)
+
+    def _may_hide(self, container: Container) -> bool:
+        """Whether its process is in a control group that cannot be read by now: it is not gone."""
+        return pod_of(self._host, str(container.pid)) == UNKNOWN
 
     def undo(self, action: Action) -> Action | None:
         """Nothing to take back: the kubelet starts an ended container again."""
@@ -487,7 +492,7 @@ class StaleContainers:
         """(why the restart is not proven, what proves it); one of them is empty."""
         found = list(_container_processes(self._host))
         # Its processes may live on in D state, on the dead mount itself.
-        if any(container == old.id for container, _pod, _pid in found):
+        if any(container == old.id for container, _pod, _pid in found) or self._may_hide(old):
             return "the old one has not ended", []
         # What the node has now is what the new container has to show.
         table = read_table(self._host, "self")
@@ -634,14 +639,14 @@ def _container_processes(host: Host) -> Iterable[tuple[str, str, int]]:
     """(container ID, pod UID, ID of a process in it), each container once, by control groups."""
     # A process in the node's own mount namespace does not see the container's mounts. The runtime
     # puts one into the control group before it enters the namespace.
-    seen = set()
+    seen: set[str] = set()
     own = host.link("/proc/self/ns/mnt")
     # The lowest process ID is mostly the container's first process, whose mounts count.
     for pid in sorted(filter(str.isdigit, host.names("/proc")), key=int):
-        base = host.living(pid)
-        cgroup = host.read(f"{base}/cgroup") or ""
+        cgroup = read(host, pid)
         container = container_id_of(cgroup)
-        if container and container not in seen and host.link(f"{base}/ns/mnt") not in ("", own):
+        space = host.link(f"{host.living(pid)}/ns/mnt") if container not in ("", *seen) else ""
+        if space not in ("", own):
             seen.add(container)
             yield container, pod_uid_of(cgroup), int(pid)
 

@@ -18,9 +18,10 @@ from dataclasses import replace
 from .._core.bounded import call_each, find_program
 from .._core.errors import StorageOpsError
 from .._node import kubelet
-from .._node.control_groups import pod_of
+from .._node.control_groups import UNKNOWN, pod_of
 from .._node.copies import other_mounts
 from .._node.host import Host
+from .._node.namespaces import Namespaces
 from .._node.processes import Process, ask_each, has_open, read_processes
 from . import limits as driver_limits
 from . import recipes as fuse_recipes
@@ -146,16 +147,38 @@ def waiting_requests(host: Host, device: str) -> str:
     )
 
 
-def running_processes(host: Host, pods: Collection[str]) -> list[str]:
-    """The processes in the control groups of these pods, as "NAME (pid ID)"."""
-    found = []
-    for pid in host.names("/proc") if pods else ():
-        # By control group, which a container's process cannot leave (cgroups(7)).
-        if pid.isdigit() and pod_of(host, pid) in pods:
-            found.append(
-                Process(int(pid), host.read(f"/proc/{pid}/comm") or "", "", "", "", ()).describe()
-            )
-    return found
+def running_processes(
+    host: Host, pods: Collection[str], devices: Collection[str] = ()
+) -> list[str]:
+    """The processes in the control groups of these pods, as "NAME (pid ID)", and the mount
+    namespaces with these devices whose processes may be.
+    """
+    # By control group, which a container's process cannot leave (cgroups(7)).
+    pids = filter(str.isdigit, host.names("/proc") if pods else ())
+    pod_by_pid = {pid: pod_of(host, pid) for pid in pids}
+    found = [
+        Process(int(pid), host.read(f"/proc/{pid}/comm") or "", "", "", "", ()).describe()
+        for pid, pod in pod_by_pid.items()
+        if pod in pods
+    ]
+    return found + (_unknown_with(host, devices) if UNKNOWN in pod_by_pid.values() else [])
+
+
+def _unknown_with(host: Host, devices: Collection[str]) -> list[str]:
+    """The mount namespaces of unknown pods that have, or may have, one of these devices."""
+    # Another one holds up nothing: no tenant can mount the volume of another.
+    everywhere = Namespaces(host)
+    among = [one for one in everywhere.found if one.pod == UNKNOWN]
+    long: list[str] = []
+    found = [
+        namespace.describe()
+        for namespace, _mount in everywhere.mounts(
+            lambda _number, device: device in devices,
+            lambda mount: long.append(f"the mount namespace of pid {mount.pid}"),
+            among,
+        )
+    ]
+    return list(dict.fromkeys([*found, *long, *everywhere.unread.values()]))
 
 
 def pod_folders(host: Host, root: str) -> tuple[PodFolder, ...]:

@@ -17,6 +17,7 @@ from dataclasses import replace
 
 from .._core.codes import Reason
 from .._core.engine import Action, Finding
+from .._node.control_groups import UNKNOWN
 from .._node.mounts import Mount
 from .model import FuseState, FuseVolume, Recovery, Step, Superblock, Target, printable
 from .service import BY_DRIVER, mount_command, service_for
@@ -48,7 +49,7 @@ def elsewhere_obstacles(
         for mount in kept_elsewhere(state.table, found[device]):
             # Deleting the pod that serves it makes the driver mount it again by itself.
             processes = servers_of(state, device)
-            pods = sorted({process.pod for process in processes if process.pod})
+            pods = sorted({process.pod for process in processes} - {"", UNKNOWN})
             unread = [one for one in beside(state, device) if one.pid in state.unread]
             finding.evidence["servers"] = [
                 f"{process.describe()} of pod {process.pod or '(none)'}" for process in processes
@@ -58,6 +59,8 @@ def elsewhere_obstacles(
                 for one in unread
             ]
             unknown = ", or not known, since open files could not be read" if unread else ""
+            if not unread and UNKNOWN in [process.pod for process in processes]:
+                unknown = ", or not known, since its control group cannot be read"
             whose = (
                 f"its server may be that of the pod {' or '.join(pods)}: delete that pod"
                 if pods

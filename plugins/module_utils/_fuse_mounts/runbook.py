@@ -599,15 +599,19 @@ class FuseRecovery:
         return f" ({recovery.unit}: {said})" if result.ok and said else ""
 
     def _wait_for_containers(self, _action: Action, step: Step) -> None:
-        host, pods = self._host, step.recovery.pods
+        host, recovery = self._host, step.recovery
         timeout = host.deadline.cap(self._options.containers_timeout)
-        running = running_processes(host, pods)
+
+        def look() -> list[str]:
+            return running_processes(host, recovery.pods, recovery.devices)
+
+        running = look()
         # Waiting for nothing needs no time, so this comes after the first look.
         if running and not timeout:
             raise Prevented("no time is left to wait for containers: raise deadline")
         # An unmount below a running container would leave it with the dead mount for good.
-        if running and not host.wait_for(lambda: not running_processes(host, pods), timeout):
-            left = ", ".join(running_processes(host, pods)[:5])
+        if running and not host.wait_for(lambda: not look(), timeout):
+            left = ", ".join(look()[:5])
             raise NotStarted(
                 f"containers of its pods still run after {timeout:g} s: {left}", code="pods_running"
             )
@@ -620,7 +624,7 @@ class FuseRecovery:
             target.kind == kubelet.STAGING for target in recovery.targets
         )
         self._require_time(_STEP_SECONDS + (self._options.unstage_timeout if unstaging else 0))
-        running = running_processes(self._host, recovery.pods)
+        running = running_processes(self._host, recovery.pods, recovery.devices)
         if running:
             raise NotStarted(
                 f"containers of its pods run: {', '.join(running[:5])}", code="pods_running"

@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from .._node import kubelet
+from .._node.control_groups import UNKNOWN
 from .._node.mounts import Mount, MountTable, is_fuse
 from .._node.probes import DEAD, HUNG, OK, Answer
 from .._node.processes import Process
@@ -307,7 +308,7 @@ def stale(state: FuseState, devices: set[str]) -> list[dict[str, object]]:
         owner = speakers.get(process.namespace, process) if process else None
         found.append(
             {
-                "pod": owner.pod if owner else "",
+                "pod": owner.pod if owner and owner.pod != UNKNOWN else "",
                 "container": owner.container if owner else "",
                 # The process may have ended since its mountinfo was read.
                 "pid": owner.pid if owner else int(mount.pid),

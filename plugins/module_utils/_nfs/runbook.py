@@ -679,7 +679,7 @@ def _left_mounts(host: Host, folder: str) -> tuple[str, ...]:
 
 def _ours(host: Host, folder: str) -> tuple[str, ...]:
     # Each by itself, since reading one may block. A pod's process is none of ours, and may be made
-    # to block by a tenant.
+    # to block by a tenant. So is one that may be a pod's: ours are where this process is.
     pids = [
         pid
         for pid in host.names("/proc")

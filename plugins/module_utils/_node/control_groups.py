@@ -10,7 +10,14 @@ from __future__ import annotations
 
 import re
 
-from .host import Host
+from .host import Fleeting, Host
+
+# In place of a pod's UID, where it is not known whose a process is. It may be any pod's, and is
+# never taken for the node's own. The kernel does not tell a control group whose path has 4096
+# characters (before Linux 6.8, kernel/cgroup/cgroup.c proc_cgroup_show), and a container may make
+# such ones below its own. The parent of a process does not tell either: a container's first process
+# has none in the container, and may be in such a group itself.
+UNKNOWN = "unknown"
 
 # Control groups of pods, by the cgroupfs driver (kubepods/burstable/podUID/ID) and by systemd's
 # (kubepods-burstable-podUID.slice, with each - of the UID as _ ; cri-containerd-ID.scope, or
@@ -29,7 +36,9 @@ _CONTAINER = re.compile(
 
 
 def pod_uid_of(cgroup: str) -> str:
-    """The UID of the pod in a /proc/PID/cgroup; empty if there is none."""
+    """The UID of the pod in a /proc/PID/cgroup; empty if there is none, UNKNOWN of UNKNOWN."""
+    if cgroup == UNKNOWN:
+        return UNKNOWN
     match = _POD.search(cgroup)
     return match["uid"].replace("_", "-") if match else ""
 
@@ -40,13 +49,37 @@ def container_id_of(cgroup: str) -> str:
     return match["id"] if match else ""
 
 
-def read(host: Host, pid: str) -> str:
-    """The control group of a process; empty if it has ended."""
-    # Of a thread that lives: with control groups of version 1, one that has ended is in none
+def text_of(base: str) -> str:
+    """The control group of a process, or UNKNOWN. ``base``: folder of a thread that lives.
+
+    Raises FileNotFoundError or ProcessLookupError if it ends.
+    """
+    # With control groups of version 1, a thread that has ended is in none
     # (kernel/cgroup/cgroup.c proc_cgroup_show).
-    return host.read(f"{host.living(pid)}/cgroup") or ""
+    try:
+        with open(f"{base}/cgroup", encoding="utf-8", errors="replace", newline="") as file:
+            return file.read().rstrip("\n")
+    except (FileNotFoundError, ProcessLookupError):
+        raise
+    except OSError:
+        return UNKNOWN
+
+
+def read(host: Host, pid: str) -> str:
+    """The control group of a process, or UNKNOWN; empty if it has ended."""
+    try:
+        return host.of_living(pid, text_of) or ""
+    except Fleeting:
+        return UNKNOWN
 
 
 def pod_of(host: Host, pid: str) -> str:
-    """The UID of the pod of a process; empty if there is none."""
+    """The UID of the pod of a process, or UNKNOWN; empty if there is none."""
     return pod_uid_of(read(host, pid))
+
+
+def of_pod(pod: str) -> str:
+    """`` of pod UID``, for a message; empty if there is none."""
+    if pod == UNKNOWN:
+        return " of an unknown pod (its control group cannot be read)"
+    return f" of pod {pod}" if pod else ""

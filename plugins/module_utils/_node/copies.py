@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Callable, NamedTuple
 
 from .._core.turns import in_turns
+from .control_groups import of_pod
 from .host import Host
 from .mounts import Mount
 from .namespaces import Namespace, Namespaces
@@ -92,7 +93,7 @@ class _Copy(NamedTuple):
 
     @property
     def owner(self) -> str:
-        """UID of the pod, or ``pid NUMBER`` of what is in none."""
+        """UID of the pod, UNKNOWN, or ``pid NUMBER`` of what is in none."""
         return self.namespace.pod or f"pid {self.mount.pid}"
 
 
@@ -144,4 +145,4 @@ def _too_many(counts: Mapping[tuple[str, str], int]) -> dict[str, str]:
 
 
 def _whose(owner: str) -> str:
-    return owner if owner.startswith("pid ") else f"the processes of pod {owner}"
+    return owner if owner.startswith("pid ") else f"the processes{of_pod(owner)}"

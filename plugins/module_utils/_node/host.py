@@ -19,7 +19,7 @@ import re
 import signal
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any, Callable
+from typing import Any, Callable, TypeVar
 
 from .._core.bounded import CommandResult, Deadline, Reply, call, call_each, run_command
 from .._core.errors import StorageOpsError
@@ -45,6 +45,16 @@ _CAPABILITIES = re.compile(r"^Cap(?:Prm|Eff|Bnd):\s*([0-9a-f]+)$", re.MULTILINE)
 _CAP_SYS_ADMIN = 1 << 21
 # Bytes. Options that are looked for come first; a Java program has a few thousand.
 _MOST_COMMAND_LINE = 65_536
+# How often a process is read whose threads end meanwhile.
+_LOOKS = 20
+# The bit of a thread that ends, and has dropped its files or will (include/linux/sched.h).
+_PF_EXITING = 4
+
+_Found = TypeVar("_Found")
+
+
+class Fleeting(StorageOpsError):
+    """A process cannot be read, since one of its threads after the other ends."""
 
 
 class Host:
@@ -108,10 +118,14 @@ class Host:
         May block (fs/proc/base.c get_mm_cmdline): call it in a child.
         """
         # A process may set its command line to all of its memory (prctl(2), PR_SET_MM_MAP).
+
+        def reading(base: str) -> bytes:
+            with open(f"{base}/cmdline", "rb") as file:
+                return file.read(_MOST_COMMAND_LINE)
+
         try:
-            with open(self.path(f"{self.living(pid)}/cmdline"), "rb") as file:
-                text = file.read(_MOST_COMMAND_LINE)
-        except OSError:
+            text = self.of_living(pid, reading) or b""
+        except (OSError, Fleeting):
             return []
         return text.decode("utf-8", "replace").split("\0")
 
@@ -173,6 +187,10 @@ class Host:
         with contextlib.suppress(OSError):
             return f"/proc/{os.path.basename(living(self.path(f'/proc/{pid}')))}"
         return f"/proc/{pid}"
+
+    def of_living(self, pid: str, function: Callable[[str], _Found]) -> _Found | None:
+        """As ``of_living``, by the ID of the process."""
+        return of_living(self.path(f"/proc/{pid}"), function)
 
     def may_mount(self, pid: str) -> bool:
         """Whether a process may have mounted something in a namespace of the node, or attached a
@@ -262,20 +280,59 @@ class Host:
 
 
 def living(base: str) -> str:
-    """The folder of a process in /proc, or of another thread of it if its first has ended.
-
-    Raises FileNotFoundError if all have.
+    """The folder of a process in /proc, or of another thread of it if its first has ended; its own
+    if all have.
     """
     # The first stays as a zombie, without open files, mounts and namespaces (kernel/exit.c do_exit,
     # exit_task_namespaces). Others are released when they end. /proc/TID is in no listing, and has
     # all that /proc/PID has (fs/proc/base.c proc_pid_lookup).
     proc, _slash, pid = base.rpartition("/")
-    try:
-        os.readlink(f"{base}/ns/mnt")
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        # Without the right to it, the function that reads more says so.
+        with contextlib.suppress(PermissionError):
+            os.readlink(f"{base}/ns/mnt")
         return base
-    except FileNotFoundError:
-        with os.scandir(f"{base}/task") as tasks:
-            return next((f"{proc}/{task.name}" for task in tasks if task.name != pid), base)
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        # The newest, which lives longest where threads follow each other.
+        others = [task for task in os.listdir(f"{base}/task") if task != pid]
+        return f"{proc}/{others[-1]}" if others else base
+    return base
+
+
+def of_living(base: str, function: Callable[[str], _Found], files: bool = False) -> _Found | None:
+    """What a function finds of a process, by the folder of a thread that lives; None if it ended.
+
+    ``base``: its folder in /proc. ``function`` may raise FileNotFoundError or ProcessLookupError
+    when the thread ends. ``files``: it looks at open files. Raises Fleeting.
+    """
+    found = None
+    for _look in range(_LOOKS):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            thread = living(base)
+            found = function(thread)
+            if not (files and _ends(thread)):
+                return found
+        if not _has_threads(base):
+            return found
+    raise Fleeting("its threads end while it is read", code="evidence_unreadable")
+
+
+def _ends(thread: str) -> bool:
+    """Whether a thread ends, and so may look as if it had nothing open."""
+    # It drops its files before its namespaces, and is released last (kernel/exit.c do_exit). The
+    # flags are the seventh field behind the name, which may contain brackets (proc_pid_stat(5)).
+    with open(f"{thread}/stat", "rb") as file:
+        return bool(int(file.read().rpartition(b") ")[2].split(b" ")[6]) & _PF_EXITING)
+
+
+def _has_threads(base: str) -> bool:
+    """Whether a thread of a process lives."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        if os.listdir(f"{base}/task") != [os.path.basename(base)]:
+            return True
+        # Its first, or the one that has become that (fs/exec.c de_thread).
+        return not _ends(base)
+    return False
 
 
 def target_of(link: str) -> str:

@@ -8,16 +8,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import os
 from collections.abc import Iterable, Iterator
 from functools import partial
+from itertools import chain
 from typing import NamedTuple
 
 from .._core.bounded import Deadline, call_each
 from .._core.errors import StorageOpsError
 from . import control_groups, fdinfo
 from .control_groups import pod_of
-from .host import Host, target_of
+from .host import Fleeting, Host, target_of
 from .mounts import Mount, TooLong, Wanted, _wanted_mount
 
 # Seconds that all mount namespaces of one owner may take. Those of the usual kind take
@@ -34,8 +37,8 @@ class Namespace(NamedTuple):
     """A mount namespace, as the processes with one root see it.
 
     ``pid``: one of these; ``others``: more of them, should that one end. ``link``: text of its
-    /proc/PID/ns/mnt. ``pod``: UID of their pod, or empty. ``owner``: the pod, or the control group
-    of what is in none.
+    /proc/PID/ns/mnt. ``pod``: UID of their pod, UNKNOWN, or empty. ``owner``: the pod, or the
+    control group of what is in none.
     """
 
     pid: str
@@ -46,9 +49,7 @@ class Namespace(NamedTuple):
 
     def describe(self) -> str:
         """``the mount namespace of pid 4711 of pod UID``."""
-        return f"the mount namespace of pid {self.pid}" + (
-            f" of pod {self.pod}" if self.pod else ""
-        )
+        return f"the mount namespace of pid {self.pid}{control_groups.of_pod(self.pod)}"
 
 
 class Namespaces:
@@ -119,15 +120,31 @@ class Namespaces:
                 begun = False
                 now = namespace._replace(pid=pid)
                 try:
-                    for line in self._host.lines(f"{self._host.living(pid)}/mountinfo"):
+                    for line in self._lines(pid):
                         begun = True
                         yield now, _wanted_mount(line, pid, wanted, too_long)
-                except OSError as error:
-                    if begun or error.errno not in ENDED:
-                        self._leave(now, f"{now.describe()}: {error.strerror}")
-                        break
+                except (OSError, Fleeting) as error:
+                    self._leave(now, f"{now.describe()}: {getattr(error, 'strerror', error)}")
+                    break
                 if begun:
                     break
+
+    def _lines(self, pid: str) -> Iterable[bytes]:
+        """Those of the mountinfo of a process; none if it has ended."""
+
+        def opening(base: str) -> Iterable[bytes]:
+            lines = self._host.lines(f"/proc/{os.path.basename(base)}/mountinfo")
+            try:
+                # Once it is open, it is the namespace's, whichever thread ends.
+                return chain([next(lines)], lines)
+            except StopIteration:
+                return ()
+            except OSError as error:
+                if error.errno in ENDED:
+                    raise ProcessLookupError from error
+                raise
+
+        return self._host.of_living(pid, opening) or ()
 
     def _leave(self, namespace: Namespace, why: str) -> None:
         """Do without a namespace and those behind it; only a pod may have such."""
@@ -148,10 +165,9 @@ def _find(host: Host) -> list[Namespace]:
     """
     by_link: dict[tuple[str, str], list[str]] = {}
     for pid in filter(str.isdigit, host.names("/proc")):
-        base = host.living(pid)
-        link = host.link(f"{base}/ns/mnt")
+        link, root = _view_of(host, pid)
         if link:
-            by_link.setdefault((link, _target(host, base)), []).append(pid)
+            by_link.setdefault((link, root), []).append(pid)
     if not by_link:
         raise StorageOpsError(
             "no mount namespace can be read in /proc: run as root (become: true)",
@@ -172,11 +188,23 @@ def _find(host: Host) -> list[Namespace]:
     return found + _by_root(host, unclear)
 
 
-def _target(host: Host, base: str) -> str:
+def _view_of(host: Host, pid: str) -> tuple[str, str]:
+    """The mount namespace of a process and the path of its root; empty if it has ended."""
+
+    def reading(base: str) -> tuple[str, str]:
+        thread = f"/proc/{os.path.basename(base)}"
+        link = host.link(f"{thread}/ns/mnt")
+        if not link:
+            raise ProcessLookupError
+        with contextlib.suppress(OSError):
+            return link, target_of(f"{base}/root")
+        return link, ""
+
     try:
-        return target_of(host.path(f"{base}/root"))
-    except OSError:
-        return ""
+        return host.of_living(pid, reading) or ("", "")
+    except Fleeting:
+        # By itself: it may be any.
+        return f"unknown, of pid {pid}", ""
 
 
 def _by_root(host: Host, unclear: dict[str, list[Namespace]]) -> list[Namespace]:

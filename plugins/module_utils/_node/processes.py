@@ -18,8 +18,8 @@ from typing import Any, Callable
 from .._core.bounded import Reply, call_each
 from .._core.errors import StorageOpsError
 from . import fdinfo
-from .control_groups import container_id_of, pod_uid_of
-from .host import Host, living, target_of
+from .control_groups import UNKNOWN, container_id_of, pod_uid_of, text_of
+from .host import Fleeting, Host, of_living, target_of
 
 # How many open files, and how many mappings, are read of one process. A process with more is not
 # known to use, or not to use, a mount. A tenant's may have a million open files (fs.nr_open).
@@ -36,10 +36,10 @@ NOT_READ = "its open files were not read"
 class Process:
     """A process.
 
-    ``namespace``: text of the link /proc/PID/ns/mnt. ``pod``: UID of its pod, or empty.
-    ``container``: ID of its container, or empty. ``uses``: (ID of a mount of its namespace, how it
-    uses that), each once. ``unknown``: why its uses were not read; empty if they were. ``owner``:
-    its pod, or the control group of what is in none.
+    ``namespace``: text of the link /proc/PID/ns/mnt; empty if that is not known. ``pod``: UID of
+    its pod, UNKNOWN, or empty. ``container``: ID of its container, or empty. ``uses``: (ID of a
+    mount of its namespace, how it uses that), each once. ``unknown``: why its uses were not read;
+    empty if they were. ``owner``: its pod, or the control group of what is in none.
     """
 
     pid: int
@@ -54,6 +54,10 @@ class Process:
     def describe(self) -> str:
         """``postgres (pid 4711)``."""
         return f"{self.command} (pid {self.pid})"
+
+    def may_be_in(self, namespaces: Collection[str]) -> bool:
+        """Whether it is in one of these mount namespaces; so, too, if that is unknown."""
+        return bool(namespaces) and self.namespace in ("", *namespaces)
 
 
 def require_host_namespace(host: Host) -> None:
@@ -76,7 +80,7 @@ def read_processes(host: Host, namespaces: Collection[str] = ()) -> list[Process
     """
     proc = host.path("/proc")
     known = identify(host)
-    asked = [process for process in known if process.namespace in namespaces]
+    asked = [process for process in known if process.may_be_in(namespaces)]
     replies = ask_each(host, lambda process: _process(proc, process.pid), asked)
     read = {process.pid: _read(process, reply) for process, reply in zip(asked, replies)}
     return [found for process in known for found in [read.get(process.pid, process)] if found]
@@ -100,8 +104,10 @@ def ask_each(
     Each by itself, and in turns of their pods: a tenant may have any number of processes, each with
     as much to read as its limits allow.
     """
-    # The node's own first, by their services: no pod can add to those.
-    order = sorted(range(len(asked)), key=lambda number: bool(asked[number].pod))
+    # The node's own first, by their services: no pod can add to those. Last those that may be of
+    # any pod, as one.
+    pods = [process.pod for process in asked]
+    order = sorted(range(len(asked)), key=lambda one: (bool(pods[one]), pods[one] == UNKNOWN))
     seconds = host.deadline.cap(host.command_timeout)
     replies = call_each(
         lambda number: function(asked[number]),
@@ -132,28 +138,35 @@ def _pids(proc: str) -> list[int]:
 
 def _identity(proc: str, pid: int) -> dict[str, Any] | None:
     """The fields of a ``Process`` but its uses; None if it has ended."""
-    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-        base = living(f"{proc}/{pid}")
-        cgroup = _text(f"{base}/cgroup")
-        pod = pod_uid_of(cgroup)
-        return {
-            "pid": pid,
-            "command": _text(f"{base}/comm").rstrip("\n"),
-            "namespace": os.readlink(f"{base}/ns/mnt"),
-            "pod": pod,
-            "container": container_id_of(cgroup),
-            "owner": pod or cgroup,
-        }
-    return None
+    try:
+        return of_living(f"{proc}/{pid}", partial(_identity_of, pid))
+    except Fleeting:
+        nothing = {"namespace": "", "pod": UNKNOWN, "container": "", "owner": UNKNOWN}
+        return {"pid": pid, "command": "", **nothing}
+
+
+def _identity_of(pid: int, base: str) -> dict[str, Any]:
+    cgroup = text_of(base)
+    pod = pod_uid_of(cgroup)
+    return {
+        "pid": pid,
+        "command": _text(f"{base}/comm").rstrip("\n"),
+        "namespace": os.readlink(f"{base}/ns/mnt"),
+        "pod": pod,
+        "container": container_id_of(cgroup),
+        "owner": pod or cgroup,
+    }
 
 
 def _process(proc: str, pid: int) -> tuple[Any, list[tuple[int, str]]] | None:
     """The same with its uses."""
-    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-        uses = sorted(set(_uses(living(f"{proc}/{pid}"))))
-        identity = _identity(proc, pid)
-        return (identity, uses) if identity else None
-    return None
+
+    def reading(base: str) -> tuple[Any, list[tuple[int, str]]]:
+        # Its identity last: another process may have its ID by now.
+        uses = sorted(set(_uses(base)))
+        return _identity_of(pid, base), uses
+
+    return of_living(f"{proc}/{pid}", reading, files=True)
 
 
 def _uses(base: str) -> Iterator[tuple[int, str]]:
@@ -177,14 +190,16 @@ def has_open(base: str, path: str) -> bool:
 
     ``base``: its folder in /proc. Raises StorageOpsError if it has too many open files.
     """
-    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-        base = living(base)
-        for name in _names(f"{base}/fd"):
+
+    def looking(thread: str) -> bool:
+        for name in _names(f"{thread}/fd"):
             # One that is closed meanwhile hides none of the others.
             with contextlib.suppress(FileNotFoundError):
-                if target_of(f"{base}/fd/{name}") == path:
+                if target_of(f"{thread}/fd/{name}") == path:
                     return True
-    return False
+        return False
+
+    return bool(of_living(base, looking, files=True))
 
 
 def _names(folder: str) -> Iterator[str]:

@@ -27,8 +27,8 @@ from .._core.bounded import Deadline, call_each
 from .._core.codes import Reason
 from .._core.errors import StorageOpsError
 from . import fdinfo, processes
-from .control_groups import pod_uid_of
-from .host import Host, lines_of, living, target_of
+from .control_groups import pod_uid_of, text_of
+from .host import Host, lines_of, of_living, target_of
 from .mounts import Mount, each_mount, swap_devices
 from .namespaces import ENDED, Namespaces
 
@@ -52,8 +52,9 @@ _REMOTE = (
 # Filesystems that any user can mount in a user namespace (FS_USERNS_MOUNT in the kernel), with any
 # text as their source. None of them is on a disk.
 _ANYBODYS = (
-    *("binfmt_misc", "bpf", "cgroup", "cgroup2", "devpts", "fuse", "mqueue", "overlay"),
-    *("proc", "ramfs", "sysfs", "tmpfs"),
+    *("binder", "binfmt_misc", "bpf", "cgroup", "cgroup2", "devpts", "fuse", "mqueue", "overlay"),
+    # The latter of Ubuntu's kernels only.
+    *("proc", "ramfs", "sysfs", "tmpfs", "shiftfs"),
 )
 # Where the kubelet binds folders of volumes, whose names the volume's users choose.
 _SUBPATHS = "/volume-subpaths/"
@@ -113,8 +114,8 @@ class UsesByDevice:
         self._unknown: list[Reason] = []
         self._host = host
         self._kernel_names: dict[str, str] = {}
-        with_nodes = _filesystems_with_nodes(host)
         everywhere = Namespaces(host)
+        with_nodes = _filesystems_with_nodes(everywhere)
         too_long = partial(self._add_long, with_nodes)
         for _namespace, mount in everywhere.mounts(self._is_needed, too_long):
             self._add_mount(mount, with_nodes)
@@ -189,7 +190,7 @@ class UsesByDevice:
         return list(dict.fromkeys([*found, *self._unknown]))
 
 
-def _filesystems_with_nodes(host: Host) -> set[str]:
+def _filesystems_with_nodes(everywhere: Namespaces) -> set[str]:
     """major:minor of each tmpfs that may have device nodes: the node's /dev, and those from which
     something is bound on the node.
     """
@@ -205,9 +206,9 @@ def _filesystems_with_nodes(host: Host) -> set[str]:
         ):
             found.add(mount.device)
 
-    with contextlib.suppress(OSError):
-        for mount in each_mount(host.lines("/proc/1/mountinfo"), "1", too_long=note):
-            note(mount)
+    first = [one for one in everywhere.found if one.pid == "1"]
+    for _namespace, mount in everywhere.mounts(too_long=note, among=first):
+        note(mount)
     return found
 
 
@@ -300,27 +301,28 @@ def open_devices(
 
     ``base``: its folder in /proc. ``remote_by_root``: what was found out about mounts.
     """
-    found: dict[str, list[str]] = {}
-    # One that has ended has nothing open.
-    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-        base = living(base)
-        remote = cache(partial(_remote_mounts, base, remote_by_root))
+
+    def looking(thread: str) -> dict[str, dict[str, Any]]:
+        found: dict[str, list[str]] = {}
+        remote = cache(partial(_remote_mounts, thread, remote_by_root))
         # One by one, since a list of a million names would be long.
-        with os.scandir(f"{base}/fd") as entries:
+        with os.scandir(f"{thread}/fd") as entries:
             for fd in entries:
-                dev = _device(base, fd.name, remote)
+                dev = _device(thread, fd.name, remote)
                 if dev in devs:
                     found.setdefault(dev, []).append(fd.name)
         return {
             dev: {
-                "hung": _hung(base),
-                "udev": _udev(base),
+                "hung": _hung(thread),
+                "udev": _udev(thread),
                 "opens": len(opened),
-                "writes": any(_writes(base, fd) for fd in opened),
+                "writes": any(_writes(thread, fd) for fd in opened),
             }
             for dev, opened in found.items()
         }
-    return {}
+
+    # One that has ended has nothing open.
+    return of_living(base, looking, files=True) or {}
 
 
 def _device(base: str, fd: str, remote: Callable[[], set[int]]) -> str:
@@ -334,11 +336,17 @@ def _device(base: str, fd: str, remote: Callable[[], set[int]]) -> str:
         # By the mount that the file is in, without stat(2).
         if not target.startswith("/") or fdinfo.read(f"{base}/fdinfo/{fd}").mount in remote():
             return ""
+    except OSError as error:
+        # Only one that was closed meanwhile is none: what cannot be read may be any.
+        if error.errno in ENDED:
+            return ""
+        raise
+    try:
         status = os.stat(f"{base}/fd/{fd}")
     except PermissionError:
         raise
     except OSError:
-        # Closed meanwhile.
+        # Closed meanwhile, or a file of a filesystem that was shut down.
         return ""
     kind = "" if stat.S_ISBLK(status.st_mode) else "c" if stat.S_ISCHR(status.st_mode) else None
     return "" if kind is None else f"{kind}{os.major(status.st_rdev)}:{os.minor(status.st_rdev)}"
@@ -381,7 +389,7 @@ def _remote_mounts(base: str, remote_by_root: dict[tuple[str, int, str], set[int
 
 def _udev(base: str) -> bool:
     """Whether a process is udev, or was started by it, as its control group shows."""
-    cgroup = _text(f"{base}/cgroup")
+    cgroup = text_of(base)
     # A tenant's program may have any name, and a container may name control groups below its own.
     if pod_uid_of(cgroup):
         return False

@@ -18,7 +18,7 @@ from .._core import drivers
 from .._core.codes import Reason
 from .._core.engine import Action, Finding
 from .._node import kubelet
-from .._node.control_groups import pod_uid_of
+from .._node.control_groups import UNKNOWN, pod_uid_of
 from .._node.mounts import Mount
 from .._node.processes import Process
 from .model import RUNBOOK, LayerSubject, PodMountState, Stack, show, workload_of
@@ -364,13 +364,16 @@ def _use(process: Process, inside: set[int], pods: set[str], spaces: set[str]) -
     ``spaces``: the mount namespaces in which they are; empty if that is not known.
     """
     # Even if it is not inside now: its next access would be to another filesystem.
+    if process.pod == UNKNOWN and pods and (not spaces or process.may_be_in(spaces)):
+        said = f"whether {process.describe()} is of a container of the pod is not known"
+        return Reason("evidence_unreadable", f"{said}: its control group cannot be read")
     if process.pod in pods:
         return Reason("in_use_open", f"{process.describe()} of a container of the pod runs")
     # Working directory, root, program, open or mapped file (_node/processes.py).
     how = ", ".join(how for number, how in process.uses if number in inside)
     if how:
         return Reason("in_use_open", f"{process.describe()} is inside ({how})")
-    if process.unknown and (not spaces or process.namespace in spaces):
+    if process.unknown and (not spaces or process.may_be_in(spaces)):
         said = f"whether {process.describe()} is inside is not known: {process.unknown}"
         return Reason("evidence_unreadable", said)
     return None

@@ -536,7 +536,13 @@ def test_a_container_is_that_of_a_process_with_a_view_of_its_own(tmp_path: Path)
     process("40", "4", "")
     process("41", "5", "")
     (tmp_path / "proc/41/cgroup").unlink()
-    assert list(containers._container_processes(host(str(tmp_path)))) == [("c" * 64, UID, 21)]
+    node = host(str(tmp_path))
+    assert list(containers._container_processes(node)) == [("c" * 64, UID, 21)]
+    # One that has moved to a control group whose path is too long for the kernel is not gone.
+    look = StaleContainers(node, options())
+    gone, hidden = replace(STALE, id="e" * 64, pid=99), replace(STALE, id="e" * 64, pid=41)
+    (tmp_path / "proc/41/cgroup").symlink_to("x" * 300)
+    assert [look._is_there(one) for one in (STALE, gone, hidden)] == [True, False, True]
 
 
 class Watching(StaleContainers):

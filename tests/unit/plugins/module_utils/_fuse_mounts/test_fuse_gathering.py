@@ -188,7 +188,7 @@ def test_waiting_for_containers(
     error: type[Exception] | None,
 ) -> None:
     """It looks first; only what there is to wait for needs time."""
-    monkeypatch.setattr(fuse, "running_processes", lambda _host, _pods: running)
+    monkeypatch.setattr(fuse, "running_processes", lambda *_more: running)
     runbook = fuse.FuseRecovery(
         Host(Deadline(seconds), 10, str(tmp_path)), FuseOptions(containers_timeout=0.1)
     )

@@ -1316,5 +1316,12 @@ def test_processes_of_pods(scene: Scene) -> None:
     (scene.node.root / "proc/21/comm").unlink()
     (scene.node.root / "proc/1/cgroup").unlink()
     assert gathering.running_processes(scene.node, [UID]) == ["web (pid 20)", " (pid 21)"]
+    # One that may be of any pod counts if its mount namespace has the mount.
+    for pid, device in ((23, "0:99"), (24, "0:98")):
+        scene.node.container(pid, f"{pid:064x}", other, mount(9, "/data", device))
+        (scene.node.root / f"proc/{pid}/cgroup").unlink()
+        (scene.node.root / f"proc/{pid}/cgroup").symlink_to("x" * 300)
+    _web, _side, unknown = gathering.running_processes(scene.node, [UID], ["0:99"])
+    assert unknown.startswith("the mount namespace of pid 23 of an unknown pod")
     # Without pods there is none to wait for.
     assert gathering.running_processes(scene.node, []) == []

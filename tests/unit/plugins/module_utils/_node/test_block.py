@@ -319,6 +319,10 @@ def test_a_path_for_which_the_kernel_has_no_room_hides_no_open_device(
         number = errno.ENOMEM
         with pytest.raises(StorageOpsError, match="its mounts cannot be read: Cannot allocate"):
             usage.open_devices("/proc/self", {"8:1"}, {})
+        # As of a bind mount of a control group whose path is too long (cgroup_show_path).
+        number = errno.ERANGE
+        with pytest.raises(StorageOpsError, match="its mounts cannot be read: Numerical"):
+            usage.open_devices("/proc/self", {"8:1"}, {})
         number = errno.EINVAL
         assert usage.open_devices("/proc/self", {"8:1"}, {}) == {}
         assert not file.closed
@@ -384,8 +388,8 @@ def test_open_files_that_cannot_be_read_are_not_taken_for_none(tmp_path: Path) -
     assert "web (pid 10)" in found.doubt and "pid 11" not in found.doubt
     assert found.doubt.endswith(" and 1 more has it open is not known")
     # Without rights none of them can be read.
-    (tmp_path / "proc/7/cgroup").unlink()
-    (tmp_path / "proc/7/cgroup").mkdir()
+    (tmp_path / "proc/7/comm").unlink()
+    (tmp_path / "proc/7/comm").mkdir()
     with pytest.raises(StorageOpsError, match="processes of this node could not be read"):
         usage.read_openers(node, {"8:0"})
 
@@ -416,6 +420,8 @@ def test_a_tenant_cannot_have_a_disk_look_used(tmp_path: Path) -> None:
         "9 8 0:60 /sda /sda rw - tmpfs tmpfs rw",
         "8 0 0:70 / / rw - overlay /dev/sda rw",
         "7 8 0:71 / /x rw - fuse.x /dev/sda rw",
+        "6 8 0:72 / /y rw - binder /dev/sda rw",
+        "5 8 0:73 / /z rw - shiftfs /dev/sda rw",
     ]
     for name, lines in {"1": node, "7": container}.items():
         put(tmp_path, f"proc/{name}/mountinfo", "\n".join(lines) + "\n")
@@ -427,6 +433,18 @@ def test_a_tenant_cannot_have_a_disk_look_used(tmp_path: Path) -> None:
     assert uses.of({"sdb": "8:16"}) == [
         "its device node is bound at /var/lib/kubelet/dev/pod in the mount namespace of pid 1"
     ]
+
+
+def test_an_open_file_that_cannot_be_read_is_not_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(link: str) -> str:
+        raise OSError(number, os.strerror(number), link)
+
+    monkeypatch.setattr(usage, "target_of", failing)
+    number = errno.ENOENT
+    assert usage._device("/proc/self", "0", set) == ""
+    number = errno.ENOMEM
+    with pytest.raises(OSError, match="allocate"):
+        usage._device("/proc/self", "0", set)
 
 
 @pytest.mark.parametrize(

@@ -147,6 +147,50 @@ def test_a_path_for_which_the_kernel_has_no_room_hides_no_mount(tmp_path: Path) 
     assert len(uses.of({"sdx": "8:3"})) == 1
 
 
+@pytest.mark.parametrize("number", [errno.ENAMETOOLONG, errno.ERANGE])
+def test_what_may_be_of_any_pod_is_not_the_nodes_own(tmp_path: Path, number: int) -> None:
+    """A process in a control group whose path is too long for the kernel, and with one bound.
+
+    It was read with the node's own, which all have to be read.
+    """
+    node = Slow(tmp_path, p1=one(FIRST), p2=failing(number), p3=one(disk(3)))
+    (tmp_path / "proc/2/cgroup").symlink_to("x" * 300)
+    everywhere = Namespaces(node)
+    assert [(one.pid, one.pod) for one in everywhere.found] == [
+        ("1", ""),
+        ("3", ""),
+        ("2", control_groups.UNKNOWN),
+    ]
+    assert [mount.pid for _one, mount in everywhere.mounts()] == ["1", "3", "2"]
+    (unread,) = everywhere.unread.values()
+    assert unread.startswith("the mount namespace of pid 2 of an unknown pod")
+
+
+def test_a_process_whose_threads_follow_each_other_may_have_any_mount(tmp_path: Path) -> None:
+    """It looked as if it had ended."""
+
+    def ended() -> Iterator[tuple[float, bytes]]:
+        raise OSError(errno.EINVAL, "")
+        yield 0.0, FIRST
+
+    node = Slow(tmp_path, p1=one(FIRST))
+    in_pod(tmp_path, 1)
+    for pid in (2, 3):
+        (tmp_path / f"proc/{pid}/ns").mkdir(parents=True)
+        (tmp_path / f"proc/{pid}/cgroup").write_text(f"0::/kubepods/pod{POD}/{'0' * 64}\n")
+        (tmp_path / f"proc/{pid}/task/{pid}").mkdir(parents=True)
+        (tmp_path / f"proc/{pid}/task/99").mkdir()
+    # 2 has never a thread that can be read, and 3 none that has its mounts.
+    os.symlink("mnt:[3]", tmp_path / "proc/3/ns/mnt")
+    node.lines = lambda path: (  # type: ignore[method-assign]
+        line for _s, line in (one(FIRST) if "/1/" in path else ended())
+    )
+    everywhere = Namespaces(node)
+    assert sorted(one.pid for one in everywhere.found) == ["1", "2", "3"]
+    assert [mount.pid for _one, mount in everywhere.mounts()] == ["1"]
+    assert everywhere.unread
+
+
 def test_another_process_of_the_namespace_is_asked(tmp_path: Path) -> None:
     node = Slow(tmp_path, p1=one(FIRST), p2=[], p3=one(disk(3)))
     (tmp_path / "proc/2/ns/mnt").unlink()

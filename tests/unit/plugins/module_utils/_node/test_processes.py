@@ -26,11 +26,15 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import (
     control_groups,
     fdinfo,
+    host,
     processes,
     unmount,
     usage,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import (
+    Fleeting,
+    Host,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.unmount import mount_id
 from ansible_collections.storage_ops.runbooks.tests.unit.support.clocks import Steps
 
@@ -164,7 +168,8 @@ def test_a_process_whose_first_thread_has_ended_is_seen(tmp_path: Path) -> None:
 def test_a_process_that_may_not_be_read_is_no_empty_one(tmp_path: Path) -> None:
     (tmp_path / "proc/1/ns").mkdir(parents=True)
     (tmp_path / "proc/1/ns/mnt").symlink_to("mnt:[1]")
-    (tmp_path / "proc/1/cgroup").mkdir()
+    (tmp_path / "proc/1/cgroup").touch()
+    (tmp_path / "proc/1/comm").mkdir()
     with pytest.raises(StorageOpsError, match="processes of this node could not be read"):
         processes.read_processes(Host(Deadline(10), 5, str(tmp_path)))
 
@@ -309,5 +314,135 @@ def test_pods_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     owners = {one.pid: one.owner for one in found}
     assert (owners[100], owners[300]) == (POD, other)
     # What is in no pod has its turns by its control group.
-    assert owners[400] == owners[401] == "0::/\n"
-    assert owners[402] == "0::/system.slice/kubelet.service\n"
+    assert owners[400] == owners[401] == "0::/"
+    assert owners[402] == "0::/system.slice/kubelet.service"
+
+
+def deep(folder: Path) -> None:
+    """Let the control group of a process be too long, as the kernel says before Linux 6.8."""
+    (folder / "cgroup").unlink()
+    (folder / "cgroup").symlink_to("x" * 300)
+    with pytest.raises(OSError, match="too long"):
+        (folder / "cgroup").read_text()
+
+
+def test_a_control_group_that_is_too_deep_hides_no_process(tmp_path: Path) -> None:
+    """One such process of a tenant stopped everything that reads the processes of a node, and was
+    no pod's any more.
+    """
+    for pid in (7, 8, 9):
+        tree(tmp_path, pid, POD if pid == 9 else "")
+    deep(tmp_path / "proc/7")
+    node = Host(Deadline(60), 30, str(tmp_path))
+    seven, eight, nine = processes.read_processes(node, {f"mnt:[{pid}]" for pid in (7, 8, 9)})
+    assert (seven.pod, seven.owner, seven.container) == (control_groups.UNKNOWN,) * 2 + ("",)
+    assert not seven.unknown and seven.uses == eight.uses == nine.uses
+    assert (eight.pod, nine.pod) == ("", POD)
+    assert [control_groups.pod_of(node, pid) for pid in "78"] == [control_groups.UNKNOWN, ""]
+    # Gone is something else.
+    assert control_groups.pod_of(node, "6") == ""
+    # It is never taken for udev, either.
+    (tmp_path / "proc/7/exe").symlink_to("/usr/bin/udevadm")
+    assert not usage._udev(str(tmp_path / "proc/7"))
+
+
+def test_what_may_be_of_any_pod_is_read_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for pid in (7, 8, 9):
+        tree(tmp_path, pid, POD if pid == 9 else "")
+    deep(tmp_path / "proc/7")
+    order: list[int] = []
+
+    def call(function: Any, items: Any, *_bounds: float, **_how: Any) -> list[Reply]:
+        order.extend(items)
+        return [Reply(value=None) for _one in items]
+
+    monkeypatch.setattr(processes, "call_each", call)
+    node = Host(Deadline(60), 30, str(tmp_path))
+    processes.ask_each(node, lambda one: one.pid, processes.identify(node))
+    assert order == [1, 2, 0]
+
+
+# Its first thread ends; of the others, one begins the next and ends.
+_CHAIN = """
+import _thread, ctypes
+def follow():
+    _thread.start_new_thread(follow, ())
+follow()
+ctypes.CDLL(None).pthread_exit(None)
+"""
+
+
+def test_a_process_whose_threads_follow_each_other_has_not_ended(tmp_path: Path) -> None:
+    """Its open device was missed in most looks."""
+    with (
+        (tmp_path / "file").open("w") as file,
+        subprocess.Popen(
+            [sys.executable, "-c", _CHAIN], stdin=file, stdout=subprocess.DEVNULL
+        ) as other,
+    ):
+        try:
+            base = f"/proc/{other.pid}"
+            while " Z " not in Path(base, "stat").read_text():
+                assert other.poll() is None
+                time.sleep(0.01)
+            seen = []
+            for _look in range(100):
+                # That it is not known is an answer, too.
+                try:
+                    seen.append(bool(usage.open_devices(base, {"c1:3"}, {})))
+                    seen.append(processes.has_open(base, file.name))
+                    seen.append(processes._process("/proc", other.pid) is not None)
+                except Fleeting:
+                    seen.append(True)
+                assert processes._identity("/proc", other.pid)
+            assert all(seen)
+        finally:
+            other.kill()
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_a_thread_that_ends_is_looked_at_again(tmp_path: Path, ended: bool) -> None:
+    """The first thread has ended, and each other one does in the middle of the look."""
+    folder = tmp_path / "7"
+    (folder / "task/7").mkdir(parents=True)
+    (folder / "stat").write_text("7 (a) b) Z 1 1 1 0 -1 4194308 0\n")
+    if not ended:
+        (folder / "task/8").mkdir()
+    looks = []
+
+    def looking(thread: str) -> bool:
+        looks.append(thread)
+        raise FileNotFoundError
+
+    if ended:
+        assert host.of_living(str(folder), looking) is None
+        assert looks == [str(folder)]
+    else:
+        with pytest.raises(Fleeting, match="threads end"):
+            host.of_living(str(folder), looking)
+        assert set(looks) == {str(tmp_path / "8")} and len(looks) > 1
+
+
+def test_a_thread_that_has_dropped_its_files_is_no_answer(tmp_path: Path) -> None:
+    """It is still there for a moment, and its folder is empty."""
+    for pid, flags in (("7", 4), ("8", 4), ("9", 0)):
+        (tmp_path / pid).mkdir()
+        (tmp_path / pid / "stat").write_text(f"{pid} (a) S 1 1 1 0 -1 {flags} 0\n")
+        (tmp_path / "7/task" / pid).mkdir(parents=True)
+
+    def looking(thread: str) -> str:
+        # The next one begins.
+        (tmp_path / "7/task/8").rmdir()
+        return thread
+
+    base = str(tmp_path / "7")
+    (tmp_path / "7/task/9").rmdir()
+    assert host.of_living(base, lambda thread: thread) == str(tmp_path / "8")
+    with pytest.raises(Fleeting):
+        host.of_living(base, lambda thread: thread, files=True)
+    # The last one: what it still shows counts.
+    assert host.of_living(base, looking, files=True) == str(tmp_path / "8")
+    (tmp_path / "7/task/9").mkdir()
+    assert host.of_living(base, lambda thread: thread, files=True) == str(tmp_path / "9")

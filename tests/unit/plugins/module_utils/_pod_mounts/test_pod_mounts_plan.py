@@ -490,6 +490,20 @@ def test_a_process_whose_uses_are_not_known(
     assert (said in finding.reason) is (verdict == "refuse")
 
 
+@pytest.mark.parametrize(
+    ("namespace", "verdict"), [("mnt:[1]", "refuse"), ("mnt:[88]", "repair"), ("", "refuse")]
+)
+def test_a_process_of_any_pod_holds_back_what_its_namespace_has(
+    namespace: str, verdict: str
+) -> None:
+    """Its control group cannot be read; its uses can."""
+    one = Process(4711, "web", namespace, "unknown", "", ())
+    finding = only(stacked((A, "/"), (B, "/")).state(processes=(one,), spaces={"1": "mnt:[1]"}))
+    assert finding.verdict == verdict
+    said = "whether web (pid 4711) is of a container of the pod is not known"
+    assert (said in finding.reason) is (verdict == "refuse")
+
+
 def test_only_namespaces_with_a_wrong_mount_are_read() -> None:
     """A tenant's pod, which has its volume at another path, can add any number of processes."""
     copies = parse_mountinfo(f"900 800 {B} / /host{publish()} rw - ext4 /dev/x rw", "77")

@@ -357,7 +357,7 @@ def test_the_same_boot_and_another_client(kind: str) -> None:
 
 
 def test_a_client_in_a_pod_is_named_with_what_to_do() -> None:
-    place = "served by rbd-nbd, pid 2797 of the pod with uid 0c7e5a39"
+    place = "served by rbd-nbd, pid 2797 of pod 0c7e5a39"
     nbd = {"kind": "rbd-nbd", "device": "/dev/nbd0", "in_use": [place, "mounted at /b"]}
     refused(
         World(node(boot="boot-1")),
