@@ -18,12 +18,12 @@ from .._core.argspec import check_numbers
 from .._core.codes import Reason
 from .._core.engine import Action, ActionFailed, Finding, Plan, Prevented
 from .._core.errors import BadOption, StorageOpsError, words
+from .._core.ip import Network
 from .addresses import (
     ADDRESS,
     CLIENT,
     RANGE,
     Entry,
-    Network,
     parse_entry,
     parse_network,
     parse_stored,

@@ -319,16 +319,24 @@ def of_living(base: str, function: Callable[[str], _Found], files: bool = False)
 
 def _ends(thread: str) -> bool:
     """Whether a thread ends, and so may look as if it had nothing open."""
-    # It drops its files before its namespaces, and is released last (kernel/exit.c do_exit). The
-    # flags are the seventh field behind the name, which may contain brackets (proc_pid_stat(5)).
-    with open(f"{thread}/stat", "rb") as file:
-        return bool(int(file.read().rpartition(b") ")[2].split(b" ")[6]) & _PF_EXITING)
+    # It drops its files before its namespaces, and is released last (kernel/exit.c do_exit).
+    return bool(int(_stat(thread)[6]) & _PF_EXITING)
+
+
+def _stat(base: str) -> list[bytes]:
+    """The fields behind the name, which may contain brackets (proc_pid_stat(5))."""
+    with open(f"{base}/stat", "rb") as file:
+        return file.read().rpartition(b") ")[2].split()
 
 
 def _has_threads(base: str) -> bool:
     """Whether a thread of a process lives."""
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         if os.listdir(f"{base}/task") != [os.path.basename(base)]:
+            return True
+        # That may lack those that come while others go; their count is of one moment
+        # (fs/proc/array.c do_task_stat).
+        if int((_stat(base)[17:] or [b"1"])[0]) > 1:
             return True
         # Its first, or the one that has become that (fs/exec.c de_thread).
         return not _ends(base)

@@ -56,10 +56,13 @@ _ERRORS = {
         re.compile(
             rf"{_XFS}(?:User initiated shutdown|Corruption of (?:in-memory data|on-disk metadata)"
             r"|(?:Log |Metadata )?I/O Error|Block device removal|All device paths lost)"
-            r"(?: \(0x[0-9a-f]+\))?(?: received| [Dd]etected)?(?: at [^()=]+ \([^()=]+:\d+\))?\."
+            r"(?: \(0x[0-9a-f]{1,16}\))?(?: received| [Dd]etected)?"
+            r"(?: at [^()=]{1,200} \([^()=]{1,200}:\d{1,9}\))?\."
             r"(?: {1,2}Shutting down filesystem\.?)?"
         ),
-        re.compile(rf"{_XFS}Filesystem has been shut down due to log error \(0x[0-9a-f]+\)\."),
+        re.compile(
+            rf"{_XFS}Filesystem has been shut down due to log error \(0x[0-9a-f]{{1,16}}\)\."
+        ),
     ),
     "btrfs": (
         re.compile(rf"BTRFS \w+ {_BTRFS}: forced readonly"),

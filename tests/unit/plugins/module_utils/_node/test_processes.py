@@ -407,7 +407,8 @@ def test_a_thread_that_ends_is_looked_at_again(tmp_path: Path, ended: bool) -> N
     """The first thread has ended, and each other one does in the middle of the look."""
     folder = tmp_path / "7"
     (folder / "task/7").mkdir(parents=True)
-    (folder / "stat").write_text("7 (a) b) Z 1 1 1 0 -1 4194308 0\n")
+    threads = 1 if ended else 2
+    (folder / "stat").write_text(f"7 (a) b) Z 1 1 1 0 -1 4194308{' 0' * 10} {threads} 0\n")
     if not ended:
         (folder / "task/8").mkdir()
     looks = []

@@ -526,7 +526,12 @@ def opened(node: StorageNode, disk: str) -> None:
     """Process 1 has the generic device of the disk open: here it has the number of /dev/null."""
     node.put(f"{device(node, disk)}/scsi_generic/sg0/dev", "1:3")
     (node.root / "proc/1/fd/3").symlink_to("/dev/null")
-    for file, text in {"comm": "smartd", "cgroup": "0::/", "task/1/stat": "1 (smartd) S"}.items():
+    for file, text in {
+        "comm": "smartd",
+        "cgroup": "0::/",
+        "task/1/stat": "1 (smartd) S",
+        "fdinfo/3": "pos:\t0\nflags:\t0100002\nmnt_id:\t22\n",
+    }.items():
         node.put(f"proc/1/{file}", text)
 
 
@@ -551,7 +556,7 @@ USES = [
     (bound("devtmpfs"), "its device node is bound at /var/lib/kubelet/dev/pod"),
     (bound("tmpfs"), "its device node is bound at /var/lib/kubelet/dev/pod"),
     (lambda node, disk: node.claimed.add(disk), "{disk} is claimed exclusively"),
-    (opened, "opened by smartd (pid 1)"),
+    (opened, "opened by smartd (pid 1"),
     (mounted, "mounted at /mnt/a"),
 ]
 
