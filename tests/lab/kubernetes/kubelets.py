@@ -263,7 +263,8 @@ class KubeletStandIn:
         status = {
             "phase": "Running",
             "startTime": moment,
-            "podIP": "10.9.9.9",
+            # One that the pod has already is of a program that a test runs for it.
+            "podIP": pod.get("status", {}).get("podIP") or "10.9.9.9",
             "conditions": conditions,
             "containerStatuses": containers,
         }
