@@ -307,11 +307,19 @@ def of_living(base: str, function: Callable[[str], _Found], files: bool = False)
     """
     found = None
     for _look in range(_LOOKS):
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        thread = base
+        try:
             thread = living(base)
             found = function(thread)
             if not (files and _ends(thread)):
                 return found
+        except (FileNotFoundError, ProcessLookupError):
+            pass
+        except PermissionError:
+            # A link in ns/ of a thread that has ended says so (fs/proc/namespaces.c
+            # proc_ns_readlink).
+            if os.path.exists(thread):
+                raise
         if not _has_threads(base):
             return found
     raise Fleeting("its threads end while it is read", code="evidence_unreadable")
@@ -326,7 +334,7 @@ def _ends(thread: str) -> bool:
 def _stat(base: str) -> list[bytes]:
     """The fields behind the name, which may contain brackets (proc_pid_stat(5))."""
     with open(f"{base}/stat", "rb") as file:
-        return file.read().rpartition(b") ")[2].split()
+        return file.read().rpartition(b") ")[2].split(b" ")
 
 
 def _has_threads(base: str) -> bool:

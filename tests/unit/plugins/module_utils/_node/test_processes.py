@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -424,6 +425,27 @@ def test_a_thread_that_ends_is_looked_at_again(tmp_path: Path, ended: bool) -> N
         with pytest.raises(Fleeting, match="threads end"):
             host.of_living(str(folder), looking)
         assert set(looks) == {str(tmp_path / "8")} and len(looks) > 1
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_a_denied_link_of_a_thread_that_has_ended(tmp_path: Path, ended: bool) -> None:
+    """The kernel denies the links in ns/ of a thread that is no more, to root as well."""
+    folder = tmp_path / "7"
+    (folder / "ns").mkdir(parents=True)
+    os.symlink("mnt:[1]", folder / "ns/mnt")
+    (folder / "task/7").mkdir(parents=True)
+    (folder / "stat").write_text("7 (a) S 1 1 1 0 -1 0 0\n")
+
+    def looking(_thread: str) -> str:
+        if ended:
+            shutil.rmtree(folder)
+        raise PermissionError
+
+    if ended:
+        assert host.of_living(str(folder), looking) is None
+    else:
+        with pytest.raises(PermissionError):
+            host.of_living(str(folder), looking)
 
 
 def test_a_thread_that_has_dropped_its_files_is_no_answer(tmp_path: Path) -> None:
