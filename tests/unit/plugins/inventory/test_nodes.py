@@ -287,13 +287,19 @@ def test_an_unread_list_is_no_empty_inventory(api: Api, answer: Answer, said: st
     [
         ({"adress_types": ["ExternalIP"]}, "there is no option adress_types"),
         ({"address_types": ["InternalDNS"]}, "InternalDNS|address_types"),
-        ({"kubeconfig": "apiVersion: v1\n", "host": ""}, "not the path of a file"),
         ({"deadline": 0}, "deadline is 0"),
     ],
 )
 def test_options_that_cannot_be_used(api: Api, options: dict[str, Any], said: str) -> None:
     with pytest.raises(Exception, match=said):
         api.parse(**options)
+    assert api.server.requests == []
+
+
+def test_a_kubeconfig_as_text(api: Api) -> None:
+    pytest.importorskip("kubernetes")
+    with pytest.raises(Exception, match="not the path of a file"):
+        api.parse(kubeconfig="apiVersion: v1\n", host="")
     assert api.server.requests == []
 
 
