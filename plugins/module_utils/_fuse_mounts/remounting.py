@@ -18,7 +18,7 @@ from dataclasses import replace
 from .._core.codes import Reason
 from .._core.engine import Action, Finding
 from .._node.control_groups import UNKNOWN
-from .._node.mounts import Mount
+from .._node.mounts import Mount, is_shortened
 from .model import FuseState, FuseVolume, Recovery, Step, Superblock, Target, printable
 from .service import BY_DRIVER, mount_command, service_for
 from .stacks import MountGroup, beside, kept_elsewhere, servers_of
@@ -95,6 +95,14 @@ def point_obstacles(state: FuseState, targets: tuple[Target, ...]) -> list[Reaso
             for mount in (state.table.on(target.take[-1]) if target.take else [])
             if mount.id not in own
         ]
+        if is_shortened(target.root):
+            obstacles.append(
+                Reason(
+                    "mount_in_the_way",
+                    f"the path of the folder that was mounted at {printable(target.point)} is too "
+                    "long to be mounted again",
+                )
+            )
         # So mountinfo marks a root that was removed (fs/d_path.c dentry_path); the new filesystem
         # has no such folder to show.
         if target.root.endswith("//deleted"):

@@ -90,12 +90,12 @@ def each_mount(
     without it, such a line raises StorageOpsError.
     """
     for line in lines:
-        mount = _wanted_mount(line, pid, wanted, too_long)
+        mount = wanted_mount(line, pid, wanted, too_long)
         if mount:
             yield mount
 
 
-def _wanted_mount(line: bytes, pid: str, wanted: Wanted | None, too_long: TooLong) -> Mount | None:
+def wanted_mount(line: bytes, pid: str, wanted: Wanted | None, too_long: TooLong) -> Mount | None:
     """The mount in a line, as for ``each_mount``; None if it is not to be yielded."""
     # A tenant's namespace may have 100,000 mounts (fs.mount-max), each with a path of any length.
     # So neither the text nor a list of them is kept.
@@ -154,11 +154,16 @@ def _unescape(text: str) -> str:
     return re.sub(r"\\([01][0-7]{2})", lambda match: chr(int(match.group(1), 8)), text)
 
 
+def is_shortened(root: str) -> bool:
+    """Whether the root of a mount is told apart from others only, and no path."""
+    return len(root) > _MOST_ROOT
+
+
 def _shortened(root: str) -> str:
     """A root of usual length; of a longer one its beginning and a hash."""
     # Each subPath of a tenant's pod is a mount in the node's namespace, and its root is a path that
     # the tenant chose: one pod had 16 MiB of them.
-    if len(root) <= _MOST_ROOT:
+    if not is_shortened(root):
         return root
     name = hashlib.sha256(root.encode("utf-8", "surrogateescape")).hexdigest()
     return f"{root[:_MOST_ROOT]}...{name}{_DELETED * root.endswith(_DELETED)}"

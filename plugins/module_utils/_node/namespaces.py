@@ -21,7 +21,7 @@ from .._core.errors import StorageOpsError
 from . import control_groups, fdinfo
 from .control_groups import pod_of
 from .host import Fleeting, Host, target_of
-from .mounts import Mount, TooLong, Wanted, _wanted_mount
+from .mounts import Mount, TooLong, Wanted, wanted_mount
 
 # Seconds that all mount namespaces of one owner may take. Those of the usual kind take
 # milliseconds; for a path of 1 MiB the kernel takes 11.
@@ -122,7 +122,7 @@ class Namespaces:
                 try:
                     for line in self._lines(pid):
                         begun = True
-                        yield now, _wanted_mount(line, pid, wanted, too_long)
+                        yield now, wanted_mount(line, pid, wanted, too_long)
                 except (OSError, Fleeting) as error:
                     self._leave(now, f"{now.describe()}: {getattr(error, 'strerror', error)}")
                     break

@@ -86,12 +86,13 @@ def _unread_events(state: TriageState) -> list[Finding]:
     if not state.unread_events:
         return []
     number = len(state.unread_events)
+    of_them = f"of {number} namespace{'s' * (number != 1)}"
     return [
         _not_assessed(
             "events",
-            f"of {number} namespaces",
-            f"the events of {number} namespaces could not be read in time, so messages about their "
-            "pods may be missing",
+            of_them,
+            f"the events {of_them} could not be read in time, so messages about pods there may be "
+            "missing",
             "delete events there that are too many or too big, or raise deadline",
             [f"{name}: {time:.0f} s" for name, time in sorted(state.unread_events.items())],
         )

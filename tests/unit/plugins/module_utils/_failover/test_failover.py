@@ -1780,7 +1780,7 @@ def test_of_the_pods_of_a_lost_node_little_is_kept() -> None:
     world = standard(large, many)
     run(world, check=True)
     assert not any("MANY-BYTES" in kept for kept in world.kept)
-    assert max(map(len, world.kept)) < 200_000
+    assert max(map(len, world.kept)) < 80_000
 
 
 def test_any_number_of_nodes_keeps_no_other_volume_from_its_proof() -> None:

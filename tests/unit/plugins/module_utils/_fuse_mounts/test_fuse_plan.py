@@ -516,6 +516,8 @@ def test_refused_when_two_entries_say_it() -> None:
             "another mount is inside it",
         ),
         (state(mount(10, SUBPATH, root="/sub//deleted")), "was deleted"),
+        # Of such a path only the beginning is kept: it cannot be mounted again.
+        (state(mount(10, SUBPATH, root="/sub" * 500)), "too long to be mounted again"),
         (
             state(notes={f"{STAGE_FOLDER}/vol_data.json": VolumeNote("other.driver", HANDLE)}),
             "names the driver other.driver",

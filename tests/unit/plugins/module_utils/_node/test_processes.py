@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -139,31 +140,39 @@ ctypes.CDLL(None).pthread_exit(None)
 """
 
 
-def test_a_process_whose_first_thread_has_ended_is_seen(tmp_path: Path) -> None:
-    """It looked as if it had ended: the kernel has nothing of its first thread any more."""
+@contextlib.contextmanager
+def headless(program: str, file: Path) -> Iterator[int]:
+    """A process with the file and /dev/null open, once its first thread has ended."""
     with (
-        (tmp_path / "file").open("w") as file,
+        file.open("w") as opened,
         subprocess.Popen(
-            [sys.executable, "-c", _HEADLESS], stdin=file, stdout=subprocess.DEVNULL
+            [sys.executable, "-c", program], stdin=opened, stdout=subprocess.DEVNULL
         ) as other,
     ):
         try:
-            base = f"/proc/{other.pid}"
-            while " Z " not in Path(base, "stat").read_text():
+            while " Z " not in Path(f"/proc/{other.pid}/stat").read_text():
                 assert other.poll() is None
                 time.sleep(0.01)
-            with pytest.raises(FileNotFoundError):
-                os.readlink(f"{base}/ns/mnt")
-            identity, uses = processes._process("/proc", other.pid) or ({}, [])
-            assert identity["pid"] == other.pid
-            assert identity["namespace"] == os.readlink("/proc/self/ns/mnt")
-            assert {(mount_id(str(tmp_path)), "open file")} <= set(uses)
-            assert {"program", "mapped file"} <= {how for _number, how in uses}
-            assert processes.has_open(base, file.name)
-            # Its standard output is /dev/null.
-            assert usage.open_devices(base, {"c1:3"}, {})["c1:3"]["opens"] == 1
+            yield other.pid
         finally:
             other.kill()
+
+
+def test_a_process_whose_first_thread_has_ended_is_seen(tmp_path: Path) -> None:
+    """It looked as if it had ended: the kernel has nothing of its first thread any more."""
+    file = tmp_path / "file"
+    with headless(_HEADLESS, file) as pid:
+        base = f"/proc/{pid}"
+        with pytest.raises(FileNotFoundError):
+            os.readlink(f"{base}/ns/mnt")
+        identity, uses = processes._process("/proc", pid) or ({}, [])
+        assert identity["pid"] == pid
+        assert identity["namespace"] == os.readlink("/proc/self/ns/mnt")
+        assert {(mount_id(str(tmp_path)), "open file")} <= set(uses)
+        assert {"program", "mapped file"} <= {how for _number, how in uses}
+        assert processes.has_open(base, str(file))
+        # Its standard output is /dev/null.
+        assert usage.open_devices(base, {"c1:3"}, {})["c1:3"]["opens"] == 1
 
 
 def test_a_process_that_may_not_be_read_is_no_empty_one(tmp_path: Path) -> None:
@@ -377,30 +386,20 @@ ctypes.CDLL(None).pthread_exit(None)
 
 def test_a_process_whose_threads_follow_each_other_has_not_ended(tmp_path: Path) -> None:
     """Its open device was missed in most looks."""
-    with (
-        (tmp_path / "file").open("w") as file,
-        subprocess.Popen(
-            [sys.executable, "-c", _CHAIN], stdin=file, stdout=subprocess.DEVNULL
-        ) as other,
-    ):
-        try:
-            base = f"/proc/{other.pid}"
-            while " Z " not in Path(base, "stat").read_text():
-                assert other.poll() is None
-                time.sleep(0.01)
-            seen = []
-            for _look in range(100):
-                # That it is not known is an answer, too.
-                try:
-                    seen.append(bool(usage.open_devices(base, {"c1:3"}, {})))
-                    seen.append(processes.has_open(base, file.name))
-                    seen.append(processes._process("/proc", other.pid) is not None)
-                except Fleeting:
-                    seen.append(True)
-                assert processes._identity("/proc", other.pid)
-            assert all(seen)
-        finally:
-            other.kill()
+    file = tmp_path / "file"
+    with headless(_CHAIN, file) as pid:
+        base = f"/proc/{pid}"
+        seen = []
+        for _look in range(100):
+            # That it is not known is an answer, too.
+            try:
+                seen.append(bool(usage.open_devices(base, {"c1:3"}, {})))
+                seen.append(processes.has_open(base, str(file)))
+                seen.append(processes._process("/proc", pid) is not None)
+            except Fleeting:
+                seen.append(True)
+            assert processes._identity("/proc", pid)
+        assert all(seen)
 
 
 @pytest.mark.parametrize("ended", [True, False])
