@@ -39,6 +39,9 @@ VERSION = 1
 PHASES = ("intended", "fenced", "detached", "releasing")
 METHODS = ("ceph", "network_fence", "none")
 KINDS = ("address", "range")
+# What stands for the machine of a fence that may be of another one, which had the node's name
+# before: what this one does then releases nothing.
+UNKNOWN_MACHINE = "unknown"
 
 # Seconds. A Lease that never runs out would lock everybody out after a run that was killed.
 _LEAST_LEASE, _MOST_LEASE = 2.0, 3600.0
