@@ -38,6 +38,11 @@ from .plan import (
 )
 from .reports import Endpoint, judged, pick_endpoint, pick_sidecar
 
+# So long (seconds) the spec of a CSIAddonsNode must stay as it is before its report is used: the
+# controller asks as soon as that changes (csiaddonsnode_controller.go), so the report is then the
+# answer of the pod that its endpoint names.
+_UNCHANGED = 15.0
+
 
 class FencePreparation:
     """The runbook prepare_network_fences on one cluster."""
@@ -50,6 +55,8 @@ class FencePreparation:
     ) -> None:
         self._cluster, self._options, self._sleep = cluster, options, sleep
         self._ledgers = Ledgers(cluster, options.ledger_namespace)
+        # When the CSIAddonsNodes were read.
+        self._looked = time.monotonic()
 
     def gather(self) -> NetworkFenceState:
         """NetworkFences and ledgers before the nodes: what is fenced meanwhile is seen."""
@@ -65,6 +72,7 @@ class FencePreparation:
             )
         fenced = self._fenced()
         endpoints = self._endpoints()
+        self._looked = time.monotonic()
         reports = options.class_name or any(endpoint.clients for endpoint in endpoints)
         classes = network_fence.read_classes(cluster) if reports else {}
         driver, cluster_id = options.driver, options.cluster_id
@@ -189,6 +197,9 @@ class FencePreparation:
             ) from error
 
     def _recheck(self, subject: Subject) -> None:
+        # Any node may have had its own pod asked, and have named this one's after that.
+        if subject.endpoints:
+            self._sleep(max(0.0, self._looked + _UNCHANGED - time.monotonic()))
         # Between plan and creation the node may be lost and fenced by another run, and the new
         # object would unfence it.
         item = self._cluster.get(path("v1", "nodes", subject.host.node.name))

@@ -411,6 +411,46 @@ def test_a_report_is_read_again_right_before_it_is_used() -> None:
     assert f"{nf.FENCES}/storage-ops-b" not in cluster.objects
 
 
+@pytest.mark.parametrize("flips", [0, 2])
+def test_an_endpoint_that_was_changed_and_changed_back_is_not_believed(flips: int) -> None:
+    """A node writes the CSIAddonsNode of another: it has its own pod asked, and both of our looks
+    see the other node's. So nothing may have been written in between, for as long as the controller
+    takes to ask again.
+    """
+    report = endpoint("b", ceph=[f"{STRANGER}/32"])
+    report["metadata"]["generation"] = 2
+    cluster = FakeCluster(*NODES, report, sidecar("b", **PORTS))
+    slept: list[float] = []
+    made = runbook(cluster, nodes=["b"])
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if not cluster.objects.get(f"{nf.FENCES}/storage-ops-b"):
+            cluster.objects[path_of(report)]["metadata"]["generation"] += flips
+        settle(cluster)
+
+    made._sleep = sleep
+    plan = made.plan(made.gather())
+    engine._carry_out(made, plan)
+    assert slept[0] > 14
+    assert (plan.findings[0].verdict == "refuse") == bool(flips), plan.findings[0].reason
+    assert (f"{nf.FENCES}/storage-ops-b" in cluster.objects) != bool(flips)
+
+
+def test_a_word_that_is_no_drivers_is_not_waited_for() -> None:
+    cluster = FakeCluster(*NODES)
+    slept: list[float] = []
+    made = runbook(cluster, nodes=["b"])
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        settle(cluster)
+
+    made._sleep = sleep
+    engine._carry_out(made, made.plan(made.gather()))
+    assert all(seconds < 1 for seconds in slept)
+
+
 def test_check_mode_asks_the_server_and_makes_nothing() -> None:
     cluster = FakeCluster(node("a", "10.0.0.1"), endpoint("provisioner"))
     made = runbook(cluster)
