@@ -22,6 +22,7 @@ from .._core.errors import BadOption, StorageOpsError
 from .._fences import network_fence
 from .._fences.ledger import Ledgers
 from .._fences.network_fence import FENCED, FENCES, GROUP, UNFENCED
+from .._fences.proof import stale
 from .._kube.client import Cluster, Conflict, path
 from .plan import (
     CAPABLE,
@@ -64,6 +65,9 @@ class FencePreparation:
         # it is set.
         cluster, options = self._cluster, self._options
         fences = network_fence.list_fences(cluster)
+        # What was blocked since is not in it, and would be unfenced.
+        for reason in stale(options.ceph, cluster.now(), "") if options.ceph else ():
+            raise StorageOpsError(reason, reason.code)
         if fences is None:
             raise StorageOpsError(
                 "this cluster has no NetworkFences: install CSI-Addons with its resource "

@@ -962,7 +962,8 @@ def test_the_copy_that_was_written_last_counts() -> None:
     """And the other one is found: a run was killed between the two."""
     cluster = world(node("a"), ledger=LEDGER)
     old = cluster.objects["/api/v1/nodes/a"]["metadata"]["annotations"][ANNOTATION]
-    Ledgers(cluster, "storage-ops").write(LEDGER._replace(phase="releasing"))  # type: ignore[arg-type]
+    begun = LEDGER._replace(phase="releasing", revision=1)
+    Ledgers(cluster, "storage-ops").write(begun)  # type: ignore[arg-type]
     cluster.requests.clear()
     assert copies(cluster) == []
     cluster.objects["/api/v1/nodes/a"]["metadata"]["annotations"][ANNOTATION] = old

@@ -543,7 +543,8 @@ def test_a_copy_of_the_ledger_that_is_missing_or_old_is_written_again(lost: str)
         world.objects[NODE]["metadata"]["annotations"][ANNOTATION] = "x"
     else:
         # Killed between the two.
-        Ledgers(world, "storage-ops").write(LEDGER._replace(phase="releasing"))  # type: ignore[arg-type]
+        begun = LEDGER._replace(phase="releasing", revision=1)
+        Ledgers(world, "storage-ops").write(begun)  # type: ignore[arg-type]
         world.objects[NODE]["metadata"]["annotations"][ANNOTATION] = old
     assert not release(world)["failed"]
     text = world.objects[MAP]["data"]["ledger"]
