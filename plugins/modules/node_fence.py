@@ -315,7 +315,8 @@ fence:
       returned: success
     machine:
       description: The C(systemUUID) and C(machineID) of the machine that was fenced first,
-        separated by a slash.
+        separated by a slash. V(unknown) if an attachment is older than the Node object, and an
+        address is fenced that the Node does not list. Another machine may have had the name before.
       type: str
       returned: success
     namespace:

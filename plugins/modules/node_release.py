@@ -71,7 +71,8 @@ options:
       - The machine that was fenced is off for good, or it is this machine and was rebooted since.
         Only you can know this.
       - Used only if C(systemUUID) and C(machineID) show that the node is another machine than the
-        fenced one, or if one of these is unknown.
+        fenced one, or if one of these is unknown. It is also unknown if a volume was attached
+        before the Node object was made, and an address was fenced that the Node does not list.
     type: bool
     default: false
   release_timeout:

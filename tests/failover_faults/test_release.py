@@ -177,7 +177,10 @@ class Fenced(Returned):
             "request_timeout": 30.0,
             "deadline": 60.0,
         }
-        Ledgers(make_cluster(params), OWN_NAMESPACE).write(self.ledger(**changes))
+        ledgers = Ledgers(make_cluster(params), OWN_NAMESPACE)
+        kept = ledgers.read(NODE_A, None)
+        ledger = self.ledger(**changes)
+        ledgers.write(ledger._replace(revision=kept.revision if kept else 0))
 
     def given_back(self) -> None:
         """Nothing of ours is left, and the node takes pods."""

@@ -131,7 +131,9 @@ class Lost:
             "request_timeout": 30.0,
             "deadline": 60.0,
         }
-        Ledgers(make_cluster(params), OWN_NAMESPACE).write(fence)
+        ledgers = Ledgers(make_cluster(params), OWN_NAMESPACE)
+        kept = ledgers.read(fence.node, None)
+        ledgers.write(fence._replace(revision=kept.revision if kept else 0))
 
     def wait_waiting(self, name: str) -> None:
         """The new pod is on b, and Kubernetes has said that the volume is still attached to a."""

@@ -27,7 +27,7 @@ from .._core.argspec import check_numbers
 from .._core.codes import Reason
 from .._core.engine import Finding, Plan
 from .._core.errors import BadOption, StorageOpsError, words
-from .addresses import Entry, parse_entry, parse_stored
+from .addresses import RANGE, Entry, parse_entry, parse_stored
 from .blocklist import Blocklist, read_blocklist
 from .cli import Ceph
 from .images import Target, image_of
@@ -223,6 +223,11 @@ class Watchers:
         # The header object of an image of format 2 is named after its id, not its name
         # (RBD_HEADER_PREFIX of src/include/rbd_types.h), so that a rename keeps it.
         info = _answer(self._ceph, "info", target)
+        if _is_copy(info):
+            raise StorageOpsError(
+                "it is the mirrored copy of an image that is primary on another Ceph cluster, so "
+                "no node has it open here: ask the cluster that the volume is on"
+            )
         locks = parse_locks(_answer(self._ceph, "lock", target, "ls"))
         notes = []
         if isinstance(info, dict) and info.get("id"):
@@ -290,6 +295,15 @@ def _answer(ceph: Ceph, command: str, target: Target, *more: str) -> Any:
     # name with "@" or "/" would be another image.
     space = ["--namespace", target.namespace] if target.namespace else []
     return ceph.json("rbd", command, *more, "--pool", target.pool, *space, "--image", target.image)
+
+
+def _is_copy(info: Any) -> bool:
+    """``rbd info --format json`` says that rbd-mirror alone writes the image."""
+    # It has the name of the primary image, and its metadata with ceph-csi's notes (rbd-mirror's
+    # ImageReplayer), but another cluster's blocklist. "primary" is of src/tools/rbd/action/Info.cc,
+    # and missing for an image whose mirroring is disabled.
+    mirroring = info.get("mirroring") if isinstance(info, dict) else None
+    return isinstance(mirroring, dict) and mirroring.get("primary") is False
 
 
 def parse_watchers(status: Any) -> tuple[Watcher, ...]:
@@ -365,7 +379,8 @@ def parse_notes(omap: str) -> list[tuple[str, str]]:
             entry = parse_stored(found[0]) if found else parse_entry(value)
         except StorageOpsError:
             continue
-        if entry:
+        # Who has ceph-csi's key writes any text there. A range is no client's address.
+        if entry and entry.kind != RANGE:
             notes.append((match["node"], entry.address))
     return notes
 

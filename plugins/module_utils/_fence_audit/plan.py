@@ -23,7 +23,14 @@ from .._core.controls import FAIL_OVER, RELEASE
 from .._core.engine import MAX_RESULT_CHARACTERS, Finding, Plan
 from .._fences.ceph_reading import Blocked, Reading
 from .._fences.ledger import Entry, Ledger, doubt_of
-from .._fences.network_fence import FENCED, MESSAGES, UNFENCED, NetworkFence, coverage
+from .._fences.network_fence import (
+    FENCED,
+    MESSAGES,
+    UNFENCED,
+    NetworkFence,
+    coverage,
+    networks,
+)
 from .._fences.returned import LONE, is_old, machine_doubt, plain, rebooted
 from .._fences.state import OUT_OF_SERVICE, AttachedVolume, HostRecord
 from .._kube.objects import Attachment, Pod, age, attachment_names, parse_time
@@ -705,8 +712,9 @@ def _stray_fences(state: FenceAuditState) -> list[Finding]:
         for fence in ledger.network_fences
     }
     found = []
+    homes = _homes_of(state.hosts.values())
     for fence in state.fences or ():
-        covered = _covered_nodes(fence, state) if fence.state == FENCED else []
+        covered = _covered_nodes(fence, homes) if fence.state == FENCED else []
         nodes = [name for name in covered if state.ready(name) and name != owners.get(fence.name)]
         if nodes:
             found.append(
@@ -715,13 +723,14 @@ def _stray_fences(state: FenceAuditState) -> list[Finding]:
     return found
 
 
-def _covered_nodes(fence: NetworkFence, state: FenceAuditState) -> list[str]:
-    is_covered = coverage(fence)
-    return [
-        name
-        for name, host in state.hosts.items()
-        if any(is_covered(address) for address in host.addresses)
-    ]
+def _covered_nodes(fence: NetworkFence, homes: Mapping[str, Iterable[str]]) -> list[str]:
+    # Single addresses are looked up, since a big cluster has thousands of fences and of nodes. Only
+    # a range of several is compared with all.
+    ranges = networks(fence.cidrs)
+    covered = [str(network.network_address) for network in ranges if network.num_addresses == 1]
+    if len(covered) < len(ranges):
+        covered = list(filter(coverage(fence), homes))
+    return sorted({name for address in covered for name in homes.get(address, ())})
 
 
 def _lost_of(nodes: Iterable[str], state: FenceAuditState) -> list[str]:
@@ -822,13 +831,19 @@ def _stray_entry(entry: Blocked, nodes: list[str], state: FenceAuditState) -> Fi
 def _homes(state: FenceAuditState) -> dict[str, set[str]]:
     """By address, the nodes that have it, or were fenced by it."""
     # Of a fenced node its ledger counts too: its addresses may have changed since.
-    homes: dict[str, set[str]] = defaultdict(set)
-    for name, host in state.hosts.items():
-        for address in host.addresses:
-            homes[address].add(name)
+    homes = _homes_of(state.hosts.values())
     for ledger in state.ledgers.values():
         for address in ledger.addresses:
             homes[address].add(ledger.node)
+    return homes
+
+
+def _homes_of(hosts: Iterable[HostRecord]) -> dict[str, set[str]]:
+    """By address, the nodes that say that they have it."""
+    homes: dict[str, set[str]] = defaultdict(set)
+    for host in hosts:
+        for address in host.addresses:
+            homes[address].add(host.node.name)
     return homes
 
 

@@ -39,6 +39,9 @@ VERSION = 1
 PHASES = ("intended", "fenced", "detached", "releasing")
 METHODS = ("ceph", "network_fence", "none")
 KINDS = ("address", "range")
+# What stands for the machine of a fence that may be of another one, which had the node's name
+# before: what this one does then releases nothing.
+UNKNOWN_MACHINE = "unknown"
 
 # Seconds. A Lease that never runs out would lock everybody out after a run that was killed.
 _LEAST_LEASE, _MOST_LEASE = 2.0, 3600.0
@@ -382,6 +385,8 @@ class Ledgers:
     def write(self, ledger: Ledger, dry_run: bool = False) -> Ledger:
         """Keep it in the ConfigMap, then note it on the node, if that is still there; returns it
         with its new revision.
+
+        Raises StorageOpsError if what is kept is not of the revision that ``ledger`` was made from.
         """
         # The ConfigMap first, which counts; a note without its ConfigMap would be one of which
         # nothing is known.
@@ -442,7 +447,15 @@ class Ledgers:
         kept, found = self._kept(ledger.node)
         if kept and kept._replace(revision=0) == ledger._replace(revision=0):
             return kept
-        ledger = ledger._replace(revision=max(ledger.revision, kept.revision if kept else 0) + 1)
+        # A run that was stopped for longer than its Lease lasts, as on a suspended laptop, must not
+        # write over what the next one has done.
+        if (kept.revision if kept else 0) != ledger.revision:
+            now = f"run {kept.run} has written it (phase {kept.phase})" if kept else "it is gone"
+            raise StorageOpsError(
+                f"the ledger of node {ledger.node} is not what this run has read: {now}. Run again",
+                code="world_changed",
+            )
+        ledger = ledger._replace(revision=ledger.revision + 1)
         meta: Object = {
             "name": object_name(ledger.node),
             "namespace": self._namespace,

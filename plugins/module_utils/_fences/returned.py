@@ -11,7 +11,7 @@ from __future__ import annotations
 from ipaddress import ip_network
 
 from .ceph_reading import Watcher
-from .ledger import Ledger
+from .ledger import UNKNOWN_MACHINE, Ledger
 from .state import HostRecord
 
 # Of a Node that has the annotation of a ledger without the ledger.
@@ -46,6 +46,11 @@ def machine_doubt(host: HostRecord, ledger: Ledger) -> str:
     # /etc/machine-id (man 5 machine-id); the kubelet reports both (MachineInfo of
     # pkg/kubelet/nodestatus/setters.go).
     node = host.node.name
+    if ledger.machine == UNKNOWN_MACHINE:
+        return (
+            f"it cannot be told whether {node} is the machine that was fenced (a volume was "
+            "attached before its Node object was made)"
+        )
     if host.machine and ledger.machine:
         same = host.machine.lower() == ledger.machine.lower()
         return (

@@ -317,7 +317,8 @@ def find_used(
         left = {
             item["metadata"]["name"]: item
             for item in items
-            if _keys(item) & unlisted[name] or _is_used(item, users[name], host, attaching)
+            if _keys(item) & unlisted[name]
+            or _is_used(item, users[name], host, attaching, by_volume)
         }
         entries = [
             without_attachment(volume, name, left[volume], by_volume.get(volume, ()))
@@ -360,10 +361,15 @@ def _is_used(
     users: Mapping[Any, list[Pod]],
     host: HostRecord | None,
     attaching: frozenset[str],
+    attachments: Mapping[str, list[Attachment]],
 ) -> bool:
-    """A pod on the node may have the PersistentVolume mounted."""
+    """A pod on the node may have the PersistentVolume mounted. ``attachments``: by volume."""
     driver, node = pick_volume(item).disk[0], host.node if host else None
     pods = [pod for key in _keys(item) & set(users) for pod in users[key]]
+    # A pod that waits for what another node has (Multi-Attach) may be any tenant's, on any node.
+    # What the kubelet mounted for it, it has listed in volumesInUse before (see may_have).
+    if item["metadata"]["name"] in attachments:
+        pods = [pod for pod in pods if pod.ran]
     return any(may_have(pod, node, driver, attaching) for pod in pods)
 
 

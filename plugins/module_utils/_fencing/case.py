@@ -10,6 +10,7 @@ Pure: no I/O here.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
@@ -135,6 +136,20 @@ class FenceCase:
                 for lock in image.locks
             ],
         }
+
+    def older(self, volumes: Iterable[AttachedVolume]) -> list[str]:
+        """Those that were attached before this Node object was made.
+
+        A machine that had the name before may have them open.
+        """
+        # A VolumeAttachment names its node by name only (spec.nodeName of storage.k8s.io/v1), so it
+        # survives that another machine registers under the name.
+        made = self.state.host.created if self.state.host else None
+        return [
+            found.name
+            for found in volumes
+            if made and found.attachment.created and found.attachment.created < made
+        ]
 
     def volume_of(self, image: Image) -> AttachedVolume:
         """The volume that is meant and has this image."""

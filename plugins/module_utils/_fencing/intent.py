@@ -15,7 +15,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from .._fences.ceph_reading import moment
-from .._fences.ledger import Entry, FenceObject, Ledger
+from .._fences.ledger import UNKNOWN_MACHINE, Entry, FenceObject, Ledger
 from .._fences.network_fence import FENCED, NetworkFence
 from .._fences.proof import iso
 from .case import FenceCase
@@ -66,7 +66,7 @@ def _new_ledger(case: FenceCase, method: str, fences: list[NetworkFence]) -> Led
         run=options.run,
         at=iso(case.state.now),
         revision=0,
-        machine=host.machine if host else "",
+        machine=_machine(case, addresses),
         namespace=options.namespace,
     )
     return _continue(case, ledger, before) if before else ledger
@@ -89,7 +89,9 @@ def _continue(case: FenceCase, ledger: Ledger, before: Ledger) -> Ledger:
         revision=before.revision,
         # The machine that was fenced first, should another one have the node's name by now: its
         # fence must not be released because that other one is healthy.
-        machine=before.machine or ledger.machine,
+        machine=ledger.machine
+        if ledger.machine == UNKNOWN_MACHINE
+        else before.machine or ledger.machine,
         # What the node has again has not left it, whatever was proven before.
         detached=tuple(
             name
@@ -97,6 +99,18 @@ def _continue(case: FenceCase, ledger: Ledger, before: Ledger) -> Ledger:
             if name not in {found.name for found in case.state.held}
         ),
     )
+
+
+def _machine(case: FenceCase, addresses: tuple[str, ...]) -> str:
+    """The machine that is fenced, whose reboot releases it."""
+    # What was attached before the Node object was made may be open on the machine that had the name
+    # before. At an address that this Node lists it is this machine; any other may be that one's, by
+    # ceph-csi's note too, which knows a node by its name.
+    before = set(case.known.volumes) if case.known else set()
+    new = [found for found in case.meant if found.name not in before]
+    if case.older(new) and not set(addresses) <= set(case.own):
+        return UNKNOWN_MACHINE
+    return case.state.host.machine if case.state.host else ""
 
 
 def _joined(cluster_ids: set[str]) -> str:

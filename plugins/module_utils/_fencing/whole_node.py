@@ -110,21 +110,14 @@ def check_silent(case: FenceCase, method: str) -> None:
 
 def _check_attached_here(case: FenceCase, silent: list[AttachedVolume]) -> None:
     """Nothing was attached to another machine that had the node's name before."""
-    made = case.state.host.created if case.state.host else None
-    older = [
-        found.name
-        for found in silent
-        if made and found.attachment.created and found.attachment.created < made
-    ]
-    # A VolumeAttachment names its node by name only (spec.nodeName of storage.k8s.io/v1), so it
-    # survives that another machine registers under the name.
-    if older:
+    host, older = case.state.host, case.older(silent)
+    if host and older:
         case.reasons.append(
             Reason(
                 "fence_incomplete",
                 f"{few(older)} was attached before this Node object was made "
-                f"({made:%Y-%m-%dT%H:%M:%SZ}), and nothing shows from where it is held: the "
-                f"machine that was {case.options.node} before may have it, at an unknown "
+                f"({host.created:%Y-%m-%dT%H:%M:%SZ}), and nothing shows from where it is held: "
+                f"the machine that was {case.options.node} before may have it, at an unknown "
                 "address. Prove that this one is off and delete the attachment by hand",
             )
         )

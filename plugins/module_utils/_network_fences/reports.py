@@ -41,7 +41,8 @@ class Endpoint(NamedTuple):
     NetworkFenceClass.
 
     ``name``: with its namespace; ``at``: where the controller asks; ``doubt``: why the report is
-    not that node's word, empty if it is; ``foreign``: it is another node's.
+    not that node's word, empty if it is; ``foreign``: it is another node's; ``generation``: the API
+    server counts how often the endpoint, or other parts of the spec, were written.
     """
 
     driver: str
@@ -53,6 +54,7 @@ class Endpoint(NamedTuple):
     at: str
     doubt: str = ""
     foreign: bool = False
+    generation: int = 0
 
     @property
     def namespace(self) -> str:
@@ -82,6 +84,9 @@ def pick_endpoint(item: dict[str, Any]) -> Endpoint:
         clients,
         f"{meta.get('namespace') or ''}/{meta['name']}",
         driver.get("endpoint") or "",
+        # The status is a subresource, and counts nothing (Kubernetes documentation,
+        # CustomResourceDefinition, "Status subresource").
+        generation=meta.get("generation") or 0,
     )
 
 

@@ -22,6 +22,7 @@ from .._core.errors import BadOption, StorageOpsError
 from .._fences import network_fence
 from .._fences.ledger import Ledgers
 from .._fences.network_fence import FENCED, FENCES, GROUP, UNFENCED
+from .._fences.proof import stale
 from .._kube.client import Cluster, Conflict, path
 from .plan import (
     CAPABLE,
@@ -38,6 +39,11 @@ from .plan import (
 )
 from .reports import Endpoint, judged, pick_endpoint, pick_sidecar
 
+# So long (seconds) the spec of a CSIAddonsNode must stay as it is before its report is used: the
+# controller asks as soon as that changes (csiaddonsnode_controller.go), so the report is then the
+# answer of the pod that its endpoint names.
+_UNCHANGED = 15.0
+
 
 class FencePreparation:
     """The runbook prepare_network_fences on one cluster."""
@@ -50,6 +56,8 @@ class FencePreparation:
     ) -> None:
         self._cluster, self._options, self._sleep = cluster, options, sleep
         self._ledgers = Ledgers(cluster, options.ledger_namespace)
+        # When the CSIAddonsNodes were read.
+        self._looked = time.monotonic()
 
     def gather(self) -> NetworkFenceState:
         """NetworkFences and ledgers before the nodes: what is fenced meanwhile is seen."""
@@ -57,6 +65,9 @@ class FencePreparation:
         # it is set.
         cluster, options = self._cluster, self._options
         fences = network_fence.list_fences(cluster)
+        # What was blocked since is not in it, and would be unfenced.
+        for reason in stale(options.ceph, cluster.now(), "") if options.ceph else ():
+            raise StorageOpsError(reason, reason.code)
         if fences is None:
             raise StorageOpsError(
                 "this cluster has no NetworkFences: install CSI-Addons with its resource "
@@ -65,6 +76,7 @@ class FencePreparation:
             )
         fenced = self._fenced()
         endpoints = self._endpoints()
+        self._looked = time.monotonic()
         reports = options.class_name or any(endpoint.clients for endpoint in endpoints)
         classes = network_fence.read_classes(cluster) if reports else {}
         driver, cluster_id = options.driver, options.cluster_id
@@ -189,6 +201,9 @@ class FencePreparation:
             ) from error
 
     def _recheck(self, subject: Subject) -> None:
+        # Any node may have had its own pod asked, and have named this one's after that.
+        if subject.endpoints:
+            self._sleep(max(0.0, self._looked + _UNCHANGED - time.monotonic()))
         # Between plan and creation the node may be lost and fenced by another run, and the new
         # object would unfence it.
         item = self._cluster.get(path("v1", "nodes", subject.host.node.name))

@@ -600,7 +600,9 @@ def _proven_gone(
     # A single address of its ranges may be an entry of ours too, which is removed after this, and
     # looked for in the end.
     own = {entry.entry for entry in ledger.entries if entry.ours}
-    return all(found is None or found.spelling in own for found in map(ceph.find, planned.cidrs))
+    # An IPv4-mapped range is in the blocklist as it is, and Rook's spelling never.
+    ranges = {*planned.cidrs, *_ranges((planned,))}
+    return all(found is None or found.spelling in own for found in map(ceph.find, ranges))
 
 
 # released

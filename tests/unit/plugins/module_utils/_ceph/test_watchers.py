@@ -79,9 +79,15 @@ class Tools:
     """
 
     def __init__(
-        self, *rounds: Any, missing: Sequence[str] = (), mirrors: str | None = None
+        self,
+        *rounds: Any,
+        missing: Sequence[str] = (),
+        mirrors: str | None = None,
+        primary: bool = True,
+        omap: str = OMAP,
     ) -> None:
         self.rounds, self.missing, self.slept, self.asked = list(rounds), missing, [], []
+        self.primary, self.omap = primary, omap
         # What ``rados listwatchers`` says of the object rbd_mirroring; None where the image is not
         # mirrored.
         self.mirrors = mirrors
@@ -101,7 +107,7 @@ class Tools:
             )
             return missing if not self.mirrors else result(0, self.mirrors)
         if argv[0] == "rados":
-            return result(0, OMAP)
+            return result(0, self.omap)
         if argv[argv.index("--image") + 1] in self.missing:
             return result(2, err="rbd: error opening image none: (2) No such file or directory\n")
         if "status" in argv:
@@ -114,7 +120,7 @@ class Tools:
         mirroring = (
             {}
             if self.mirrors is None
-            else {"mirroring": {"mode": "snapshot", "state": "enabled", "primary": True}}
+            else {"mirroring": {"mode": "snapshot", "state": "enabled", "primary": self.primary}}
         )
         return result(
             0,
@@ -179,6 +185,31 @@ def test_who_mirrors_the_pool(mirrors: str | None, is_mirror: bool) -> None:
 def test_who_mirrors_the_pool_must_be_known(mirrors: str) -> None:
     ceph, findings = read(Tools([A], mirrors=mirrors))
     assert ceph["images"][0]["watchers"] == [] and ceph["images"][0]["problem"] and findings
+
+
+def test_a_mirrored_copy_says_nothing_about_the_volume() -> None:
+    """rbd-mirror copies the image with ceph-csi's notes under its own name. Who has it open, only
+    the Ceph of the primary image knows.
+    """
+    ceph, findings = read(Tools([], mirrors=LISTED, primary=False))
+    (found,) = ceph["images"]
+    assert "copy of an image that is primary on another Ceph cluster" in found["problem"]
+    assert (found["watchers"], found["locks"], found["client_addresses"]) == ([], [], [])
+    assert [finding.verdict for finding in findings] == ["report"]
+    _ceph, findings = read(Tools([], mirrors=LISTED, primary=False), gone=["10.0.0.5"])
+    assert [finding.verdict for finding in findings] == ["refuse"]
+
+
+def test_a_note_of_a_range_is_no_address_and_keeps_no_other_from_being_read() -> None:
+    """Whoever has ceph-csi's key writes the notes."""
+    note = "metadata_.rbd.csi.ceph.com/clientaddress/node-x\nvalue (11 bytes) :\n"
+    dump = "00000000  31 30 2e 30 2e 30 2e 30  2f 32 34                 |10.0.0.0/24|\n0000000b\n\n"
+    ceph, _findings = read(Tools([A], omap=note + dump + OMAP))
+    assert [found["node"] for found in ceph["images"][0]["client_addresses"]] == [
+        "node-a",
+        "node-b",
+        "node-c",
+    ]
 
 
 def test_one_observation() -> None:

@@ -32,6 +32,9 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledge
     Ledgers,
     config_map_path,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.network_fence import (
+    pick_fence,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Forbidden
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
     attachment_name,
@@ -739,6 +742,27 @@ def test_a_node_that_claims_the_address_of_another_has_no_fence_taken_back() -> 
     assert "blocklist rm" not in entry["reason"]
 
 
+def test_single_addresses_of_a_network_fence_are_looked_up() -> None:
+    """A big cluster has thousands of nodes, each with a NetworkFence, and each node any number of
+    addresses.
+    """
+
+    class Homes(dict[str, set[str]]):
+        looks = 0
+
+        def __iter__(self) -> Any:
+            self.looks += 1
+            return super().__iter__()
+
+    homes = Homes({"10.0.0.1": {"a"}, "10.0.0.2": {"c", "b"}, "192.0.2.1": {"d"}})
+
+    def covered(cidr: str) -> list[str]:
+        return fence_audit_plan._covered_nodes(pick_fence(network_fence(cidr=cidr), {}), homes)
+
+    assert (covered("10.0.0.2/32"), covered("10.0.0.9/32"), homes.looks) == (["b", "c"], [], 0)
+    assert (covered("10.0.0.0/24"), homes.looks) == (["a", "b", "c"], 1)
+
+
 def test_a_network_fence_that_covers_a_ready_node() -> None:
     words = (
         "NetworkFence fence-a is Fenced and covers a",
@@ -938,7 +962,8 @@ def test_the_copy_that_was_written_last_counts() -> None:
     """And the other one is found: a run was killed between the two."""
     cluster = world(node("a"), ledger=LEDGER)
     old = cluster.objects["/api/v1/nodes/a"]["metadata"]["annotations"][ANNOTATION]
-    Ledgers(cluster, "storage-ops").write(LEDGER._replace(phase="releasing"))  # type: ignore[arg-type]
+    begun = LEDGER._replace(phase="releasing", revision=1)
+    Ledgers(cluster, "storage-ops").write(begun)  # type: ignore[arg-type]
     cluster.requests.clear()
     assert copies(cluster) == []
     cluster.objects["/api/v1/nodes/a"]["metadata"]["annotations"][ANNOTATION] = old

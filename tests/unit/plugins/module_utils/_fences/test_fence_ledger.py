@@ -23,6 +23,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledge
     ANNOTATION,
     Ledger,
     Ledgers,
+    config_map_path,
     parse_ledger,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import (
@@ -178,7 +179,7 @@ def test_a_run_that_was_killed_between_the_two_copies() -> None:
     # The newer one counts, also where it goes back to an earlier phase.
     assert (read(cluster) or LEDGER).phase == "fenced"
     with pytest.raises(KubeError):
-        ledgers(cluster).write(before._replace(run="run-2"))
+        ledgers(cluster).write((read(cluster) or before)._replace(phase="intended", run="run-2"))
     assert (read(cluster) or LEDGER).run == "run-2"
     with pytest.raises(KubeError):
         ledgers(cluster).remove(before)
@@ -187,6 +188,36 @@ def test_a_run_that_was_killed_between_the_two_copies() -> None:
     assert (read(cluster) or LEDGER).revision == 3 and annotations(cluster)[ANNOTATION] == (
         read(cluster) or LEDGER
     ).text
+
+
+def test_what_another_run_has_written_since_is_not_written_over() -> None:
+    """One that was stopped for longer than its Lease lasts comes back between its last look and its
+    write; meanwhile the node may have been released.
+    """
+    cluster = FakeCluster(a_node())
+    mine = ledgers(cluster).write(LEDGER)
+    theirs = ledgers(cluster).write(mine._replace(phase="releasing", run="run-2"))
+    for _dry_run in (True, False):
+        with pytest.raises(StorageOpsError, match="run-2") as error:
+            ledgers(cluster).write(mine._replace(phase="fenced"), _dry_run)
+        assert error.value.code == "world_changed"
+    assert read(cluster) == theirs
+    ledgers(cluster).remove(theirs)
+    with pytest.raises(StorageOpsError, match="is gone"):
+        ledgers(cluster).write(mine._replace(phase="fenced"))
+    assert read(cluster) is None
+    # Also if it comes between the look and the write of one call.
+    mine = ledgers(cluster).write(LEDGER)
+
+    def overtake(verb: str, where: str) -> None:
+        if verb == "patch" and where == config_map_path("a", "storage-ops"):
+            cluster.before = lambda verb, where: None
+            ledgers(cluster).write(mine._replace(phase="releasing", run="run-2"))
+
+    cluster.before = overtake
+    with pytest.raises(StorageOpsError, match="run-2"):
+        ledgers(cluster).write(mine._replace(phase="fenced"))
+    assert (read(cluster) or LEDGER).phase == "releasing"
 
 
 def test_the_config_map_alone_counts() -> None:

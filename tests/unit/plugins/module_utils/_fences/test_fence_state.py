@@ -250,6 +250,16 @@ class TestAPodThatNeverRan:
     def test_is_one_if_its_kubelet_may_have_seen_it(self, created: str) -> None:
         assert self.used(silent(), self.waits(created), self.SHOWN) == ["v"]
 
+    @pytest.mark.parametrize("created", ["2026-01-01T11:00:00Z", LATE])
+    def test_is_none_if_another_node_has_the_volume(self, created: str) -> None:
+        """It waits with a Multi-Attach error, as any tenant can make it, on any node."""
+        there = attachment("vb", "v", "b")
+        assert self.used(silent(), self.waits(created), there) == []
+        ran = {**pod("v"), "metadata": {"name": "ran", "namespace": "shop"}}
+        assert self.used(silent(), self.waits(created), ran, there) == ["v"]
+        listed = silent("2026-01-01T12:00:00Z", "v")
+        assert self.used(listed, self.waits(created), there) == ["v"]
+
     def test_is_one_if_a_container_ran(self) -> None:
         late = pod("v", creationTimestamp=self.LATE)
         assert self.used(silent(), late, self.SHOWN) == ["v"]

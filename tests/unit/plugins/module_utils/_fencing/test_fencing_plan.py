@@ -24,6 +24,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import (
     ANNOTATION,
+    UNKNOWN_MACHINE,
     Entry,
     Ledger,
 )
@@ -534,6 +535,40 @@ def test_an_attachment_that_is_older_than_its_node() -> None:
         "v",
         "w",
     )
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        {"watchers": [watcher(STORAGE)], "locks": [lock(STORAGE)]},
+        {"locks": [lock(STORAGE)], "notes": [("a", STORAGE)]},
+        {"notes": [("a", STORAGE)]},
+    ],
+    ids=["watcher", "lock", "note"],
+)
+def test_whose_machine_was_fenced_if_the_attachment_is_older_than_the_node(
+    shown: dict[str, Any],
+) -> None:
+    """A machine hangs, its Node object is deleted, and another one registers under the name. The
+    reboot of that one must not release the fence of the first.
+    """
+    host = node()
+    given = options(image(**shown))
+    assert intended(state(host), given).machine == "machine-a"
+    host["metadata"]["creationTimestamp"] = f"{NOW + timedelta(seconds=1):%Y-%m-%dT%H:%M:%SZ}"
+    ledger = intended(state(host), given)
+    assert (ledger.addresses, ledger.machine) == ((STORAGE, A), UNKNOWN_MACHINE)
+    # What the Node itself lists is its machine's address.
+    assert intended(state(host), OPTIONS).machine == "machine-a"
+    # A further run forgets it not, whatever it knows of the machine.
+    known = ledger._replace(phase="fenced")
+    assert intended(state(host, ledger=known), given).machine == UNKNOWN_MACHINE
+    # What was fenced by name and machine before stays so, but for a volume that is new to it.
+    before = known._replace(machine="machine-a")
+    assert intended(state(host, ledger=before), given).machine == "machine-a"
+    more = options(image(**shown), image("w", notes=[("a", STORAGE)]))
+    added = state(host, [volume(), volume("w")], ledger=before)
+    assert intended(added, more).machine == UNKNOWN_MACHINE
 
 
 def test_what_somebody_has_put_on_the_blocklist_by_hand_names_the_address() -> None:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
 from typing import Any
 
 import pytest
@@ -169,7 +170,13 @@ def reading(entry: str, kind: str, address: str) -> dict[str, Any]:
     return {**FREE, "blocklist": [blocked]}
 
 
+def just_after() -> datetime:
+    """What the server's clock says after FREE was read."""
+    return datetime(2026, 1, 31, 10, 0, 20, tzinfo=timezone.utc)
+
+
 def runbook(cluster: FakeCluster, **params: Any) -> FencePreparation:
+    cluster.clock = just_after
     options = prep.make_options({**PARAMS, **params})
     # Where each CSIAddonsNode says that it is from, unless a test has that pod already.
     for found in [*cluster.objects.values()]:
@@ -409,6 +416,54 @@ def test_a_report_is_read_again_right_before_it_is_used() -> None:
     engine._carry_out(made, plan)
     assert (plan.findings[0].verdict, plan.findings[0].code) == ("refuse", "world_changed")
     assert f"{nf.FENCES}/storage-ops-b" not in cluster.objects
+
+
+@pytest.mark.parametrize("hour", [9, 11])
+def test_an_old_reading_of_ceph_does_not_show_what_is_blocked_now(hour: int) -> None:
+    ceph = {**FREE, "read_at": f"2026-01-31T{hour:02}:00:00Z"}
+    with pytest.raises(StorageOpsError, match="read it again") as error:
+        planned(FakeCluster(node("a", "10.0.0.1"), endpoint("provisioner")), ceph=ceph)
+    assert error.value.code == "ceph_reading_unfit"
+
+
+@pytest.mark.parametrize("flips", [0, 2])
+def test_an_endpoint_that_was_changed_and_changed_back_is_not_believed(flips: int) -> None:
+    """A node writes the CSIAddonsNode of another: it has its own pod asked, and both of our looks
+    see the other node's. So nothing may have been written in between, for as long as the controller
+    takes to ask again.
+    """
+    report = endpoint("b", ceph=[f"{STRANGER}/32"])
+    report["metadata"]["generation"] = 2
+    cluster = FakeCluster(*NODES, report, sidecar("b", **PORTS))
+    slept: list[float] = []
+    made = runbook(cluster, nodes=["b"])
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if not cluster.objects.get(f"{nf.FENCES}/storage-ops-b"):
+            cluster.objects[path_of(report)]["metadata"]["generation"] += flips
+        settle(cluster)
+
+    made._sleep = sleep
+    plan = made.plan(made.gather())
+    engine._carry_out(made, plan)
+    assert slept[0] > 14
+    assert (plan.findings[0].verdict == "refuse") == bool(flips), plan.findings[0].reason
+    assert (f"{nf.FENCES}/storage-ops-b" in cluster.objects) != bool(flips)
+
+
+def test_a_word_that_is_no_drivers_is_not_waited_for() -> None:
+    cluster = FakeCluster(*NODES)
+    slept: list[float] = []
+    made = runbook(cluster, nodes=["b"])
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        settle(cluster)
+
+    made._sleep = sleep
+    engine._carry_out(made, made.plan(made.gather()))
+    assert all(seconds < 1 for seconds in slept)
 
 
 def test_check_mode_asks_the_server_and_makes_nothing() -> None:
@@ -911,6 +966,7 @@ def test_what_has_changed_since_the_plan_is_refused(change: Any, said: str) -> N
 
 def test_one_that_nobody_acts_on_fails_and_stays() -> None:
     cluster = FakeCluster(node("a", "10.0.0.1"), endpoint("provisioner"), seconds=1.0)
+    cluster.clock = just_after
     made = FencePreparation(cluster, prep.make_options(PARAMS), lambda _seconds: None)  # type: ignore[arg-type]
     plan = made.plan(made.gather())
     engine._carry_out(made, plan)
@@ -923,6 +979,7 @@ def test_one_that_nobody_acts_on_fails_and_stays() -> None:
 
 def test_a_node_that_the_driver_cannot_unfence_keeps_no_other_unprepared() -> None:
     cluster = FakeCluster(node("a", "10.0.0.1"), node("b", "10.0.0.2"), endpoint("provisioner"))
+    cluster.clock = just_after
     options = prep.make_options({**PARAMS, "fence_timeout": 1.0})
 
     def answer(_seconds: float) -> None:

@@ -20,6 +20,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.lease import RunLease
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import (
     ANNOTATION,
+    UNKNOWN_MACHINE,
     Entry,
     FenceObject,
     Ledger,
@@ -463,6 +464,12 @@ def test_another_node_object_is_no_reboot() -> None:
             "it cannot be told whether a is the machine that was "
             "fenced (the node reports no systemUUID)",
         ),
+        (
+            UNKNOWN_MACHINE,
+            "m-a",
+            "it cannot be told whether a is the machine that was "
+            "fenced (a volume was attached before its Node object was made)",
+        ),
     ],
 )
 def test_another_boot_of_another_machine_is_no_reboot(before: str, now: str, words: str) -> None:
@@ -481,6 +488,13 @@ def test_another_boot_of_another_machine_is_no_reboot(before: str, now: str, wor
         ceph=held,
         old_machine_confirmed_off=True,
     )
+
+
+def test_in_the_boot_of_the_fence_another_machine_may_be_what_was_fenced() -> None:
+    """What this one shows of its own clients says nothing of that one's."""
+    world = World(node(boot="boot-1"), ledger=LEDGER._replace(machine=UNKNOWN_MACHINE))
+    refused(world, "it cannot be told whether a is the machine that was fenced", clients=CLEAN)
+    assert not release(world, clients=CLEAN, old_machine_confirmed_off=True)["failed"]
 
 
 def test_that_the_old_machine_is_off_says_nothing_of_this_one() -> None:
@@ -529,7 +543,8 @@ def test_a_copy_of_the_ledger_that_is_missing_or_old_is_written_again(lost: str)
         world.objects[NODE]["metadata"]["annotations"][ANNOTATION] = "x"
     else:
         # Killed between the two.
-        Ledgers(world, "storage-ops").write(LEDGER._replace(phase="releasing"))  # type: ignore[arg-type]
+        begun = LEDGER._replace(phase="releasing", revision=1)
+        Ledgers(world, "storage-ops").write(begun)  # type: ignore[arg-type]
         world.objects[NODE]["metadata"]["annotations"][ANNOTATION] = old
     assert not release(world)["failed"]
     text = world.objects[MAP]["data"]["ledger"]
@@ -1210,6 +1225,15 @@ def test_a_network_fence_that_was_deleted(objects: tuple[Object, ...]) -> None:
     world = begun(World(node(), *objects, ledger=BY_OBJECT))
     assert not release(world, "unfenced", ceph=GONE)["failed"]
     assert not release(world, "released", ceph=GONE)["failed"]
+
+
+def test_a_network_fence_with_rooks_spelling_is_gone_only_if_ceph_has_not_its_address() -> None:
+    planned = FenceObject("fence-a", "uid-f", ("10.0.0.1:0/32",), True)
+    ledger = BY_OBJECT._replace(network_fences=(planned,))
+    left = reading(blocked("10.0.0.1/32", "range"))
+    said = "deleting it does not unfence"
+    refused(begun(World(node(), ledger=ledger)), said, "unfenced", ceph=left)
+    assert not release(begun(World(node(), ledger=ledger)), "unfenced", ceph=GONE)["failed"]
 
 
 def spec_of(fence: Object, **changes: Any) -> Object:
