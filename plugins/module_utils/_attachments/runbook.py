@@ -26,9 +26,9 @@ from .._core.engine import Action, ActionFailed, Finding, NotStarted, Plan, Prev
 from .._core.errors import BadOption, StorageOpsError
 from .._core.untrusted import few
 from .._kube import in_tree, observation
+from .._kube.attaching import read_last_attach
 from .._kube.changing import not_done
 from .._kube.client import Cluster, Conflict, KubeError, NotFound, path
-from .._kube.events import ATTACHED_FIELDS
 from .._kube.followed import Followed, Key, key_of
 from .._kube.lease import read_leader
 from .._kube.objects import (
@@ -38,7 +38,6 @@ from .._kube.objects import (
     Volume,
     age,
     attachment_name,
-    parse_time,
     pick_attachment,
     pick_claim,
     pick_driver,
@@ -187,7 +186,8 @@ class VolumeAttachments:
         observations = [first, *self._more_observations(first, unproven, waits)]
         # Events are many, so they are read only for a pod that waits.
         if waits:
-            known["last_attach"] = self._last_attach()
+            last, unread = read_last_attach(self._cluster)
+            known.update(last_attach=last, attach_unread=unread)
         return AttachmentState(
             cluster.now(),
             tuple(observations),
@@ -476,18 +476,6 @@ class VolumeAttachments:
         """The user named drivers, and no attachment is of one of them."""
         drivers = {attachment.driver for attachment in first.attachments.values()}
         return bool(self._options.drivers) and not drivers & set(self._options.drivers)
-
-    def _last_attach(self) -> datetime | None:
-        """The time of the newest event about a volume that was attached."""
-
-        def pick(item: dict[str, Any]) -> datetime | None:
-            return parse_time(
-                item.get("lastTimestamp")
-                or item.get("eventTime")
-                or item["metadata"].get("creationTimestamp")
-            )
-
-        return max(self._list("v1", "events", pick, fields=ATTACHED_FIELDS), default=None)
 
     def _list(
         self,

@@ -80,6 +80,8 @@ class AttachmentState:
     lease: Lease | None = None
     # The time of the newest event SuccessfulAttachVolume.
     last_attach: datetime | None = None
+    # Whether that could not be read in time.
+    attach_unread: bool = False
 
     @property
     def first(self) -> Observation:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from .._core.engine import Finding
+from .._kube.attaching import UNREAD
 from .._kube.objects import Attachment, age
 from .findings import duration
 from .state import AttachmentOptions, AttachmentState
@@ -64,10 +65,12 @@ def _never_attached_pod(
         if attached is None
         else f"the last attach event was {duration(attached)} ago"
     )
+    if state.attach_unread:
+        last = f"when it last attached one is {UNREAD}"
     unanswered = [wait.unanswered for wait in waiting if wait.unanswered]
     # If it has attached no volume since the oldest of these pods began to wait, it attaches none at
     # all; otherwise something is wrong with this volume.
-    idle = attached is None or attached > oldest
+    idle = not state.attach_unread and (attached is None or attached > oldest)
     return Finding(
         control="STOR-15",
         severity="major",
@@ -77,7 +80,9 @@ def _never_attached_pod(
         summary=f"pod {pod.title} has waited on {pod.node} for {duration(seconds)}, "
         "and nothing attaches its volume",
         verdict="report",
-        reason=_of_the_attacher(unanswered[0]) if unanswered else _of_the_manager(last, idle),
+        reason=_of_the_attacher(unanswered[0])
+        if unanswered
+        else _of_the_manager(last, idle, state.attach_unread),
         runbook="storage_ops.runbooks.triage",
         evidence={
             "driver": waiting[0].volume.disk[0],
@@ -103,7 +108,12 @@ def _of_the_attacher(attachment: Attachment) -> str:
     )
 
 
-def _of_the_manager(last: str, idle: bool) -> str:
+def _of_the_manager(last: str, idle: bool, unread: bool) -> str:
+    if unread:
+        return (
+            f"the controller manager does not attach it ({last}): look at its leader, which is the "
+            "platform's, and in its log for this volume"
+        )
     if idle:
         return (
             f"the controller manager does not attach ({last}): look at its leader, which is the "

@@ -22,7 +22,7 @@ import select
 import signal
 import time
 from collections import Counter, defaultdict, deque
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Callable
 
@@ -68,6 +68,16 @@ class Deadline:
     def cap(self, seconds: float) -> float:
         """``seconds``, or what is left if that is less."""
         return min(seconds, self.remaining())
+
+    @contextlib.contextmanager
+    def shortened(self, seconds: float) -> Iterator[None]:
+        """Meanwhile, no more than so many seconds are left."""
+        end = self._end
+        self._end = min(end, self.clock() + seconds)
+        try:
+            yield
+        finally:
+            self._end = end
 
 
 @dataclass(frozen=True)

@@ -909,9 +909,10 @@ def _result(plan: Plan, taken: int = 0) -> dict[str, Any]:
     findings = [finding for _owner, finding in told]
     actions = [action.to_result() for action in plan.actions]
     excess = len(json.dumps([findings, actions])) - room
-    # The least severe first. Only what explains goes; object, verdict and code stay, since
-    # playbooks and the report decide on them.
-    for _whose, finding in reversed(turns.in_turns(told, _Told.whose, _Told.weight)):
+    # The least severe, and who has most, first. Only what explains goes; object, verdict and code
+    # stay, since playbooks and the report decide on them.
+    order = turns.in_turns(told, _Told.whose, _Told.weight, _Told.size)
+    for _whose, finding in reversed(order):
         if excess <= 0:
             break
         excess -= len(json.dumps(finding))
@@ -939,7 +940,9 @@ class _Told(NamedTuple):
         return self.owner
 
     def weight(self) -> int:
-        """An owner has at most 8 critical findings told before the first of any other owner."""
+        """Critical findings of an owner come before another's first one while they are not more
+        than 8 times as long.
+        """
         return int(2 ** SEVERITIES.index(self.finding["severity"]))
 
     def size(self) -> int:

@@ -21,18 +21,20 @@ def in_turns(
     items: Iterable[T],
     owner: Callable[[T], Hashable],
     weight: Callable[[T], int] = lambda _item: 1,
+    size: Callable[[T], int] = lambda _item: 1,
 ) -> list[T]:
     """The first of each owner, then the second, each in the order given.
 
     So an owner of many does not use up max_repairs and the deadline of the others. ``weight``: how
     many turns it has to wait at each; one of weight 4 comes with the fourth of another owner's of
-    weight 1.
+    weight 1. ``size``: of how many turns it takes the place; one of size 4 comes with the fourth of
+    another owner's of size 1.
     """
     before: Counter[Hashable] = Counter()
     turns = []
     for item in items:
         whose = owner(item)
-        before[whose] += 1
+        before[whose] += size(item)
         turns.append((before[whose] * weight(item), item))
     # Stable, so each turn keeps the order given.
     return [item for _turn, item in sorted(turns, key=lambda turn: turn[0])]
@@ -47,18 +49,21 @@ def within(
 ) -> tuple[list[T], Counter[Hashable]]:
     """Those that have room, in the order given and chosen in turns, and how many of each owner
     have none.
+
+    Turns go by size, since one item may be as long as a thousand of others.
     """
     kept: set[int] = set()
     left: Counter[Hashable] = Counter()
+    sizes = [size(item) for item in items]
     for number in in_turns(
         range(len(items)),
         lambda number: owner(items[number]),
         lambda number: weight(items[number]),
+        lambda number: sizes[number],
     ):
         # One that is too big does not end it: a smaller one of the next owner may still fit.
-        needed = size(items[number])
-        if needed <= room:
-            room -= needed
+        if sizes[number] <= room:
+            room -= sizes[number]
             kept.add(number)
         else:
             left[owner(items[number])] += 1

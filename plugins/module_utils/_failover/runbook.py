@@ -38,7 +38,7 @@ from .._fences.state import (
     pick_host_record,
 )
 from .._kube.changing import change_object, delete_exactly, not_done
-from .._kube.client import Cluster, KubeError, Object, path, until_none
+from .._kube.client import Cluster, KubeError, Object, path, until_none, within
 from .._kube.events import Message, pick_message
 from .._kube.objects import (
     Attachment,
@@ -521,7 +521,8 @@ class Failover:
         pick = timed(_EVENTS_SECONDS, self._clock, pick_message)
         events = path("v1", "events", namespace=pod.namespace)
         try:
-            found = self._cluster.list(events, pick, fields=f"involvedObject.uid={pod.uid}")
+            with within(self._cluster, _EVENTS_SECONDS):
+                found = self._cluster.list(events, pick, fields=f"involvedObject.uid={pod.uid}")
             last = max((message for _uid, message in found), key=_moment, default=None)
         except TurnOver:
             return f"its events could not be read within {_EVENTS_SECONDS:g} s"

@@ -27,6 +27,7 @@ from urllib.parse import quote, unquote, urlencode
 from .._core import untrusted
 from .._core.bounded import Deadline
 from .._core.errors import StorageOpsError, words
+from .._core.turns import TurnOver
 from .endpoint import Answer, Connection, Endpoint, Headers, NotSent, without_login
 from .objects import place_of
 from .stream import BrokenList, read_changes, read_list
@@ -928,6 +929,23 @@ def _words(problem: BaseException) -> str:
         or str(problem)
         or type(problem).__name__
     )
+
+
+@contextlib.contextmanager
+def within(cluster: Cluster, seconds: float) -> Iterator[None]:
+    """For what one owner can make long: requests, and their repetitions, end after so many seconds.
+
+    Raises TurnOver then, and where the API server itself gives up. It sends nothing of a LIST until
+    it has found what fits, and a tenant may have any number of objects that do not. Raises
+    KubeError for what does not pass by itself, such as a missing right.
+    """
+    with cluster.deadline.shortened(seconds):
+        try:
+            yield
+        except KubeError as error:
+            if not error.passes:
+                raise
+            raise TurnOver(str(error)) from error
 
 
 def until_none(

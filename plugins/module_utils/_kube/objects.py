@@ -542,7 +542,7 @@ def _placed(item: dict[str, Any], scheduled: dict[str, Any]) -> datetime | None:
 
 
 def _claims(pod: str, volumes: Collection[dict[str, Any]]) -> tuple[str, ...]:
-    """The claims of a pod; of a generic ephemeral volume the one that is made for it."""
+    """The claims of a pod, each once; of a generic ephemeral volume the one that is made for it."""
     named = [
         volume["persistentVolumeClaim"]["claimName"]
         for volume in volumes
@@ -550,7 +550,8 @@ def _claims(pod: str, volumes: Collection[dict[str, Any]]) -> tuple[str, ...]:
     ]
     # VolumeClaimName of k8s.io/component-helpers/storage/ephemeral.
     made = [f"{pod}-{volume['name']}" for volume in volumes if volume.get("ephemeral")]
-    return (*named, *made)
+    # A tenant may have 50,000 volumes of one claim in a pod.
+    return tuple(dict.fromkeys([*named, *made]))
 
 
 def _container_statuses(status: dict[str, Any]) -> list[dict[str, Any]]:

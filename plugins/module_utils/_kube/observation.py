@@ -175,13 +175,16 @@ class Observation:
                         "claim_unbound",
                         f"pod {pod.title} names the claim {name}, which does not exist",
                     )
-                    found[pod.node].append((pod, why))
                 # It may have the volume of an older claim of that name, and only the kubelet knows.
                 elif _placed_before(pod, claim):
                     why = Reason(
                         "in_use_by_pod", f"pod {pod.title} was there before its claim {name}"
                     )
-                    found[pod.node].append((pod, why))
+                else:
+                    continue
+                found[pod.node].append((pod, why))
+                # One is reason enough, and a tenant's pod may name 50,000.
+                break
         return found
 
     def has_claim(self, name: str) -> bool:
@@ -216,12 +219,18 @@ class Observation:
         # another claim's, is not mounted for a pod of which no container ever ran (getPVSpec of
         # pkg/kubelet/volumemanager/populator/desired_state_of_world_populator.go).
         free = attachment.volume in self.volumes and not self.has_claim(attachment.volume)
+        owned = self.has_claim(attachment.volume)
         pods = [
-            (pod, name)
-            for namespace, name in self._by_word.get(attachment.volume, ())
+            (pod, key[1])
+            for key in self._by_word.get(attachment.volume, ())
             for known in (self._by_claim, self._passed_by_claim)
-            for pod in known.get((attachment.node, namespace, name), ())
-            if not pod.terminal and (free or mounted or pod.ran)
+            for pod in known.get((attachment.node, *key), ())
+            if not pod.terminal
+            and (free or mounted or pod.ran)
+            # What it has mounted it got by an older claim of that name. So this claim, which any
+            # tenant may have made for a pod that runs, says no more of the volume than the pod
+            # does; see ``unexplained``.
+            and (mounted or not owned or not _placed_before(pod, self.claims[key]))
         ]
         return [
             Reason(

@@ -10,16 +10,20 @@ Pure: no I/O here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Any
+from itertools import islice
+from typing import Any, Callable, TypeVar
 
+from .._core.engine import MAX_EVIDENCE_ITEMS
 from .._kube.events import Message
 from .._kube.objects import Attachment, Claim, Node, Pod, unique_name
 from .state import Seen, TriageState, elapsed, node_state
 
 # Messages that a finding shows of one object.
 MAX_MESSAGES = 10
+
+T = TypeVar("T")
 
 
 def evidence_of(seen: Seen, state: TriageState) -> dict[str, Any]:
@@ -31,27 +35,38 @@ def evidence_of(seen: Seen, state: TriageState) -> dict[str, Any]:
         reverse=True,
     )
     claims = state.claims_of(pod)
-    said_of_claims = [
+    said_of_claims = (
         text
         for _name, claim in claims
         if claim
         for text in _described(state.messages.get(claim.uid, ()), state.now)
-    ]
+    )
     parts: dict[str, Any] = {
         "phase": "Terminating" if pod.deleted else pod.phase,
         "messages": _described(newest_first, state.now),
-        "claims": [f"{name}: {_claim_state(claim, state)}" for name, claim in claims],
-        "claim_messages": said_of_claims,
-        "attachments": [
-            _attachment_state(attachment, state.now)
-            for volume in state.bound(pod)
-            for attachment in state.seen.by_volume.get(volume.name, ())
-        ],
+        "claims": _first(claims, lambda known: f"{known[0]}: {_claim_state(known[1], state)}"),
+        "claim_messages": list(islice(said_of_claims, MAX_EVIDENCE_ITEMS)),
+        "attachments": _first(
+            [
+                attachment
+                for volume in state.bound(pod)
+                for attachment in state.seen.by_volume.get(volume.name, ())
+            ],
+            lambda attachment: _attachment_state(attachment, state.now),
+        ),
         "node": f"{pod.node} {node_state(node)}" if pod.node else "",
     }
     # A phase is always there; without it a reader could not tell a waiting from an ending pod.
     shown = {name: part for name, part in parts.items() if part or name == "phase"}
     return {**shown, **_node_lists(pod, node, state)}
+
+
+def _first(items: Sequence[T], tell: Callable[[T], str]) -> list[str]:
+    """As many as a finding shows, and how many more there are."""
+    # The others are not even made into texts, since a tenant's pod may have 50,000 claims.
+    most = MAX_EVIDENCE_ITEMS - 1 if len(items) > MAX_EVIDENCE_ITEMS else MAX_EVIDENCE_ITEMS
+    left = len(items) - most
+    return [tell(item) for item in items[:most]] + ([f"(+{left} more)"] if left > 0 else [])
 
 
 def _node_lists(pod: Pod, node: Node | None, state: TriageState) -> dict[str, list[str]]:

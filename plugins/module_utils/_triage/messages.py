@@ -239,7 +239,6 @@ def _is_in_tree(volumes: Iterable[Volume]) -> bool:
 def _lacks_in_tree(node: Node) -> bool:
     """The kubelet waits for a volume of an in-tree plugin."""
     # Such a plugin makes no VolumeAttachment, so only the node's own lists show it.
-    return any(
-        not name.startswith(_CSI) and name not in node.volumes_attached
-        for name in node.volumes_in_use
-    )
+    # A kubelet may write 70,000 names into each list.
+    listed = set(node.volumes_attached)
+    return any(not name.startswith(_CSI) and name not in listed for name in node.volumes_in_use)

@@ -24,6 +24,9 @@ from .messages import current, of_a_running_pod, told
 from .proven import ending, silent, unreported_node, waiting
 from .state import Cause, Seen, TriageOptions, TriageState, elapsed
 
+# Claims of a pod that are handed on to be moved. A node attaches a few hundred volumes at most
+# (CSINode, spec.drivers[].allocatable.count), and what is handed on is never cut.
+MAX_CLAIMS = 100
 # What a finding of triage may be about; "" is none of the controls.
 CONTROLS = {"", *controls.REPAIRABLE, "STOR-15"}
 
@@ -152,8 +155,15 @@ def _finding(seen: Seen, cause: Cause, state: TriageState) -> Finding:
         reason=_reason(cause, facts),
         runbook=controls.runbook(cause.control),
         evidence={**evidence_of(seen, state), **cause.evidence},
-        workload={"namespace": pod.namespace, "claims": list(pod.claims)} if pod.claims else None,
+        workload=_workload(pod),
     )
+
+
+def _workload(pod: Pod) -> dict[str, object] | None:
+    """What workload_reattach would move."""
+    if not 0 < len(pod.claims) <= MAX_CLAIMS:
+        return None
+    return {"namespace": pod.namespace, "claims": list(pod.claims)}
 
 
 def _what_it_does(pod: Pod) -> str:

@@ -15,6 +15,7 @@ from collections.abc import Iterable
 
 from .._core import untrusted
 from .._kube import observation
+from .._kube.attaching import UNREAD
 from .._kube.events import WAITS_FOR_SCHEDULER
 from .._kube.objects import Attachment, Node, Pod, Volume
 from . import catalogue
@@ -215,6 +216,8 @@ def _no_attachment(volume: Volume, node: Node, state: TriageState) -> Cause:
         if state.last_attach
         else "none that is still known"
     )
+    if state.attach_unread:
+        last = UNREAD
     return Cause(
         "STOR-15",
         f"no VolumeAttachment is created for {volume.name} on {node.name}",

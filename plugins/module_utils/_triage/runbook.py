@@ -11,7 +11,7 @@ the others.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Callable, TypeVar
 
@@ -20,8 +20,9 @@ from .._core.argspec import check_numbers
 from .._core.engine import Plan
 from .._core.errors import BadOption, StorageOpsError
 from .._core.turns import TurnOver, timed
-from .._kube.client import Cluster, path
-from .._kube.events import ATTACHED_FIELDS, Message, pick_event, pick_message
+from .._kube.attaching import read_last_attach
+from .._kube.client import Cluster, path, within
+from .._kube.events import Message, pick_message
 from .._kube.lease import read_leader
 from .._kube.objects import (
     Attachment,
@@ -52,6 +53,9 @@ from .state import Seen, TriageOptions, TriageState, pick_seen, suspect, unattac
 MAX_GETS = 20
 # Of so many objects of a namespace the events are read one by one.
 _FEW_UIDS = 3
+# For the events of a namespace there are so many seconds, if there are that many at all, however
+# many namespaces there are: a busy API server may take as long for a LIST of a few.
+_LEAST_SECONDS = 2.0
 
 _STORAGE = "storage.k8s.io/v1"
 # A pod keeps running, and may be ready, with a dead mount: the kubelet does not look into mounts.
@@ -185,7 +189,7 @@ class Triage:
     ) -> TriageState:
         """What the suspects' claims, volumes, nodes and events say."""
         suspects = [suspect.pod for suspect in state.suspects]
-        claims = self._claims({(pod.namespace, name) for pod in suspects for name in pod.claims})
+        claims = self._claims(suspects)
         volumes = self._by_name(
             "v1",
             "persistentvolumes",
@@ -239,14 +243,13 @@ class Triage:
         """Why no VolumeAttachment is created: read only where one is missing."""
         if not unattached(state):
             return state
-        # The newest of these tells whether the controller manager attaches anything at all.
-        attached = self._list(path("v1", "events"), pick_event, ATTACHED_FIELDS)
+        # The newest event tells whether the controller manager attaches anything at all.
+        last, unread = read_last_attach(self._cluster)
         return replace(
             state,
             lease=read_leader(self._cluster),
-            last_attach=max(
-                (message.last for _uid, message in attached if message.last), default=None
-            ),
+            last_attach=last,
+            attach_unread=unread,
         )
 
     def _neighbours(self, suspects: list[Pod], pods: list[Seen]) -> list[Pod]:
@@ -257,22 +260,26 @@ class Triage:
         namespaces = {pod.namespace for pod in suspects if pod.claims}
         return self._of_namespaces("pods", namespaces, lambda item: pick_seen(item).pod)
 
-    def _claims(self, keys: set[tuple[str, str]]) -> dict[tuple[str, str], Claim]:
+    def _claims(self, pods: Sequence[Pod]) -> dict[tuple[str, str], Claim]:
+        """The claims that the pods name, and that exist."""
+        keys: set[tuple[str, str]] = set()
+        # Not all of them: a tenant's pods may name millions that do not exist.
+        for key in _claim_keys(pods):
+            keys.add(key)
+            if len(keys) > MAX_GETS:
+                break
         if len(keys) <= MAX_GETS:
-            found = [
-                self._get(path("v1", "persistentvolumeclaims", name, namespace), pick_claim)
+            found = {
+                (namespace, name): self._get(
+                    path("v1", "persistentvolumeclaims", name, namespace), pick_claim
+                )
                 for namespace, name in sorted(keys)
-            ]
-            claims = [claim for claim in found if claim]
-        else:
-            claims = self._of_namespaces(
-                "persistentvolumeclaims", {namespace for namespace, _name in keys}, pick_claim
-            )
-        return {
-            (claim.namespace, claim.name): claim
-            for claim in claims
-            if (claim.namespace, claim.name) in keys
-        }
+            }
+            return {key: claim for key, claim in found.items() if claim}
+        namespaces = {pod.namespace for pod in pods if pod.claims}
+        listed = self._of_namespaces("persistentvolumeclaims", namespaces, pick_claim)
+        known = {(claim.namespace, claim.name): claim for claim in listed}
+        return {key: known[key] for key in _claim_keys(pods) if key in known}
 
     def _by_name(
         self, version: str, resource: str, names: set[str], pick: Callable[[dict[str, Any]], T]
@@ -342,9 +349,10 @@ class Triage:
         # A tenant may write any number of events, as big as an object may be. Half of the time that
         # is left stays for what follows, and each namespace has its share of the other half; those
         # with the fewest objects come first, and what they leave is for the others.
-        left = len(by_namespace)
+        left, kept = len(by_namespace), self._cluster.deadline.remaining() / 2
         for namespace, uids in sorted(by_namespace.items(), key=lambda item: len(item[1])):
-            share = self._cluster.deadline.remaining() / 2 / left
+            spare = max(0.0, self._cluster.deadline.remaining() - kept)
+            share = max(min(_LEAST_SECONDS, spare), spare / left)
             left -= 1
             fields = (
                 [f"involvedObject.uid={uid}" for uid in uids]
@@ -361,19 +369,15 @@ class Triage:
         seconds: float,
     ) -> None:
         """Read events of one namespace by each of these field selectors, for so many seconds."""
-
-        def clock() -> float:
-            return -self._cluster.deadline.remaining()
-
-        events = path("v1", "events", namespace=namespace)
-        until = clock() + seconds
+        deadline, events = self._cluster.deadline, path("v1", "events", namespace=namespace)
         try:
-            for fields in choices:
-                left = until - clock()
-                if left <= 0:
-                    raise TurnOver("")
-                pick = timed(left, clock, leniently(wanted, self._unread))
-                self._cluster.list(events, pick, fields=fields, cached=True)
+            with within(self._cluster, seconds):
+                for fields in choices:
+                    left = deadline.remaining()
+                    if not left:
+                        raise TurnOver("")
+                    pick = timed(left, deadline.clock, leniently(wanted, self._unread))
+                    self._cluster.list(events, pick, fields=fields, cached=True)
         except TurnOver as error:
             self._unread_events[namespace] = seconds
             if self._options.pod:
@@ -382,6 +386,11 @@ class Triage:
                     "s: delete those that are too many or too big, or raise deadline",
                     code="deadline_passed",
                 ) from error
+
+
+def _claim_keys(pods: Iterable[Pod]) -> Iterator[tuple[str, str]]:
+    """Namespace and name of each claim that the pods name."""
+    return ((pod.namespace, name) for pod in pods for name in pod.claims)
 
 
 def _attachments_of(

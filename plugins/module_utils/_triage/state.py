@@ -95,7 +95,8 @@ class TriageState:
     them. ``messages``: by uid of a suspect or a claim.
     ``detached_drivers``: drivers with attachRequired=false. ``drivers_on``: by node, the drivers of
     its CSINode (NodeDrivers.drivers).
-    ``last_attach``: newest event of the cluster that reports an attach, see ATTACHED_FIELDS.
+    ``last_attach``: newest event of the cluster that reports an attach, see ATTACHED_FIELDS;
+    ``attach_unread``: whether that could not be read in time.
     """
 
     now: datetime
@@ -110,6 +111,7 @@ class TriageState:
     drivers_on: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     lease: Lease | None = None
     last_attach: datetime | None = None
+    attach_unread: bool = False
     # Objects of which nothing could be made, and why.
     unread: Mapping[str, str] = field(default_factory=dict)
     # Namespaces whose events could not be read in time, and the seconds that they had.

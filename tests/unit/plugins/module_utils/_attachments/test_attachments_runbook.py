@@ -365,6 +365,29 @@ def test_pods_that_wait_are_looked_into() -> None:
     assert f"get {VAS}/{ORPHAN}" in cluster.requests
 
 
+@pytest.mark.parametrize("status", [0, 504])
+def test_events_that_cannot_be_read_end_no_audit(status: int) -> None:
+    """A tenant may write any number of them, and they only explain."""
+    driver = {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "CSINode",
+        "metadata": {"name": "n1"},
+        "spec": {"drivers": [{"name": DRIVER}]},
+    }
+    cluster = FakeCluster(node(), volume(), pod(phase="Pending"), driver)
+
+    def refuse(_verb: str, path: str) -> None:
+        if path == "/api/v1/events":
+            raise KubeError("no answer in time", status)
+
+    cluster.before = refuse
+    found = runbook(cluster, Time(), controls=PENDING_ONLY)
+    (finding,) = found.plan(found.gather()).findings
+    assert finding.control == "STOR-15"
+    assert finding.evidence["last_attach_event_seconds_ago"] is None
+    assert "not known, since the events could not be read in time" in finding.reason
+
+
 def test_a_pod_whose_driver_is_not_on_the_node_is_not_waited_for() -> None:
     time = Time()
     state = gather(FakeCluster(node(), volume(), pod(phase="Pending")), time, controls=PENDING_ONLY)

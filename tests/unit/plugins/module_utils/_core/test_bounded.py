@@ -251,6 +251,13 @@ def test_deadline() -> None:
     assert deadline.cap(3) == 3
     now[0] = 108.0
     assert deadline.cap(3) == 2
+    with deadline.shortened(1):
+        assert deadline.cap(3) == 1
+        with deadline.shortened(30):
+            assert deadline.cap(3) == 1
+        now[0] = 109.5
+        assert deadline.remaining() == 0
+    assert deadline.remaining() == 0.5
     now[0] = 200.0
     assert deadline.remaining() == 0
 

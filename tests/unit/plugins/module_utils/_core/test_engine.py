@@ -957,6 +957,30 @@ def test_one_tenants_findings_push_no_other_out(severity: str) -> None:
     assert order == sorted(order)
 
 
+def test_one_long_finding_pushes_no_other_out() -> None:
+    """A pod may have 48,000 claims, and what a playbook needs of a finding is never cut."""
+    long = of_pod("evil", 0, "major")
+    long.workload = {"namespace": "evil", "claims": [f"c{n:05}" for n in range(48_000)]}
+    others = [of_pod(f"shop-{number}", 0, "major") for number in range(200)]
+    result = engine._result(Plan([long, *others]))
+    assert len(json.dumps(result)) < 700_000
+    told = [one["object"].get("namespace") for one in result["findings"]]
+    assert [one for one in told if one and one != "evil"] == [one.namespace for one in others]
+    # Or respond would take it for an outage.
+    assert "evil" not in told
+    assert result["findings"][-1]["evidence"]["owners"] == ["namespace evil: 1"]
+
+
+def test_evidence_is_left_out_of_who_has_the_longest() -> None:
+    """Of each character that is escaped ten are told."""
+    long = of_pod("evil", 0, "major")
+    long.evidence["messages"] = ["\U000e0001" * 4_000] * 12
+    others = [of_pod(f"shop-{number}", 0, "major") for number in range(200)]
+    evil, *shops = engine._result(Plan([long, *others]))["findings"]
+    assert "cut" in evil["evidence"]
+    assert all(one["evidence"] == {"messages": ["m" * 300]} for one in shops)
+
+
 def test_severe_findings_of_an_owner_do_not_come_before_all_of_others() -> None:
     """Or what max_repairs and the deadline leave is always what others have."""
     many = [of_pod("evil", number, "critical") for number in range(3)]

@@ -40,6 +40,14 @@ def test_who_has_much_leaves_room_for_the_others() -> None:
     assert left == {"evil": 47}
 
 
+def test_who_has_a_big_one_leaves_room_for_the_others() -> None:
+    """Counted by number, its first came before the first of any other."""
+    items = ["evil" + "-" * 22, *(f"{name}-1" for name in ("shop", "bank", "farm"))]
+    kept, left = within(items, lambda item: item.partition("-")[0], len, 30)
+    assert kept == ["shop-1", "bank-1", "farm-1"]
+    assert left == {"evil": 1}
+
+
 def test_what_weighs_more_comes_later_and_comes() -> None:
     items = [*(f"evil-{number}" for number in range(20)), "shop-minor"]
     turns = in_turns(

@@ -22,6 +22,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
     StorageOpsError,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.turns import TurnOver
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import (
     FIRST_PATIENCE,
     PATIENCE,
@@ -35,6 +36,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client 
     _Request,
     _unreachable,
     path,
+    within,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.endpoint import (
     Endpoint,
@@ -761,6 +763,23 @@ class TestDeadlines:
             }[what]()
         assert caught.value.status == 0
         assert not server.outlasted
+
+    @pytest.mark.parametrize("answer", [is_silent, drips])
+    def test_what_one_owner_makes_long_ends_by_its_own_time(
+        self, server: Server, answer: Any
+    ) -> None:
+        """A LIST in which nothing fits took the request's time-out, and then all its tries."""
+        client = cluster(server, answer, seconds=600, timeout=30, sleep=time.sleep)
+        with pytest.raises(TurnOver), within(client, 0.5):
+            client.list(PODS, name, cached=True)
+        assert not server.outlasted
+        assert client.deadline.remaining() > 60
+        server.answers = [refuses(403, "Forbidden")]
+        with pytest.raises(Forbidden), within(client, 60):
+            client.list(PODS, name)
+        server.answers = [refuses(504, "Timeout")]
+        with pytest.raises(TurnOver), within(client, 0.4):
+            client.list(PODS, name)
 
     def test_a_silent_server_is_left_after_the_request_timeout(self, server: Server) -> None:
         client = cluster(server, is_silent, says({**WEB, "a": 1}), timeout=0.2)

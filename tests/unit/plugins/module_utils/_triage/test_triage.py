@@ -17,11 +17,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Finding
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
+    MAX_EVIDENCE_ITEMS,
+    Finding,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
     StorageOpsError,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Forbidden
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import (
+    Forbidden,
+    KubeError,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.events import (
     Message,
     pick_message,
@@ -29,9 +35,13 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.events 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
     MAX_MESSAGE,
     attachment_name,
+    pick_node,
     unique_name,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage import catalogue
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage import (
+    catalogue,
+    messages,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage.messages import (
     MAX_MESSAGES,
     Newest,
@@ -1437,6 +1447,120 @@ def test_events_of_one_namespace_take_no_time_from_others(seconds: float) -> Non
             named.gather()
 
 
+@pytest.mark.parametrize("status", [0, 504])
+def test_events_in_which_nothing_fits_end_no_triage(status: int) -> None:
+    """The API server sends nothing while it looks for what fits among a tenant's million events,
+    and in the end gives up. That was the end of the triage of all.
+    """
+    spent = 0.0
+
+    def hangs(_verb: str, path: str) -> None:
+        nonlocal spent
+        if "/evil/events" in path:
+            # For as long as it may, or until the server gives up.
+            spent += cluster.deadline.remaining() if status == 0 else 5.0
+            raise KubeError("no answer in time", status)
+
+    told = event("FailedMount", "MountVolume: Fibre Channel volume device not found")
+    theirs = [pod(namespace="evil"), claim(namespace="evil", phase="Pending")]
+    cluster = fake(pod(), *FINE, told, *theirs)
+    cluster.deadline = Deadline(300.0, lambda: spent)
+    cluster.before = hangs
+    runbook = Triage(cluster, TriageOptions())
+    findings = runbook.plan(runbook.gather()).findings
+    assert [one.control for one in findings if one.namespace == "shop"] == ["STOR-03"]
+    (late,) = [one.evidence for one in findings if one.kind == "events"]
+    assert late["not_assessed"][0].startswith("evil: ")
+    named = Triage(cluster, TriageOptions(namespace="evil", pod="web-0"))
+    spent = 0.0
+    with pytest.raises(StorageOpsError, match="events of namespace evil could not be read"):
+        named.gather()
+
+
+def test_a_busy_api_server_has_two_seconds_for_each_namespace() -> None:
+    """In an outage many namespaces have stuck pods, and a share of the time would be too short."""
+    spent = 0.0
+
+    def slow(_verb: str, path: str) -> None:
+        nonlocal spent
+        spent += 1.0 if "/busy-" in path else 0.0
+
+    # The quick ones come last, and with them a share would be half a second.
+    spaces = [f"{kind}-{number}" for kind in ("busy", "quick") for number in range(20)]
+    stuck = [pod(namespace=space) for space in spaces]
+    told = [
+        event("FailedMount", "x", metadata={"name": space, "namespace": space}) for space in spaces
+    ]
+    cluster = fake(*stuck, *told, node())
+    cluster.deadline = Deadline(45.0, lambda: spent)
+    cluster.before = slow
+    assert not Triage(cluster, TriageOptions()).gather().unread_events
+
+
+@pytest.mark.parametrize(("status", "ends"), [(0, False), (504, False), (403, True)])
+def test_events_about_attaching_that_cannot_be_read_end_no_triage(status: int, ends: bool) -> None:
+    def refuse(_verb: str, path: str) -> None:
+        if path == "/api/v1/events":
+            raise (Forbidden if ends else KubeError)("no", status)
+
+    cluster = fake(pod(), claim(), volume(), node(), csi_node("worker-1", DRIVER), lease())
+    cluster.before = refuse
+    runbook = Triage(cluster, TriageOptions())
+    if ends:
+        with pytest.raises(Forbidden):
+            runbook.gather()
+        return
+    (found,) = runbook.plan(runbook.gather()).findings
+    assert found.control == "STOR-15"
+    assert "not known, since the events could not be read in time" in found.reason
+
+
+def test_the_last_attach_is_one_time_however_many_events_there_are() -> None:
+    """4 kB of the text of each were kept."""
+    source = {"component": "attachdetach-controller"}
+    events = [
+        event("SuccessfulAttachVolume", "x" * 5_000, of="other", seconds=number, source=source)
+        for number in (50, 40, 60)
+    ]
+    cluster = fake(pod(), claim(), volume(), node(), csi_node("worker-1", DRIVER), *events)
+    kept: list[Any] = []
+    read = cluster.read
+
+    def noted(path: str, pick: Any, **options: Any) -> Any:
+        listing = read(path, pick, **options)
+        kept.extend(listing.items if path == "/api/v1/events" else [])
+        return listing
+
+    cluster.read = noted  # type: ignore[method-assign]
+    state = Triage(cluster, TriageOptions()).gather()
+    assert state.last_attach == NOW - timedelta(seconds=40)
+    assert not kept
+
+
+class Compared(str):
+    """A text that counts how often it is compared."""
+
+    count = 0
+
+    def __eq__(self, other: object) -> bool:
+        Compared.count += 1
+        return str.__eq__(self, other)  # type: ignore[arg-type]
+
+    __hash__ = str.__hash__
+
+
+def test_the_lists_of_a_kubelet_are_not_compared_each_with_each() -> None:
+    """Of 70,000 names in each that took 18 s, for each pod that waits there."""
+    names = [f"kubernetes.io/fc/{number}" for number in range(300)]
+    kubelets = pick_node({**node(), "metadata": {"name": "worker-1", "uid": "u"}})._replace(
+        volumes_in_use=tuple(map(Compared, names)),
+        volumes_attached=tuple(map(Compared, reversed(names))),
+    )
+    assert not messages._lacks_in_tree(kubelets)
+    assert Compared.count <= 2 * len(names)
+    assert messages._lacks_in_tree(kubelets._replace(volumes_attached=()))
+
+
 def test_events_of_one_pod_take_no_time_from_others(monkeypatch: Any) -> None:
     """4,000 events of a pod took half a minute, and its turn ended the run."""
     asked = []
@@ -1451,6 +1575,41 @@ def test_events_of_one_pod_take_no_time_from_others(monkeypatch: Any) -> None:
     # Of each message it is asked whether it has passed, whether it is about storage, what it says.
     assert len(asked) <= 3 * MAX_MESSAGES
     assert text.format(0) in found[0].evidence["messages"][0]
+
+
+def test_a_pod_of_many_claims_takes_no_room_from_others() -> None:
+    """One of 48,000 had a finding as long as a whole result, with texts for each of them."""
+    wants = [
+        {"name": f"v{number}", "persistentVolumeClaim": {"claimName": f"c{number}"}}
+        for number in range(5_000)
+    ]
+    many = pod("x", namespace="evil", spec={"volumes": wants})
+    some = pod("y", namespace="evil", spec={"volumes": wants[:100]})
+    theirs = [claim("c7", "evil", phase="Pending"), claim("z", "evil")]
+    cluster = fake(many, some, pod(), *FINE, *theirs)
+    runbook = Triage(cluster, TriageOptions())
+    state = runbook.gather()
+    assert set(state.seen.claims) == {("evil", "c7"), ("shop", "data")}
+    by_name = {finding.name: finding for finding in runbook.plan(state).findings}
+    assert by_name["x"].evidence["claims"][0] == "c0: does not exist"
+    assert by_name["x"].evidence["claims"][48:] == ["c48: does not exist", "(+4951 more)"]
+    assert len(by_name["y"].evidence["claims"]) == MAX_EVIDENCE_ITEMS
+    assert by_name["x"].workload is None
+    assert by_name["y"].workload == {
+        "namespace": "evil",
+        "claims": [f"c{number}" for number in range(100)],
+    }
+    assert len(repr(by_name["x"].to_result())) < 20_000
+
+
+def test_a_claim_of_many_volumes_is_one_claim() -> None:
+    wants = [
+        {"name": f"v{number}", "persistentVolumeClaim": {"claimName": "data"}}
+        for number in range(50)
+    ]
+    found = one(pod(spec={"volumes": wants}), *FINE)
+    assert found.workload == {"namespace": "shop", "claims": ["data"]}
+    assert len(found.evidence["claims"]) == 1
 
 
 def test_the_newest_messages_of_an_object_are_kept() -> None:
