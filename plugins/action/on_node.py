@@ -45,6 +45,9 @@ NO_DIFF = {"prepared": "(the difference is too long to be shown)\n"}
 # Characters of a module's answer that the controller accepts. Our own modules return a tenth of it
 # at most; parsing and showing more would cost the controller too much.
 MOST_TAKEN = 10_000_000
+# Values in it, about. However short one is, it takes a hundred bytes or more, in this process and
+# in that of all hosts. Those of our own modules have some characters each.
+MOST_VALUES = 500_000
 TOO_LONG = "result_too_long"
 # Bytes that the process of one task may use in addition, while it talks to a host. Ansible collects
 # all that a host sends before anything here sees it. MOST_TAKEN characters need a fifth of it.
@@ -302,16 +305,21 @@ def escape(action: Any) -> None:
 
 def _within_bounds(said: dict[str, Any]) -> dict[str, Any]:
     """The answer of a host. Raises MemoryError, as for one that the memory does not hold."""
-    size = sum(len(said.get(stream) or "") for stream in ("stdout", "stderr"))
+    texts = [said.get(stream) or "" for stream in ("stdout", "stderr")]
+    size = sum(map(len, texts))
     if size > MOST_TAKEN:
         raise MemoryError(f"{size} characters")
+    # What begins one; those in texts count as well.
+    values = sum(text.count(sign) for text in texts for sign in ",[{")
+    if values > MOST_VALUES:
+        raise MemoryError(f"{values} values")
     return said
 
 
 def _too_long(size: str) -> str:
     return (
-        f"the host answered with {size}, and {MOST_TAKEN} characters are read from a module: root "
-        "on the host may send anything"
+        f"the host answered with {size}, and {MOST_TAKEN} characters with {MOST_VALUES} values are "
+        "read from a module: root on the host may send anything"
     )
 
 

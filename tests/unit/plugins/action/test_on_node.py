@@ -81,7 +81,14 @@ def test_a_host_does_not_make_the_controller_read_for_hours(
     said = on_node.answered(task(), "multipath_residual", {}, run)
     # Nor is anything known of what it was allowed to change.
     assert (said["failed"], said["code"], said["half_made"]) == (True, "result_too_long", True)
-    assert "answered with 1001 characters, and 1000 characters are read" in said["msg"]
+    assert "answered with 1001 characters, and 1000 characters with" in said["msg"]
+    # However short they are, values take memory.
+    monkeypatch.setattr(on_node, "MOST_VALUES", 9)
+    for answer, values in (("[{},{},{},{}]", 8), ("[[],[],[],[],[]]", 10), ('{"a":1,"b":2}', 2)):
+        action.said = answer
+        said = on_node.answered(task(), "multipath_residual", {}, run)
+        assert (said.get("code") == "result_too_long") == (values > 9), answer
+        assert values <= 9 or f"answered with {values} values" in said["msg"]
 
 
 def test_no_module_of_ours_was_skipped_that_has_run() -> None:
