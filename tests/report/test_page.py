@@ -272,9 +272,9 @@ def test_saved_as_csv(browser: Browser, tmp_path: Path) -> None:
     shown = [one for one in findings if one["severity"] == findings[0]["severity"]]
     rows = list(csv.DictReader(io.StringIO(saved, newline="")))
     assert [row["host"] for row in rows] == [one["host"] for one in shown]
-    assert {one["summary"] for one in shown} == set(guarded)
+    assert {one["summary"] for one in shown}.issuperset(guarded)
     for row, one in zip(rows, shown, strict=True):
-        assert row["summary"] == guarded[one["summary"]]
+        assert row["summary"] == guarded.get(one["summary"], one["summary"])
         assert row["reason"] == one["reason"] and row["command"] == one["command"]
         assert row["first_seen"] == one["first_seen"]
 
