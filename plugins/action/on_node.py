@@ -17,12 +17,13 @@ import math
 import os
 import resource
 import signal
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from ansible.errors import AnsibleConnectionFailure
+from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.plugins.action.normal import ActionModule as Normal
 
@@ -33,14 +34,20 @@ OWN_NAMES = ("on_node", "storage_ops.runbooks.on_node")
 # ansible/plugins/strategy), in addition to what it drops itself (C.INTERNAL_RESULT_KEYS,
 # _ansible_*).
 ORDERS = ("ansible_facts", "ansible_stats", "add_host", "add_group")
-# What Ansible prints of a result without escaping, so that a terminal would obey it; it prints the
-# rest as JSON.
-PRINTED = ("msg", "warnings", "deprecations", "diff", "exception")
-# Characters of one of these texts.
+# Characters of a text, and levels of lists and dictionaries. What Ansible does with a result in the
+# process of all hosts fails some hundred levels deep.
 MOST = 500_000
+DEEPEST = 100
+# Lines of a difference. Ansible compares two texts in the process of all hosts, which takes hours
+# for long ones (difflib takes quadratic time and more).
+MOST_LINES = 4_000
+NO_DIFF = {"prepared": "(the difference is too long to be shown)\n"}
 # Characters of a module's answer that the controller accepts. Our own modules return a tenth of it
 # at most; parsing and showing more would cost the controller too much.
 MOST_TAKEN = 10_000_000
+# Values in it, about. However short one is, it takes a hundred bytes or more, in this process and
+# in that of all hosts. Those of our own modules have some characters each.
+MOST_VALUES = 500_000
 TOO_LONG = "result_too_long"
 # Bytes that the process of one task may use in addition, while it talks to a host. Ansible collects
 # all that a host sends before anything here sees it. MOST_TAKEN characters need a fifth of it.
@@ -96,6 +103,8 @@ class ActionModule(Normal):  # type: ignore[misc]
                 self._room(),
             )
             return without_orders(result, _interpreter(self))
+        # The folder is removed by this action, the rest is done by another one.
+        escape(self)
         _ok, params = self.validate_argument_spec(argument_spec=SPEC)
         task = self._task.copy()
         task.action, task.args = params["module"], params["arguments"]
@@ -115,7 +124,7 @@ class ActionModule(Normal):  # type: ignore[misc]
             self._task,
             task.action,
             task.args,
-            lambda: action.run(task_vars=task_vars),
+            lambda: as_data(action.run(task_vars=task_vars)),
             self._room(),
         )
         return without_orders(result, _interpreter(action))
@@ -245,6 +254,10 @@ def answered(
     except MemoryError as error:
         said = str(error) or "more than the memory holds"
         lost = {"failed": True, "code": TOO_LONG, "msg": _too_long(said)}
+    # Ansible quotes in errors of its own what a host wrote, and would print them as they are.
+    except Exception as error:
+        return _failed(error)
+    lost["msg"] = untrusted.clean(lost["msg"], MOST)
     # Ansible runs no rescue and no always for a host that it cannot reach, and ends the run where
     # that is the only one of its batch: a host could end it for all by cutting the connection. So a
     # role's task has failed, unless it goes on itself. Nor is a host lost since it answers so.
@@ -253,6 +266,20 @@ def answered(
     # What was allowed to change something may be in the middle of it.
     changes = not task.check_mode and not module.endswith("_info")
     return {"failed": True, **lost, **({"half_made": True} if changes else {})}
+
+
+def _failed(error: Exception) -> dict[str, Any]:
+    """The result of an action that has raised an error."""
+    # What an action fails with (AnsibleActionFail) may hold a result of its own.
+    given = getattr(error, "result", None)
+    result = as_run(dict(given)) if isinstance(given, Mapping) else {}
+    foreseen = isinstance(error, AnsibleError)
+    told = str(error) if foreseen else f"{type(error).__name__}: {error}"
+    result |= {"failed": True, "msg": untrusted.clean(told, MOST)}
+    if not foreseen:
+        lines = traceback.format_exception(type(error), error, error.__traceback__)
+        result["exception"] = untrusted.clean("".join(lines), MOST)
+    return result
 
 
 def escape(action: Any) -> None:
@@ -270,7 +297,7 @@ def escape(action: Any) -> None:
     def parsed(*args: Any, **kwargs: Any) -> dict[str, Any]:
         data: dict[str, Any] = parse(*args, **kwargs)
         for key in [key for key in data if key.startswith("_ansible_") or key in ORDERS[2:]]:
-            data[untrusted.shown(key)] = untrusted.clean(data.pop(key))
+            data[untrusted.shown(key)] = _plain(data.pop(key))
         return data
 
     action._low_level_execute_command, action._parse_returned_data = executed, parsed
@@ -278,16 +305,21 @@ def escape(action: Any) -> None:
 
 def _within_bounds(said: dict[str, Any]) -> dict[str, Any]:
     """The answer of a host. Raises MemoryError, as for one that the memory does not hold."""
-    size = sum(len(said.get(stream) or "") for stream in ("stdout", "stderr"))
+    texts = [said.get(stream) or "" for stream in ("stdout", "stderr")]
+    size = sum(map(len, texts))
     if size > MOST_TAKEN:
         raise MemoryError(f"{size} characters")
+    # What begins one; those in texts count as well.
+    values = sum(text.count(sign) for text in texts for sign in ",[{")
+    if values > MOST_VALUES:
+        raise MemoryError(f"{values} values")
     return said
 
 
 def _too_long(size: str) -> str:
     return (
-        f"the host answered with {size}, and {MOST_TAKEN} characters are read from a module: root "
-        "on the host may send anything"
+        f"the host answered with {size}, and {MOST_TAKEN} characters with {MOST_VALUES} values are "
+        "read from a module: root on the host may send anything"
     )
 
 
@@ -308,10 +340,6 @@ def without_orders(result: dict[str, Any], interpreter: dict[str, Any]) -> dict[
     Facts about the host are the value ``facts``, and not variables.
     """
     kept = {key: value for key, value in result.items() if key not in ORDERS}
-    for key in set(PRINTED) & set(kept):
-        kept[key] = untrusted.clean(kept[key], MOST)
-    if not isinstance(kept.get("exception", ""), str):
-        kept["exception"] = _traceback(kept["exception"])
     said = result.get("ansible_facts")
     if isinstance(said, dict):
         facts = {key: value for key, value in said.items() if key not in interpreter}
@@ -319,26 +347,84 @@ def without_orders(result: dict[str, Any], interpreter: dict[str, Any]) -> dict[
     return {**kept, "ansible_facts": interpreter} if interpreter else kept
 
 
+def as_data(result: Mapping[str, Any]) -> dict[str, Any]:
+    """A result of JSON's types alone, and safe to show.
+
+    Ansible prints much of it as it is, and the rest as JSON, in which it leaves characters that a
+    terminal obeys (U+009B). Roles show its texts in labels and messages.
+    """
+    cleaned = {
+        untrusted.shown(key): _plain(value)
+        for key, value in result.items()
+        if key not in ("exception", "deprecations")
+    }
+    if "exception" in result:
+        cleaned["exception"] = _traceback(result["exception"])
+    if "deprecations" in result:
+        cleaned["deprecations"] = _deprecations(result["deprecations"])
+    if "diff" in cleaned and _lines_of(cleaned["diff"]) > MOST_LINES:
+        cleaned["diff"] = NO_DIFF
+    return cleaned
+
+
+def _plain(value: Any, depth: int = DEEPEST) -> Any:
+    """A value of a result; of any other type than JSON's only its text is left."""
+    # ansible-core 2.19 makes objects of an answer where that says so: warnings, which it prints as
+    # they are, and values that have it print a warning where they are used, numbers among them.
+    if isinstance(value, str):
+        return untrusted.clean(str.__str__(value), MOST)
+    if value is None or isinstance(value, bool):
+        return value
+    for kind in (int, float):
+        if isinstance(value, kind):
+            return kind(value)
+    if not isinstance(value, (Mapping, list, tuple, set)):
+        return _text(value)
+    if depth == 0:
+        return "(more below)"
+    if isinstance(value, Mapping):
+        return {_text(key): _plain(item, depth - 1) for key, item in value.items()}
+    return [_plain(item, depth - 1) for item in value]
+
+
+def _text(value: Any) -> str:
+    """The text of a key, or of what is no data; of a warning its message."""
+    return str(untrusted.clean(str(getattr(getattr(value, "event", None), "msg", value)), MOST))
+
+
+def _deprecations(said: Any) -> list[dict[str, str]]:
+    """In the form that Ansible takes; with a word more it may fail instead of warning."""
+    told = []
+    for entry in said if isinstance(said, (list, tuple)) else [said]:
+        known = entry if isinstance(entry, Mapping) else {"msg": entry}
+        when = {key: _text(known[key]) for key in ("version", "date") if known.get(key)}
+        told.append({"msg": _text(known.get("msg", "")), **when})
+    return told
+
+
+def _lines_of(diff: Any) -> int:
+    """How many lines Ansible makes of a difference, about; of a dictionary one for each value."""
+    text = json.dumps(diff, indent=0)
+    return text.count("\n") + text.count("\\n")
+
+
 def _traceback(exception: Any) -> str:
-    """The text of an exception of ansible-core 2.19, an object with the module's traceback."""
+    """The text of an exception. In ansible-core 2.19 it is an object with the traceback."""
+    if isinstance(exception, str):
+        return str(untrusted.clean(str.__str__(exception), MOST))
     event = getattr(exception, "event", None)
     text = getattr(event, "formatted_traceback", "") or "no traceback"
     return str(untrusted.clean(str(text), MOST))
 
 
 def as_run(result: dict[str, Any]) -> dict[str, Any]:
-    """The result of a module of this collection, never a skipped one, and safe to show."""
+    """The result of a module of this collection, never a skipped one."""
     # Each of them supports check mode. A playbook treats what was skipped as not wanted, so a host
     # could hide itself with "skipped", or with "results" that were all skipped
-    # (TaskResult.is_skipped of ansible/executor). And roles show its texts in labels and messages,
-    # so none may have anything that a terminal would obey: our modules return nothing of the kind,
-    # but root on the host may.
-    cleaned: dict[str, Any] = {
-        key: value if key == "ansible_facts" else untrusted.clean(value, MOST)
-        for key, value in result.items()
-        if key not in ("skipped", "results")
-    }
-    return {untrusted.shown(key): value for key, value in cleaned.items()}
+    # (TaskResult.is_skipped of ansible/executor).
+    return as_data(
+        {key: value for key, value in result.items() if key not in ("skipped", "results")}
+    )
 
 
 def _interpreter(action: ActionBase) -> dict[str, Any]:

@@ -56,6 +56,10 @@ from ansible.plugins.callback.default import CallbackModule as Default
 
 _INDENT = "  "
 _GAP = "  "
+# Root on a host may write anything into a finding. The longest severity, control and verdict that
+# there are have 8 columns, and our modules cut their texts at about as many characters.
+_MAX_SHORT = 12
+_MAX_CELL = 4_000
 _STDERR = 2
 # What our findings have; modules of other collections may return other findings.
 _KEYS = {"control", "severity", "object", "verdict", "reason", "summary", "evidence"}
@@ -94,13 +98,21 @@ def wrap(text: str, columns: int) -> list[str]:
         if line:
             lines.append(line)
         # A word that is longer than a line, such as a WWID, is broken anywhere.
-        line = ""
-        for character in word:
-            if line and width(line + character) > columns:
-                lines.append(line)
-                line = ""
-            line += character
+        *whole, line = _broken(word, columns)
+        lines += whole
     return [*lines, line]
+
+
+def _broken(word: str, columns: int) -> list[str]:
+    """A word in parts of at most that many columns."""
+    parts, begin, used = [], 0, 0
+    for at, character in enumerate(word):
+        more = width(character)
+        if at > begin and used + more > columns:
+            parts.append(word[begin:at])
+            begin, used = at, 0
+        used += more
+    return [*parts, word[begin:]]
 
 
 def render(result: Mapping[str, Any], columns: int, verbose: bool) -> list[str]:
@@ -149,14 +161,22 @@ def _table(findings: Sequence[Mapping[str, Any]], columns: int) -> list[str]:
             finding["verdict"],
             finding["summary"],
         ]
-        rows.append([printable(str(cell)) for cell in cells])
+        rows.append([printable(_cut(str(cell))) for cell in cells])
     # The object and the summary share what the short columns leave.
     widths = [max(width(row[column]) for row in rows) for column in range(5)]
+    # Each line of the table is as wide as its columns, so one long text must not make them wide.
+    for column in (0, 1, 3):
+        widths[column] = min(widths[column], _MAX_SHORT)
     room = columns - len(_INDENT) - len(_GAP) * 4 - widths[0] - widths[1] - widths[3]
     # On a terminal that is too narrow for all columns, lines are longer than it.
     widths[2] = min(widths[2], max(room // 2, 10))
     widths[4] = max(room - widths[2], 10)
     return [line for row in rows for line in _row(row, widths)]
+
+
+def _cut(text: str) -> str:
+    left = len(text) - _MAX_CELL
+    return f"{text[:_MAX_CELL]} (+{left} characters)" if left > 0 else text
 
 
 def _row(cells: Sequence[str], widths: Sequence[int]) -> Iterator[str]:

@@ -279,3 +279,40 @@ def test_no_terminal_obeys_what_ansible_warns_of(
     assert seen["result"] == "caf\u00e9\\xa0\\U000e0001"
     assert not {"\x1b", "\x07", "\x9b", "\u202e"} & set(printed), printed
     assert printed.count("ZXZpbA==") == 3, printed
+
+
+def made(kind: str, **fields: Any) -> dict[str, Any]:
+    """What ansible-core 2.19 makes an object of, where an answer has it."""
+    return {"__ansible_type": kind, **fields}
+
+
+EVIL = "\x1b]52;c;ZXZpbA==\x07\x9b2J\u202e"
+EVENT = made("Event", msg=EVIL)
+TAGS = [made("Deprecated", msg=EVIL)]
+
+
+@pytest.mark.parametrize(
+    ("task", "said"),
+    [
+        (
+            {"storage_ops.runbooks.ceph_client_info": {}},
+            {
+                "msg": made("_AnsibleTaggedInt", value=3, tags=TAGS),
+                "warnings": [made("WarningSummary", event=EVENT)],
+                "deprecations": [made("DeprecationSummary", event=EVENT)],
+                "exception": made("ErrorSummary", event=EVENT),
+            },
+        ),
+        (through("ansible.builtin.setup"), {"other": EVIL}),
+        # The module stat, by which the action asks for the file.
+        (through("ansible.builtin.copy", dest="/nowhere/x", content="x"), {"msg": EVIL}),
+    ],
+)
+def test_no_terminal_obeys_what_is_no_text(
+    programs: Path, tmp_path: Path, task: dict[str, Any], said: dict[str, Any]
+) -> None:
+    """Objects, and whatever is printed of a failure: Ansible's JSON has U+009B as it is."""
+    answer = {"changed": False, "failed": True, **said}
+    _seen, printed = answered(programs, tmp_path, {**task, "ignore_errors": True}, answer=answer)
+    assert "ZXZpbA==" in printed
+    assert not {"\x1b", "\x07", "\x9b", "\u202e"} & set(printed), printed

@@ -29,6 +29,9 @@ _NOT_RUN = Reason("audit_missing", "the audit did not run there")
 _NOT_ASKED = (NO_CLUSTER.code, _NOT_RUN.code, "host_unreachable")
 # A word that is none of these would be shown, and decided on, as if it were ours.
 _VERDICTS = ("repair", "refuse", "report")
+# Our modules return a few thousand at most (engine.MAX_RESULT_CHARACTERS). Those of a host that
+# returns more would hide those of all others on the page.
+MAX_FINDINGS = 5_000
 
 
 @dataclass
@@ -74,12 +77,16 @@ def read_result(
         said += _why_it_crashed(result.get("module_stderr"))
         row.reason = Reason(_code_of_audit(result.get("code")), said)
         return row
+    if len(findings) > MAX_FINDINGS:
+        said = f"it returned {len(findings)} findings, and an audit returns {MAX_FINDINGS} at most"
+        row.reason = Reason("result_too_long", said)
+        return row
     try:
         row.findings = [_read_finding(finding, row) for finding in findings]
         row.reasons = _read_reasons(result, controls)
         row.not_applicable = _read_not_applicable(result.get("not_applicable"), kind)
     # One host that answers nonsense must not cost the report of all others.
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
         row.findings = []
         row.reason = Reason(
             "unexpected_error",

@@ -214,7 +214,8 @@ def check_command(control: str, host: str, thing: Mapping[str, str]) -> str:
     }
     if thing["kind"] == "VolumeAttachment":
         facts["attachment"] = thing["name"]
-    if thing["kind"] == "Node":
+    # In a node's own finding root there writes the name, of another host, or "all".
+    if thing["kind"] == "Node" and control not in NODE_CONTROLS:
         facts["node"] = facts["lost_node"] = thing["name"]
     line = command(control, facts)
     if control == "STOR-15":

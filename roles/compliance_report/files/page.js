@@ -323,8 +323,10 @@ SPDX-License-Identifier: GPL-3.0-or-later
     writeHash();
   };
 
-  // A spreadsheet takes what begins with one of these for a formula (OWASP, CSV injection).
-  const cell = (value) => `"${`${/^[=+\-@\t\r]/.test(value) ? "'" : ""}${value}`.replaceAll('"', '""')}"`;
+  // A spreadsheet takes what begins with one of these for a formula (OWASP, CSV injection). Where it separates cells by
+  // semicolons, what follows one in a text begins a cell as well.
+  const FORMULA = /(^|;)([\s"]*)(?=[=+\-@\t\r\uff1d\uff0b\uff0d\uff20])/g;
+  const cell = (value) => `"${String(value).replace(FORMULA, "$1$2'").replaceAll('"', '""')}"`;
   const COLUMNS = {
     severity: (one) => one.severity, control: (one) => one.control, status: (one) => one.status,
     first_seen: (one) => (report.run.partial ? "" : one.first_seen), host: (one) => one.host, kind: (one) => one.object.kind,

@@ -140,6 +140,18 @@ def test_only_pods_of_dead_mounts_are_moved_and_none_that_should_have_ended_long
     assert [entry["volume"] for entry in moved] == ["dead"]
 
 
+def test_a_host_does_not_have_the_controller_compare_its_words_for_hours() -> None:
+    """With one that is no text, Ansible's filter would compare each with each. A task that computes
+    a variable has no time limit.
+    """
+    found = {"volumes": [volume("dead", pod("1"))]}
+    names = [{}, *(f"pv-{number}" for number in range(1_000)), "dead"]
+    planned = [{"verdict": "repair", "evidence": {"volumes": names}}]
+    given = {"__fuse_recovery_join": found, "__fuse_recovery_planned": planned}
+    assert list(role("broken", **given)) == ["dead"]
+    assert [entry["volume"] for entry in role("moved", **given)] == ["dead"]
+
+
 def test_who_is_left_out_of_the_list_is_not_gone_from_the_node() -> None:
     """A tenant whose list becomes too long while his pods are awaited keeps his mounts."""
     finding = {"summary": "volumes of namespace evil were not looked at", "reason": "too long"}

@@ -65,3 +65,26 @@ def test_a_node_has_nothing_moved_outside_of_the_scope(
     found = result(USED, {**USED, "workload": {**WORKLOAD, "volume": "pv-b"}}, refused=["a", "b"])
     moved = role("workloads", pod_mounts_result=found, pod_mounts_reattach=True, **scope)
     assert [one["volume"] for one in moved] == wanted
+
+
+@pytest.mark.parametrize(
+    "volume",
+    [
+        "../namespaces/kube-system/secrets/x",
+        "pv-a/../../nodes/n2/proxy/stats",
+        "pv-a?watch=true",
+        "pv-a#x",
+        "pv-a%2f",
+        "pv-a\n",
+        "",
+        "..",
+        ["pv-a"],
+        None,
+    ],
+)
+def test_a_node_chooses_no_url_of_the_api_server(volume: Any) -> None:
+    """The name of a volume is a part of one, and the run reads it with its own rights."""
+    evil = {**USED, "workload": {**WORKLOAD, "volume": volume}}
+    found = result(evil, USED, {**USED, "workload": {}}, refused=["a", "b"])
+    moved = role("workloads", pod_mounts_result=found, pod_mounts_reattach=True)
+    assert [one["volume"] for one in moved] == ["pv-a"]

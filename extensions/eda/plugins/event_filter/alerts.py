@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import re
+import time
 from collections import Counter
 from typing import Any
 
@@ -40,6 +41,14 @@ options:
       warning. Each namespace has its turn, so none keeps the others out.
     type: int
     default: 100
+  pods_per_namespace:
+    description:
+      - Of how many pods (or nodes) of a namespace the alerts become events within half an hour. The
+        others are dropped, with a warning, and Alertmanager repeats them as long as they fire.
+      - Whoever makes pods in a namespace can have any number of them fail, each under a new name,
+        and each makes a run that all others wait for.
+    type: int
+    default: 20
 """
 
 EXAMPLES = r"""
@@ -64,10 +73,17 @@ _WARNINGS = (
     ),
 )
 _ALERT = re.compile(r"[a-zA-Z_][a-zA-Z0-9_:.-]{0,127}")
+# As long as the rulebooks do not look at the same pod again.
+SHARE_SECONDS = 1800
+# By namespace, the pods and nodes of which something became an event, and when.
+_SHARES: dict[str, dict[tuple[str, str], float]] = {}
 
 
 def main(
-    event: dict[str, Any], max_alerts: int = 100, exported_labels: bool | str = False
+    event: dict[str, Any],
+    max_alerts: int = 100,
+    exported_labels: bool | str = False,
+    pods_per_namespace: int = 20,
 ) -> list[dict[str, Any]]:
     """The events that a webhook stands for: none, when it is not Alertmanager's."""
     payload = event.get("payload")
@@ -84,15 +100,54 @@ def main(
             LOG.warning(warning)
     # Alerts of several metrics about the same pod are one question.
     unique = {tuple(sorted(kept.items())): kept for kept in found if kept}
-    chosen = _in_turns(list(unique.values()))[:max_alerts]
-    if len(unique) > max_alerts:
+    allowed = _within_shares(_in_turns(list(unique.values())), max_alerts, pods_per_namespace)
+    chosen = allowed[:max_alerts]
+    if len(allowed) > max_alerts:
         LOG.warning(
             "%d of %d alerts were dropped: one webhook may hold %d",
-            len(unique) - max_alerts,
+            len(allowed) - max_alerts,
             len(unique),
             max_alerts,
         )
     return [{"alert": kept} for kept in chosen]
+
+
+def _within_shares(
+    alerts: list[dict[str, str]], max_alerts: int, most: int
+) -> list[dict[str, str]]:
+    """Those whose namespace has not used up its share. Only those that become events count."""
+    now = time.monotonic()
+    _forget(now - SHARE_SECONDS)
+    allowed: list[dict[str, str]] = []
+    dropped: Counter[str] = Counter()
+    for kept in alerts:
+        # Without a namespace, no tenant has written it.
+        known = _SHARES.setdefault(kept["namespace"], {}) if kept["namespace"] else {}
+        about = kept["pod"], kept["node"]
+        if about not in known and len(known) >= most:
+            dropped[kept["namespace"]] += 1
+            continue
+        if len(allowed) < max_alerts:
+            known.setdefault(about, now)
+        allowed.append(kept)
+    for namespace, number in dropped.items():
+        LOG.warning(
+            "%d alerts of namespace %s were dropped: it has had those of %d pods in half an hour",
+            number,
+            namespace,
+            most,
+        )
+    return allowed
+
+
+def _forget(until: float) -> None:
+    """Forget what was said by then, and namespaces of which nothing is left."""
+    left = {
+        namespace: {about: said for about, said in known.items() if said > until}
+        for namespace, known in _SHARES.items()
+    }
+    _SHARES.clear()
+    _SHARES.update({namespace: known for namespace, known in left.items() if known})
 
 
 def _in_turns(alerts: list[dict[str, str]]) -> list[dict[str, str]]:

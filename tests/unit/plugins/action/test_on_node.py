@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible.errors import AnsibleConnectionFailure
+from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure, AnsibleError
 from ansible.parsing.dataloader import DataLoader
 
 from ansible_collections.storage_ops.runbooks.plugins.action import on_node
@@ -81,7 +81,14 @@ def test_a_host_does_not_make_the_controller_read_for_hours(
     said = on_node.answered(task(), "multipath_residual", {}, run)
     # Nor is anything known of what it was allowed to change.
     assert (said["failed"], said["code"], said["half_made"]) == (True, "result_too_long", True)
-    assert "answered with 1001 characters, and 1000 characters are read" in said["msg"]
+    assert "answered with 1001 characters, and 1000 characters with" in said["msg"]
+    # However short they are, values take memory.
+    monkeypatch.setattr(on_node, "MOST_VALUES", 9)
+    for answer, values in (("[{},{},{},{}]", 8), ("[[],[],[],[],[]]", 10), ('{"a":1,"b":2}', 2)):
+        action.said = answer
+        said = on_node.answered(task(), "multipath_residual", {}, run)
+        assert (said.get("code") == "result_too_long") == (values > 9), answer
+        assert values <= 9 or f"answered with {values} values" in said["msg"]
 
 
 def test_no_module_of_ours_was_skipped_that_has_run() -> None:
@@ -219,6 +226,134 @@ def test_no_text_of_ours_is_obeyed_by_a_terminal() -> None:
     kept = on_node.as_run({**answer, "ansible_facts": {"ansible_python": "x"}})
     assert json.dumps(kept, ensure_ascii=False).isprintable() and kept["count"] == 3
     assert "\\u001b" not in json.dumps(kept) and len(kept) == 5
+
+
+EVIL = "\x1b]52;c;eA==\x07\x9b2J\u202e"
+# The same with what Python's own representation of a text does not escape.
+SHOWN = "\\x1b]52;c;eA==\\x07\\x9b2J\\u202e"
+
+
+def printable(kept: Any) -> bool:
+    return json.dumps(kept, ensure_ascii=False).isprintable()
+
+
+def test_a_result_has_the_types_of_json_alone() -> None:
+    """ansible-core 2.19 makes objects of an answer that asks for them. It prints the text of a
+    warning as it is, and also that of a value that is deprecated, where it is used.
+    """
+
+    class Tagged(int):
+        """A number that Ansible knows more about."""
+
+    warning = SimpleNamespace(event=SimpleNamespace(msg=EVIL))
+    answer = {
+        "warnings": [warning, EVIL, {"msg": EVIL}],
+        "deprecations": [warning, {"msg": EVIL, "version": EVIL, "removed": True}, EVIL, 7],
+        "exception": warning,
+        "rc": Tagged(3),
+        "some": {EVIL},
+        "changed": True,
+        "seconds": 0.5,
+        "none": None,
+        "other": EVIL,
+    }
+    kept = on_node.as_data(answer)
+    assert printable(kept) and type(kept["rc"]) is int
+    assert kept["warnings"] == [SHOWN, SHOWN, {"msg": SHOWN}]
+    told = [{"msg": SHOWN}, {"msg": SHOWN, "version": SHOWN}, {"msg": SHOWN}, {"msg": "7"}]
+    assert kept["deprecations"] == told
+    assert (kept["changed"], kept["seconds"], kept["none"]) == (True, 0.5, None)
+    assert kept["some"] == [SHOWN] and kept["exception"] == "no traceback"
+    deep: Any = EVIL
+    for _level in range(5_000):
+        deep = [deep]
+    kept = on_node.as_run({"deep": deep})
+    assert json.dumps(kept).count("[") == on_node.DEEPEST and "more below" in json.dumps(kept)
+
+
+@pytest.mark.parametrize("sides", [str, list, dict])
+def test_no_host_has_the_controller_compare_long_texts(sides: type) -> None:
+    """Ansible does so in the process of all hosts, with --diff, which AWX's check jobs have."""
+    text = "a\nb\n" * 1_001
+
+    def side() -> Any:
+        return text if sides is str else {"x": text.split()} if sides is dict else [text]
+
+    diff: Any = {"before": side(), "after": side()}
+    if sides is list:
+        diff = [{"before": "a\n" * 101, "after": "b\n"}] * 41
+    assert on_node.as_data({"diff": diff})["diff"] == on_node.NO_DIFF
+    short = {"before": "a\n", "after": "", "before_header": EVIL}
+    assert on_node.as_data({"diff": short})["diff"] == {**short, "before_header": SHOWN}
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (AnsibleError(EVIL), SHOWN),
+        (AnsibleActionFail(EVIL, result={"stderr": EVIL, "skipped": True}), SHOWN),
+        (ValueError(EVIL), f"ValueError: {SHOWN}"),
+        (RecursionError("too deep"), "RecursionError: too deep"),
+    ],
+)
+def test_an_error_that_quotes_a_host_is_no_more_than_a_failure(error: Exception, said: str) -> None:
+    """Ansible prints those that an action raises as they are: of a file that could not be copied,
+    say, what the host has written.
+    """
+
+    def failed() -> dict[str, Any]:
+        raise error
+
+    kept = on_node.answered(task(), "ansible.builtin.copy", {}, failed)
+    assert kept["failed"] is True and said in kept["msg"] and printable(kept)
+    assert "skipped" not in kept
+    # Where it was not foreseen.
+    assert ("exception" in kept) == (not isinstance(error, AnsibleError))
+
+
+def test_what_a_host_says_when_its_folder_is_removed_is_escaped() -> None:
+    """Ansible warns of it. The task's own action removes it, and another one runs the module."""
+
+    class Part:
+        """What both actions have."""
+
+        _discovered_interpreter_key = _discovered_interpreter = None
+        _task: Any = SimpleNamespace(
+            action="storage_ops.runbooks.on_node", args={}, copy=SimpleNamespace, timeout=0
+        )
+
+        def __init__(self, **_given: Any) -> None:
+            pass
+
+        def _low_level_execute_command(self, *_args: Any, **_kwargs: Any) -> dict[str, Any]:
+            return {"rc": 1, "stdout": "", "stderr": EVIL}
+
+        def _parse_returned_data(self, data: dict[str, Any]) -> dict[str, Any]:
+            return data
+
+        def run(self, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
+            return {"changed": False}
+
+    class Action(on_node.ActionModule, Part):  # type: ignore[misc]
+        """The part that is asked."""
+
+        _connection = SimpleNamespace(transport="local")
+        _play_context = _loader = _templar = None
+        _shared_loader_obj = SimpleNamespace(
+            action_loader=SimpleNamespace(has_plugin=bool, get=lambda _name, **_given: Part())
+        )
+
+        def __init__(self) -> None:
+            pass
+
+        def validate_argument_spec(self, **_given: Any) -> tuple[None, dict[str, Any]]:
+            return None, {"module": "ansible.builtin.setup", "arguments": {}}
+
+    ours = Action()
+    ours._low_level_execute_command = Part()._low_level_execute_command
+    ours._parse_returned_data = Part()._parse_returned_data
+    ours.run()
+    assert ours._low_level_execute_command("rm")["stderr"].isprintable()
 
 
 # They ask no host anything.

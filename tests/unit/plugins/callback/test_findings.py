@@ -173,6 +173,16 @@ def test_wide_characters_keep_the_columns() -> None:
     } == {34}
 
 
+@pytest.mark.parametrize("field", ["severity", "control", "verdict", "summary"])
+def test_one_long_text_makes_no_table_that_fills_the_memory(field: str) -> None:
+    """Root on a host writes it, and the process that prints it is that of all hosts."""
+    findings = [finding(**{field: "x" * 50_000}), *[finding()] * 100]
+    lines = render(result(*findings), 79, verbose=False)
+    assert sum(map(len, lines)) < 60_000
+    assert any("mpathb" in line and "repair" in line for line in lines)
+    assert any("(+46000" in line for line in lines)
+
+
 @given(st.text(), st.integers(min_value=2, max_value=40))
 def test_wrapping_loses_nothing_and_keeps_within_the_columns(text: str, columns: int) -> None:
     """For any text."""

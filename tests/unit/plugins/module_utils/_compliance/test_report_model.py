@@ -120,6 +120,36 @@ def test_a_node_tells_nothing_of_another() -> None:
     assert row and len(row.findings) == 1
 
 
+def test_a_command_leads_to_the_host_that_returned_the_finding() -> None:
+    """Whoever is root there names the object: it would be another host, or all of them."""
+    for name in ("all", "n2"):
+        evil = finding("STOR-01", "critical", kind="Node", name=name, node=name)
+        for told in build({"n1": result(evil)})["findings"]:
+            assert "target=n1 " in told["command"] or not told["command"]
+            assert f"target={name}" not in told["command"]
+
+
+def test_no_host_fills_the_report() -> None:
+    """Those of all others would be behind them."""
+    many = result(*[finding()] * (reading.MAX_FINDINGS + 1))
+    report = build({"n1": many, "n2": result(finding())})
+    row = host(report, "n1")
+    assert (row["status"], row["code"]) == ("not_assessed", "result_too_long")
+    assert row["reason"] == "it returned 5001 findings, and an audit returns 5000 at most"
+    assert [told["host"] for told in report["findings"]] == ["n2"]
+    whole = build({"n1": result(*[finding()] * reading.MAX_FINDINGS)})
+    assert len(whole["findings"]) == reading.MAX_FINDINGS
+
+
+def test_what_is_nested_too_deep_costs_no_other_host_its_report() -> None:
+    deep: list[Any] = []
+    for _level in range(100_000):
+        deep = [deep]
+    report = build({"n1": result(finding(summary=deep)), "n2": result(finding())})
+    assert host(report, "n1")["status"] == "not_assessed"
+    assert [told["host"] for told in report["findings"]] == ["n2"]
+
+
 def test_some_controls_that_could_not_be_read() -> None:
     """What was found counts all the same, and of the control that was cut short only
     what failed.
