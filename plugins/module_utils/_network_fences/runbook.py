@@ -201,9 +201,7 @@ class FencePreparation:
             ) from error
 
     def _recheck(self, subject: Subject) -> None:
-        # Any node may have had its own pod asked, and have named this one's after that.
-        if subject.endpoints:
-            self._sleep(max(0.0, self._looked + _UNCHANGED - time.monotonic()))
+        self._recheck_report(subject)
         # Between plan and creation the node may be lost and fenced by another run, and the new
         # object would unfence it.
         item = self._cluster.get(path("v1", "nodes", subject.host.node.name))
@@ -222,10 +220,6 @@ class FencePreparation:
                 "the node is no longer Ready, is being fenced, or has other addresses: run again",
                 code="node_not_ready",
             )
-        if subject.endpoints:
-            now_told = self._by_node(subject.endpoints[0].driver, self._endpoints())
-            if now_told.get(now.node.name) != subject.endpoints:
-                raise NotStarted("its driver reports something else now: run again")
         cidrs = tuple(subject.body["spec"]["cidrs"])
         theirs = fenced_for_others(self._fenced(), now.node.name, cidrs)
         if theirs:
@@ -235,6 +229,16 @@ class FencePreparation:
                 raise NotStarted(
                     f"NetworkFence {fence.name} is Fenced now", code="network_fence_opposed"
                 )
+
+    def _recheck_report(self, subject: Subject) -> None:
+        """What its driver reports is the answer of its own pod, and the same as before."""
+        # Any node may have had its own pod asked, and have named this one's after that.
+        if not subject.endpoints:
+            return
+        self._sleep(max(0.0, self._looked + _UNCHANGED - time.monotonic()))
+        now_told = self._by_node(subject.endpoints[0].driver, self._endpoints())
+        if now_told.get(subject.host.node.name) != subject.endpoints:
+            raise NotStarted("its driver reports something else now: run again")
 
 
 def _from_class(name: str, classes: Mapping[str, dict[str, Any]]) -> tuple[str, str]:
