@@ -162,7 +162,7 @@ findings:
       description: What M(storage_ops.runbooks.workload_reattach) would move, by C(namespace) and
         C(claims).
       type: dict
-      returned: when the pod has claims
+      returned: when the pod has claims, at most 100
       sample: {"namespace": "shop", "claims": ["data-web-0"]}
 not_assessed:
   description: Controls that could not be assessed, or only in part, with the reason. The task fails
@@ -211,7 +211,12 @@ def main() -> None:
     module = AnsibleModule(supports_check_mode=True, **SCOPE.merge(AUTH, BOUNDS).to_kwargs())
     reveal(module)
     params: dict[str, Any] = module.params
-    report(module, lambda: Triage(make_cluster(params), triage_options(params)), CONTROLS)
+    report(
+        module,
+        lambda: Triage(make_cluster(params), triage_options(params)),
+        CONTROLS,
+        params["deadline"],
+    )
 
 
 if __name__ == "__main__":

@@ -58,7 +58,7 @@ def plan(state: AttachmentState, options: AttachmentOptions) -> Plan:
     # After the outages: what is left of a move says nothing about the node's storage.
     found += unfinished_moves(state)
     mine = [finding for finding in found if _is_wanted(state, finding, options)]
-    wanted = Plan(mine, (_namespace,))
+    wanted = Plan(mine, (_owner,))
     join_workloads(found, wanted.findings)
     _mark_named(wanted.findings, options)
     # Last, so that only repairs of this scope that nothing else refuses use up the limit.
@@ -95,6 +95,17 @@ def _namespace(finding: Finding) -> str:
     return finding.namespace or str(finding.evidence.get("claim", "")).partition("/")[0]
 
 
+def _owner(finding: Finding) -> str:
+    """Who could have made many such findings: a tenant, or a node by its annotations."""
+    return _namespace(finding) or f"node {finding.node}"
+
+
+def _namespaces(finding: Finding) -> set[str]:
+    """The same, and those of the claims that a node tells about."""
+    claims = finding.evidence.get("claims", ()) if finding.kind == "node" else ()
+    return {_namespace(finding), *(claim.partition("/")[0] for claim in claims)}
+
+
 def _is_wanted(state: AttachmentState, finding: Finding, options: AttachmentOptions) -> bool:
     """The finding is in the user's scope."""
     if finding.kind == "VolumeAttachment":
@@ -105,7 +116,7 @@ def _is_wanted(state: AttachmentState, finding: Finding, options: AttachmentOpti
         and any_of(options.drivers, {evidence.get("driver", "")})
         # A volume that collides has no node of its own, but those that it is attached to.
         and any_of(options.nodes, {finding.node, *evidence.get("attached_to", ())})
-        and any_of(options.namespaces, {_namespace(finding)})
+        and any_of(options.namespaces, _namespaces(finding))
     )
 
 

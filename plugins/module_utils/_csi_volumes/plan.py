@@ -103,10 +103,12 @@ def join(state: CsiVolumeState, options: CsiVolumeOptions, room: int) -> Joined:
     its volumes would be taken for all of them.
     """
     classes = {entry.name: entry for entry in state.classes}
-    tenants = _by_claim(state.pods, options.nodes)
+    found_volumes = wanted(state.volumes, state.claims, options)
+    keys = {(claim.namespace, claim.name) for _volume, claim in found_volumes}
+    tenants = _by_claim(state.pods, options.nodes, keys)
     left_out = _displaced(state)
     used, unused = [], []
-    for volume, claim in wanted(state.volumes, state.claims, options):
+    for volume, claim in found_volumes:
         if claim.namespace in left_out:
             continue
         pods = tenants.get((claim.namespace, claim.name), [])
@@ -127,14 +129,24 @@ def join(state: CsiVolumeState, options: CsiVolumeOptions, room: int) -> Joined:
 
 
 def _by_claim(
-    pods: Iterable[Tenant], nodes: Collection[str]
+    pods: Iterable[Tenant], nodes: Collection[str], claims: Collection[tuple[str, str]]
 ) -> dict[tuple[str, str], list[Tenant]]:
-    """The pods on the nodes, on any if there are none, by namespace and name of each claim."""
+    """The pods on the nodes, on any if there are none, by namespace and name of each of the claims;
+    each with the mounts of that claim alone.
+    """
+    # A tenant's pod may have 50,000 volumes and as many mounts, so each is looked at once.
     found: dict[tuple[str, str], list[Tenant]] = defaultdict(list)
     for pod in pods:
-        if not nodes or pod.node in nodes:
-            for claim in {claim for _volume, claim in pod.volumes}:
-                found[pod.namespace, claim].append(pod)
+        if nodes and pod.node not in nodes:
+            continue
+        claim_of = dict(pod.volumes)
+        mounts: dict[str, list[Mounted]] = {
+            name: [] for name in claim_of.values() if (pod.namespace, name) in claims
+        }
+        for mount in pod.mounts:
+            mounts.get(claim_of[mount.volume], []).append(mount)
+        for name, of_claim in mounts.items():
+            found[pod.namespace, name].append(pod._replace(volumes=(), mounts=tuple(of_claim)))
     return found
 
 
@@ -218,17 +230,13 @@ def _volume(
         ),
         "secret": {"namespace": secret.namespace, "name": secret.name} if secret else {},
         "problems": problems,
-        "pods": [_pod(state, pod, volume, claim, root) for pod in sorted(pods)],
+        "pods": [_pod(state, pod, volume, root) for pod in sorted(pods)],
         "staging": staging(volume, root),
     }
 
 
-def _pod(
-    state: CsiVolumeState, pod: Tenant, volume: CsiVolume, claim: BoundClaim, root: str
-) -> dict[str, Any]:
-    names = {name for name, claim_name in pod.volumes if claim_name == claim.name}
-    mounts = [mount for mount in pod.mounts if mount.volume in names]
-    publish, subpaths = _host_paths(pod, volume, mounts, root)
+def _pod(state: CsiVolumeState, pod: Tenant, volume: CsiVolume, root: str) -> dict[str, Any]:
+    publish, subpaths = _host_paths(pod, volume, pod.mounts, root)
     return {
         "name": pod.name,
         "namespace": pod.namespace,
@@ -241,7 +249,7 @@ def _pod(
         "overdue": max(0, int((state.now - pod.deleted).total_seconds())) if pod.deleted else 0,
         "owner": {"kind": pod.owner.kind, "name": pod.owner.name} if pod.owner else {},
         "containers": [
-            _container(mount, subpath or publish) for mount, subpath in zip(mounts, subpaths)
+            _container(mount, subpath or publish) for mount, subpath in zip(pod.mounts, subpaths)
         ],
         "paths": {"publish": publish, "subpaths": list(filter(None, subpaths))},
     }

@@ -33,6 +33,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.
     AttachmentOptions,
     AttachmentState,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import engine
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Finding
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import observation
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
@@ -528,6 +529,31 @@ def test_nor_does_it_where_the_volume_names_another_claim(phase: str) -> None:
     runs = waits._replace(ran=True)
     finding = only(state(observe(make_attachment(), RELEASED, runs, claim)))
     assert finding.verdict == "refuse" and "pod evil/p has the claim c" in finding.reason
+
+
+def test_nor_does_a_claim_that_is_made_again_for_a_pod_that_runs() -> None:
+    """Its owner takes the finalizer from its claim, and makes another one that names a volume of
+    others: whatever the pod has mounted, it got before.
+    """
+    again = EVILS._replace(phase="Lost", created=OLD)
+    runs = make_pod("p", namespace="evil", claims=("c",), scheduled=OLD - timedelta(hours=1))
+    seen = observe(make_attachment(), RELEASED, runs, again)
+    assert only(state(seen)).verdict == "repair"
+    # Unless the kubelet says that it is mounted, or the volume is nobody's and may become its.
+    used = replace(seen, passed_nodes=(IN_USE,))
+    assert "pod evil/p has the claim c" in observation.blockers(used, make_attachment())[0]
+    free = make_volume(phase="Available", claim_namespace="", claim_name="", claim_uid="")
+    taken = observe(make_attachment(), free, runs, again)
+    assert "in_use_by_pod" in [why.code for why in observation.blockers(taken, make_attachment())]
+
+
+def test_a_pod_that_names_many_claims_is_one_reason() -> None:
+    """A Reason for each of 45,000 took 26 MB for each such pod."""
+    lost, claims = make_attachment(), tuple(f"c{number}" for number in range(5_000))
+    many = make_pod("x", claims=claims)
+    told = observe(lost, many, make_pod("y", claims=claims)).unexplained(lost)
+    assert [why.code for why in told] == ["claim_unbound"] * 2
+    assert "shop/x names the claim c0," in told[0]
 
 
 def test_a_tenants_pod_elsewhere_is_no_sign_that_the_volume_is_waited_for() -> None:
@@ -1368,6 +1394,30 @@ def test_a_kubelet_reaches_no_shell(namespace: str, claims: list[str]) -> None:
     finding = only(state(observe(make_node(cordons=(text,)))))
     assert "ansible localhost" not in finding.reason
     assert (finding.summary + finding.reason).isprintable() and len(finding.summary) < 1000
+
+
+@pytest.mark.parametrize("claims", ["c" * 130_000, ["c"] * 30_000])
+def test_a_kubelet_uses_up_no_memory(claims: Any) -> None:
+    """All annotations of a node have 256 KiB, and each claim was told with its namespace: 17 GB."""
+    text = json.dumps({"namespace": "n" * 130_000, "by": "x", "since": "", "claims": claims})
+    found = plan(state(observe(make_node(cordons=(text,)))))
+    # What is no list is not ours.
+    assert len(found) == isinstance(claims, list)
+    assert sum(len(str(finding.evidence)) for finding in found) < 20_000
+
+
+def test_a_kubelet_takes_no_turn_of_a_namespace() -> None:
+    """Its annotations say whose pods are moved, and 3,000 of them took that namespace's turns."""
+    texts = tuple(
+        json.dumps({"namespace": "shop", "by": "x", "since": "", "claims": [f"c{number}"]})
+        for number in range(3_000)
+    )
+    seen = state(observe(make_node(cordons=texts)))
+    found = plan(seen, namespaces=("shop",))
+    assert len(found) == 10
+    assert [one.evidence["more"] for one in found if "more" in one.evidence] == [2_990]
+    assert {engine._owner(one) for one in found} == {"node n1"}
+    assert {pure._owner(one) for one in found} == {"node n1"}
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 40_000, "x", "null", "[]", "9" * 5000])

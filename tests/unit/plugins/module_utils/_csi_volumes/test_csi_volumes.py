@@ -479,6 +479,35 @@ def test_a_probe_of_many_words_is_not_compared_with_each_of_many_mounts() -> Non
     assert looked <= 2 * len(mounts)
 
 
+def test_the_mounts_of_a_pod_are_not_compared_with_each_of_its_volumes() -> None:
+    """Nor with claims that do not exist, of which a pod may name 50,000."""
+    compared = 0
+
+    class Name(str):
+        def __eq__(self, other: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return str.__eq__(self, other)  # type: ignore[arg-type]
+
+        __hash__ = str.__hash__
+
+    numbers = range(100)
+    volumes = [
+        {"name": f"v{number}", "persistentVolumeClaim": {"claimName": Name(f"c{number}")}}
+        for number in range(200)
+    ]
+    mounts = [{"name": f"v{number}", "mountPath": f"/data/{number}"} for number in numbers]
+    container = {"name": "main", "volumeMounts": mounts}
+    bound = [volume(f"pv-{number}", f"c{number}") for number in numbers]
+    bound += [claim(f"c{number}", f"pv-{number}") for number in numbers]
+    found = listed(*bound, storage_class(), pod(volumes=volumes, containers=[container]))
+    told = {one["claim"]: one["pods"][0]["containers"] for one in found["volumes"]}
+    assert {name: [each["mount_path"] for each in those] for name, those in told.items()} == {
+        f"c{number}": [f"/data/{number}"] for number in numbers
+    }
+    assert compared <= 5 * len(volumes)
+
+
 def test_a_probe_by_http_does_not_notice() -> None:
     container = {
         "name": "main",
