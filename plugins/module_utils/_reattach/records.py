@@ -36,6 +36,8 @@ from .._kube.objects import (
 
 # An annotation; what follows names the claims.
 SCALE = "runbooks.storage-ops/scale."
+# Characters of a hash, of 4 bits each, by which the claims of a move are known.
+_KEY = 32
 # A tenant may write the annotation too, and so many pods are not made at once for it.
 MAX_REPLICAS = 10_000
 
@@ -237,10 +239,12 @@ class ClaimGroup:
 
     def key(self, prefix: str) -> str:
         """The annotation of these claims."""
-        # Two moves at once have two keys, so neither takes the other's hold for its own. A name of
-        # an annotation has at most 63 characters after its prefix (Kubernetes documentation,
-        # "Annotations").
-        return prefix + sha256("\n".join([self.namespace, *self.claims]).encode()).hexdigest()[:8]
+        # Two moves at once have two keys, so neither takes the other's hold for its own. A tenant
+        # chooses the names of claims, and finds some in minutes whose hash begins with 32 bits
+        # that it wants. A name of an annotation has at most 63 characters after its prefix
+        # (Kubernetes documentation, "Annotations").
+        name = "\n".join([self.namespace, *self.claims])
+        return prefix + sha256(name.encode()).hexdigest()[:_KEY]
 
     def owns(self, ledger: MoveLedger) -> bool:
         """It was written for one of these claims."""

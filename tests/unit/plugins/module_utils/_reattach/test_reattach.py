@@ -1701,6 +1701,17 @@ def test_two_that_begin_at_once_see_each_other() -> None:
     assert not held(world) and len(world.of("Lease")) == 1
 
 
+@pytest.mark.parametrize("prefix", [objects.CORDON, records.SCALE])
+def test_no_tenant_finds_claims_with_the_key_of_others(prefix: str) -> None:
+    """Of these two sets of claims the first 32 bits of the hash are the same. The move of one gave
+    back the Lease, and with it the node, of the other.
+    """
+    theirs, own = (records.ClaimGroup("evil", (claim,)) for claim in ("c33819", "c177987"))
+    assert theirs.key(prefix) != own.key(prefix)
+    name = own.key(prefix).partition("/")[2]
+    assert len(name) <= 63 and len(name.rpartition(".")[2]) >= 32
+
+
 def test_who_was_quicker_has_the_lease() -> None:
     world = standard()
 
