@@ -335,7 +335,12 @@ def main() -> None:
     )
     reveal(module)
     params: dict[str, Any] = module.params
-    report_parts(module, lambda: make_parts(make_cluster(params), params), params["controls"])
+    report_parts(
+        module,
+        lambda: make_parts(make_cluster(params), params),
+        params["controls"],
+        params["deadline"],
+    )
 
 
 if __name__ == "__main__":

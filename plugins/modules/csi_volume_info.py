@@ -333,7 +333,12 @@ def main() -> None:
     module = AnsibleModule(supports_check_mode=True, **SCOPE.merge(AUTH, BOUNDS).to_kwargs())
     reveal(module)
     params: dict[str, Any] = module.params
-    report(module, lambda: CsiVolumes(make_cluster(params), volume_options(params)), set())
+    report(
+        module,
+        lambda: CsiVolumes(make_cluster(params), volume_options(params)),
+        set(),
+        params["deadline"],
+    )
 
 
 if __name__ == "__main__":

@@ -243,7 +243,7 @@ def main() -> None:
             make_cluster(params), make_options(params), params["detach_timeout"], strict=True
         )
 
-    run(module, runbook, params["strict"])
+    run(module, runbook, params["strict"], params["deadline"])
 
 
 if __name__ == "__main__":

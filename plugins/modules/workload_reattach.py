@@ -354,7 +354,7 @@ def main() -> None:
             options,
         )
 
-    run(module, reattach, fail_on_refusal=False)
+    run(module, reattach, False, params["deadline"])
 
 
 if __name__ == "__main__":
