@@ -218,19 +218,14 @@ class Observation:
         # A volume without a claim may be bound to this one any moment. A volume that is gone, or
         # another claim's, is not mounted for a pod of which no container ever ran (getPVSpec of
         # pkg/kubelet/volumemanager/populator/desired_state_of_world_populator.go).
-        free = attachment.volume in self.volumes and not self.has_claim(attachment.volume)
         owned = self.has_claim(attachment.volume)
+        free = attachment.volume in self.volumes and not owned
         pods = [
             (pod, key[1])
             for key in self._by_word.get(attachment.volume, ())
             for known in (self._by_claim, self._passed_by_claim)
             for pod in known.get((attachment.node, *key), ())
-            if not pod.terminal
-            and (free or mounted or pod.ran)
-            # What it has mounted it got by an older claim of that name. So this claim, which any
-            # tenant may have made for a pod that runs, says no more of the volume than the pod
-            # does; see ``unexplained``.
-            and (mounted or not owned or not _placed_before(pod, self.claims[key]))
+            if not pod.terminal and (free or mounted or self._may_have_by(key, pod, owned))
         ]
         return [
             Reason(
@@ -240,6 +235,15 @@ class Observation:
             )
             for pod, name in dict.fromkeys(pods)
         ]
+
+    def _may_have_by(self, key: tuple[str, str], pod: Pod, owned: bool) -> bool:
+        """A pod may have the volume mounted that this claim only names. ``owned``: the volume names
+        another claim.
+        """
+        # What a pod has that was there before the claim, it has by an older one of that name. So
+        # the claim, which any tenant may make for a pod that runs, says no more of the volume than
+        # the pod does; see ``unexplained``.
+        return pod.ran and not (owned and _placed_before(pod, self.claims[key]))
 
     def namespaces_of(self, attachment: Attachment) -> set[str]:
         """The namespaces of all claims that have, had, or say they have its volume."""
