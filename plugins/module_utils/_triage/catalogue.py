@@ -204,8 +204,9 @@ ENTRIES: tuple[Entry, ...] = (
     Entry(
         "device-not-found",
         # os-brick's FibreChannelConnector, and Huawei's driver after it (its guide:
-        # Troubleshooting, Pod Issues).
-        r"Fibre Channel volume device not found",
+        # Troubleshooting, Pod Issues). That driver for iSCSI, and its later versions for both:
+        # VolumeNotFound of its connector/connector.go.
+        r"Fibre Channel volume device not found|VolumeDeviceNotFound",
         "STOR-03",
         "disks that a detached LUN left behind on node {node} hide the new one",
         "compare multipath -ll and lsscsi with what the array serves to this node",

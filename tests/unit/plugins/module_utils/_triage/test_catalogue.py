@@ -152,6 +152,11 @@ SAMPLES: list[tuple[str, str, str]] = [
     ),
     ("device-not-found", "FailedMount", f"{DEVICE}fibre channel volume device not found"),
     (
+        "device-not-found",
+        "FailedMount",
+        f"{DEVICE}rpc error: code = Internal desc = VolumeDeviceNotFound",
+    ),
+    (
         "fc-disk-missing",
         "FailedMount",
         'MountVolume.WaitForAttach failed for volume "fc" : no fc disk found',
