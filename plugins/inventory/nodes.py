@@ -32,6 +32,8 @@ description:
 requirements:
   - The right to list nodes, and CSINodes of C(storage.k8s.io), which
     C(playbooks/files/rbac-audit.yml) in this collection has.
+  - With O(connection=pod) also the Role of C(playbooks/files/node_pods/node-pods.yml), C(kubectl),
+    and the collection C(kubernetes.core).
 options:
   plugin:
     description: Name of this plugin.
@@ -50,6 +52,30 @@ options:
       - ExternalIP
     default:
       - InternalIP
+  connection:
+    description:
+      - V(address) sets C(ansible_host), and leaves to you how Ansible connects to it. That is ssh
+        by default.
+      - V(pod) is for nodes without ssh, or without Python. Ansible connects to a pod on each node,
+        by the connection C(kubernetes.core.kubectl), and modules run on the node. C(ansible_host)
+        is not set. C(docs/guides/nodes_without_ssh.md) in this collection describes it.
+      - With V(pod), C(kubectl) on the controller has to reach the same cluster. So of the options
+        that name the cluster only O(kubeconfig), as one path, and O(context) can be given here.
+        Environment variables such as E(K8S_AUTH_HOST) count for both.
+    type: str
+    choices:
+      - address
+      - pod
+    default: address
+  pod_namespace:
+    description: Namespace of the pods. Whoever may create pods there is root on all nodes.
+    type: str
+    default: storage-ops-nodes
+  pod_daemon_set:
+    description: Name of the DaemonSet whose pods are used. Other pods are not, whatever they are
+      called.
+    type: str
+    default: storage-ops-node
   cache:
     description:
       - Toggle to enable/disable the caching of the inventory's source data, requires a cache plugin
@@ -86,10 +112,17 @@ groups:
 keyed_groups:
   - prefix: pool
     key: kubernetes_node.labels['example.com/pool'] | default('')
+
+---
+# Nodes without ssh, through the pods of playbooks/files/node_pods/node-pods.yml.
+plugin: storage_ops.runbooks.nodes
+connection: pod
 """
 
 import contextlib
 import hashlib
+import os
+from collections.abc import Mapping
 from typing import Any
 
 from ansible.errors import AnsibleParserError
@@ -98,6 +131,8 @@ from ansible.utils.unsafe_proxy import wrap_var
 
 from ..module_utils._core.errors import BadOption, StorageOpsError
 from ..module_utils._inventory.hosts import FORM, Host, build, read
+from ..module_utils._inventory.pods import Chosen, Place, choose, connection, read_pods
+from ..module_utils._kube.client import Cluster
 from ..module_utils._kube.options import AUTH, BOUNDS, make_cluster
 
 VARIABLE = "kubernetes_node"
@@ -119,14 +154,19 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):  # type: i
         config = self._read_config_data(path)
         try:
             self._check_names(config)
-            built = build(self._found(path, cache), self.get_option("address_types"))
+            place = self._place()
+            kubectl = self._kubectl() if place else {}
+            found = self._found(path, cache, place)
+            built = build(found, () if place else self.get_option("address_types"))
         except StorageOpsError as error:
             # Not "from error": ansible-core 2.19 would say the same again.
             raise AnsibleParserError(f"{path}: {error} [{error.code}]") from None
-        for warning in built.warnings:
+        chosen = choose(found["pods"], built.hosts, place) if place else Chosen({}, [])
+        for warning in [*built.warnings, *chosen.warnings]:
             self.display.warning(f"{path}: {warning}")
         for host in built.hosts:
-            self._add(host)
+            pod = chosen.pods.get(host.name)
+            self._add(host, {**connection(place, pod), **kubectl} if place else {})
 
     def _check_names(self, config: dict[str, Any]) -> None:
         """Refuse an option that does not exist, which Ansible passes over."""
@@ -138,34 +178,62 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):  # type: i
                 "lists them"
             )
 
-    def _found(self, path: str, cache: bool) -> dict[str, Any]:
+    def _place(self) -> Place | None:
+        """Whose pods lead to the nodes; None if no pods do."""
+        if self.get_option("connection") != "pod":
+            return None
+        return Place(self.get_option("pod_namespace"), self.get_option("pod_daemon_set"))
+
+    def _kubectl(self) -> dict[str, str]:
+        """The variables by which kubectl reaches the same cluster."""
+        given = {name: self.get_option(name) for name in AUTH.options}
+        given = {name: value for name, value in given.items() if value not in (None, "", [])}
+        named, context = given.pop("kubeconfig", ""), given.pop("context", "")
+        # Variables of hosts are no place for secrets, and kubectl takes one path by its option.
+        if not isinstance(named, str) or os.pathsep in named:
+            given["kubeconfig"] = named
+        if given:
+            raise BadOption(
+                f"with connection: pod, {', '.join(sorted(given))} cannot be given to kubectl: "
+                "name the cluster by context and the path of one kubeconfig, or by environment "
+                "variables"
+            )
+        known = {"kubeconfig": os.path.expanduser(named), "context": context}
+        return {f"ansible_kubectl_{name}": value for name, value in known.items() if value}
+
+    def _found(self, path: str, cache: bool, place: Place | None) -> dict[str, Any]:
         """What was read, now or earlier."""
         shared = AUTH.merge(BOUNDS).options
         cluster = make_cluster({name: self.get_option(name) for name in shared})
         if not self.get_option("cache"):
-            return read(cluster)
+            return self._read(cluster, place)
         self.load_cache_plugin()
         # The file alone would not do: the context of its kubeconfig may be another cluster today.
-        place = hashlib.sha256(cluster.url.encode()).hexdigest()
-        key = f"{self.get_cache_key(path)}_{FORM}_{place}"
+        where = hashlib.sha256(f"{cluster.url} {place}".encode()).hexdigest()
+        key = f"{self.get_cache_key(path)}_{FORM}_{where}"
         if cache:
             with contextlib.suppress(KeyError):
                 kept: dict[str, Any] = self._cache[key]
                 return kept
-        found = read(cluster)
+        found = self._read(cluster, place)
         self._cache[key] = found
         return found
 
-    def _add(self, host: Host) -> None:
-        """Add one host, with what the options make of it."""
+    def _read(self, cluster: Cluster, place: Place | None) -> dict[str, Any]:
+        """The nodes, and the pods that lead to them."""
+        return {**read(cluster), "pods": read_pods(cluster, place) if place else []}
+
+    def _add(self, host: Host, more: Mapping[str, Any]) -> None:
+        """Add one host, with these variables, and with what the options make of it."""
         inventory, strict = self.inventory, self.get_option("strict")
         inventory.add_host(host.name)
         # ansible-core before 2.19 would take any text of a variable for a template.
         variables = {"inventory_hostname": host.name, VARIABLE: wrap_var(host.known)}
         if host.address:
             variables["ansible_host"] = host.address
-            inventory.set_variable(host.name, "ansible_host", host.address)
-        inventory.set_variable(host.name, VARIABLE, variables[VARIABLE])
+        variables.update(more)
+        for name in variables.keys() - {"inventory_hostname"}:
+            inventory.set_variable(host.name, name, variables[name])
         for group in host.groups:
             inventory.add_child(inventory.add_group(self._sanitize_group_name(group)), host.name)
         self._set_composite_vars(self.get_option("compose"), variables, host.name, strict)

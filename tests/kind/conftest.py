@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from lab.ceph.cluster import Ceph
@@ -17,8 +18,11 @@ from lab.ceph.gateway import Gateway
 from lab.kind.buckets import SECRET, BucketDriver
 from lab.kind.cluster import Kind
 from lab.kind.csi import Driver
+from lab.kind.python_image import python_image
 from support.fixtures import ceph, start_if_it_can_be_had
 from support.kind import KindCluster
+from support.node_pods import NodePods
+from support.reattach import REPAIR
 
 __all__ = ["ceph"]
 
@@ -66,3 +70,21 @@ def driver(cluster: KindCluster, started_driver: Driver) -> Driver:
     """The CSI driver for one test: no volume has anything in it."""
     started_driver.forget()
     return started_driver
+
+
+@pytest.fixture
+def node_pods(
+    cluster: KindCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[NodePods]:
+    """A pod on each node, through which the accounts for audits and repairs may reach it."""
+    kind = cluster.kind
+    start_if_it_can_be_had(
+        "an image with Python", lambda: kind.import_image(python_image(), *kind.nodes)
+    )
+    found = NodePods(cluster, tmp_path)
+    monkeypatch.setenv("PATH", found.path)
+    try:
+        found.start(REPAIR.with_name("rbac-audit.yml"), REPAIR)
+        yield found
+    finally:
+        found.remove()

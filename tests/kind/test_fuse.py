@@ -19,7 +19,8 @@ from lab.kind.buckets import BucketDriver
 from lab.kubernetes import api as k8s
 from lab.kubernetes.api import Object
 from support.cluster import Played
-from support.kind import KindCluster, counting, on, running
+from support.kind import KindCluster, counting, on, running, without_python
+from support.node_pods import NodePods
 from support.reattach import REPAIR, no_trace
 
 AUDITOR = REPAIR.with_name("rbac-audit.yml")
@@ -33,6 +34,8 @@ class App:
 
     def __init__(self, cluster: KindCluster, driver: BucketDriver, folder: Path) -> None:
         self.cluster, self.driver, self.folder = cluster, driver, folder
+        # Of another way to the nodes.
+        self.inventory: Path | None = None
         # Those of an earlier test's pods go a moment after the pods.
         cluster.wait(lambda: not any(map(driver.mounts, driver.nodes)), "no mount is left", 90)
         driver.add_volume("web")
@@ -88,7 +91,8 @@ class App:
             name,
             check=check,
             user=AUDITOR if name == "compliance" else REPAIR,
-            inventory=self.cluster.inventory(self.folder, self.worker, self.other),
+            inventory=self.inventory
+            or self.cluster.inventory(self.folder, self.worker, self.other),
             **variables,
         )
         assert self.driver.gateway.secret_key not in played.text
@@ -169,6 +173,34 @@ def test_remounted_below_the_pods(
 
     again = app.repair()
     assert again.rc == 0 and '"changed": true' not in again.text, again.text
+    no_trace(cluster)
+    app.comes_anew()
+
+
+def test_through_a_pod(
+    cluster: KindCluster, bucket_driver: BucketDriver, node_pods: NodePods, tmp_path: Path
+) -> None:
+    """The same, of a node that has neither ssh nor Python: docs/guides/nodes_without_ssh.md."""
+    app = App(cluster, bucket_driver, tmp_path)
+    app.inventory = node_pods.source
+    uid, reached, plugins = app.pod["metadata"]["uid"], app.count(), _uids(bucket_driver)
+    with without_python(cluster.kind, app.worker):
+        app.dies()
+        dead = app.mounts()
+        _it_is_found(app)
+
+        check = app.repair(check=True)
+        assert check.rc == 0, check.text
+        assert "planned: replace_mount" in check.text and "planned: stop_container" in check.text
+        assert app.mounts() == dead
+
+        run = app.repair()
+        assert run.rc == 0, run.text
+        again = app.repair()
+        assert again.rc == 0 and '"changed": true' not in again.text, again.text
+    assert app.restarts() == {"main": 1, "shares": 1, "inner": 1, "sidecar": 1, "first": 0}
+    assert app.pod["metadata"]["uid"] == uid and _uids(bucket_driver) != plugins
+    cluster.wait(lambda: app.count() > reached, "it goes on", 60)
     no_trace(cluster)
     app.comes_anew()
 

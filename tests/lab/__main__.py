@@ -25,6 +25,7 @@ from .kind.build import node_programs
 from .kind.cluster import Kind, existing_kinds
 from .kind.engine import Engine
 from .kind.node_image import node_image
+from .kind.python_image import python_image
 from .kubelet import node as kubelet
 from .kubernetes.attacher import Attacher
 from .kubernetes.build import CURRENT, OLD, PARTS, VERSIONS, Unavailable, binaries, current
@@ -216,7 +217,8 @@ def _all_parts() -> dict[str, Callable[[], object]]:
 
 def kind_parts() -> dict[str, Callable[[], object]]:
     """What kind clusters and their tests need."""
-    return _where_docker_runs({**KIND_PROGRAMS, "kind's node": node_image})
+    images = {"kind's node": node_image, "an image with Python": python_image}
+    return _where_docker_runs({**KIND_PROGRAMS, **images})
 
 
 def _where_docker_runs(

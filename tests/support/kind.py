@@ -131,6 +131,21 @@ def counting(claim: str) -> dict[str, Any]:
     )
 
 
+@contextlib.contextmanager
+def without_python(kind: Kind, node: str) -> Iterator[None]:
+    """A node has no Python for a while."""
+    aside = "/root/python"
+    kind.on(node, "mkdir", "-p", f"{aside}/bin", f"{aside}/lib")
+    for folder in ("bin", "lib"):
+        kind.on(node, "sh", "-c", f"mv /usr/{folder}/python3* {aside}/{folder}")
+    try:
+        yield
+    finally:
+        for folder in ("bin", "lib"):
+            kind.on(node, "sh", "-c", f"mv {aside}/{folder}/* /usr/{folder}")
+        kind.on(node, "rm", "-r", aside)
+
+
 def left_over(cluster: KindCluster, name: str, node: str) -> str:
     """An attachment that the real attacher has made, of a volume that is released; its name."""
     api = cluster.api
@@ -168,4 +183,13 @@ def on(node: str) -> dict[str, Any]:
     return {"nodeSelector": {"kubernetes.io/hostname": node}}
 
 
-__all__ = ["NAME", "KindCluster", "counting", "left_over", "lose_status", "on", "running"]
+__all__ = [
+    "NAME",
+    "KindCluster",
+    "counting",
+    "left_over",
+    "lose_status",
+    "on",
+    "running",
+    "without_python",
+]

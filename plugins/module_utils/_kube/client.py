@@ -91,6 +91,7 @@ _NAMED = {"leases"}
 _LISTED = {"configmaps", "networkfences", "networkfenceclasses", "pods"}
 # The manifest that has a right, by verb and resource ("": any verb).
 _GIVEN = {
+    ("get", "daemonsets"): "node_pods/node-pods.yml",
     ("create", "networkfences"): "rbac-fence-prepare.yml",
     ("list", "csiaddonsnodes"): "rbac-fence-prepare.yml",
     ("", "networkfences"): "rbac-fence.yml",

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -52,7 +53,12 @@ def node(name: str, address: str = "", **status: Any) -> dict[str, Any]:
         "example.com/pool": "fast",
     }
     return {
-        "metadata": {"name": name, "uid": f"uid-{name}", "labels": labels},
+        "metadata": {
+            "name": name,
+            "uid": f"uid-{name}",
+            "labels": labels,
+            "creationTimestamp": "2026-11-20T08:00:00Z",
+        },
         "status": {"addresses": addresses, **status},
     }
 
@@ -72,6 +78,24 @@ def lists(items: Objects) -> Answer:
     )
 
 
+DAEMON_SET = {
+    "kind": "DaemonSet",
+    "metadata": {"name": "storage-ops-node", "uid": "0b3a6d1c-7d1f-4b52-9a43-111111111111"},
+}
+POD_UID = "5d0c7e0a-1f5b-4c53-8d0e-222222222222"
+
+
+def node_pod(node: str, uid: str = POD_UID) -> dict[str, Any]:
+    """The pod of that DaemonSet on a node."""
+    owner = {"kind": "DaemonSet", "uid": DAEMON_SET["metadata"]["uid"], "controller": True}
+    meta = {"name": f"storage-ops-node-{node}", "uid": uid, "ownerReferences": [owner]}
+    return {
+        "metadata": {**meta, "creationTimestamp": "2026-11-21T08:00:00Z"},
+        "spec": {"nodeName": node},
+        "status": {"containerStatuses": [{"name": "node", "ready": True}]},
+    }
+
+
 class Api:
     """An API server that answers by what is asked for, and a source that names it."""
 
@@ -79,10 +103,17 @@ class Api:
         self.server, self.folder = server, folder
         self.nodes = lists([node("a", "10.0.0.1"), node("b", "10.0.0.2")])
         self.drivers = lists([csi_node("a", DRIVER), csi_node("b")])
+        self.pods = lists([node_pod("a")])
+        self.daemon_set = says(DAEMON_SET)
         server.answers = [self._answer]
 
     def _answer(self, handler: BaseHTTPRequestHandler) -> None:
-        (self.drivers if "/csinodes" in handler.path else self.nodes)(handler)
+        answers = {"/csinodes": self.drivers, "/pods": self.pods, "/daemonsets/": self.daemon_set}
+        for part, answer in answers.items():
+            if part in handler.path:
+                answer(handler)
+                return
+        self.nodes(handler)
 
     def source(self, **options: Any) -> Path:
         """Write the source's file."""
@@ -327,6 +358,109 @@ def test_what_is_cached_is_not_read_again(api: Api, tmp_path: Path) -> None:
         elsewhere = Api(other, tmp_path)
         elsewhere.nodes = lists([node("d", "10.0.0.4")])
         assert list(elsewhere.parse(**kept).hosts) == ["d"]
+
+
+@pytest.fixture
+def by_environment(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As AWX names the cluster: kubectl reads the same variables."""
+    monkeypatch.setenv("K8S_AUTH_HOST", api.server.url)
+    monkeypatch.setenv("K8S_AUTH_API_KEY", "t")
+
+
+BARE = {"host": "", "api_key": ""}
+
+
+@pytest.mark.usefixtures("by_environment")
+def test_through_pods(api: Api, warnings: list[str]) -> None:
+    inventory = api.parse(connection="pod", **BARE)
+    a, b = (inventory.hosts[name].vars for name in "ab")
+    assert "ansible_host" not in {**a, **b}
+    assert {key: text for key, text in a.items() if key.startswith("ansible_")} == {
+        "ansible_connection": "kubernetes.core.kubectl",
+        "ansible_kubectl_namespace": "storage-ops-nodes",
+        "ansible_kubectl_pod": "storage-ops-node-a",
+        "ansible_kubectl_container": "node",
+        "ansible_python_interpreter": f"/run/storage_ops/interpreters/{POD_UID}",
+        "ansible_remote_tmp": "/run/storage_ops/pod",
+        "ansible_pipelining": True,
+        "ansible_become": False,
+    }
+    # Nothing else leads to the other one either.
+    assert b.keys() == a.keys() and b["ansible_kubectl_pod"] == "NO-POD-ON-THIS-NODE"
+    assert len(warnings) == 1 and "Ansible cannot reach them: b (none)" in warnings[0]
+    assert api.server.requests[2:] == [
+        "GET /apis/apps/v1/namespaces/storage-ops-nodes/daemonsets/storage-ops-node",
+        "GET /api/v1/namespaces/storage-ops-nodes/pods?limit=500",
+    ]
+
+
+@pytest.mark.usefixtures("by_environment")
+def test_no_text_of_a_pod_is_a_template(api: Api) -> None:
+    api.pods = lists([node_pod("a", HOSTILE)])
+    assert "lookup" not in str(api.parse(connection="pod", **BARE).hosts["a"].vars)
+
+
+@pytest.mark.usefixtures("by_environment")
+def test_a_cache_is_of_one_daemon_set(api: Api, tmp_path: Path) -> None:
+    kept = {"cache": True, "cache_plugin": "jsonfile", "cache_connection": str(tmp_path / "kept")}
+    options = {"connection": "pod", **BARE, **kept}
+    first = api.parse(**options)
+    asked = len(api.server.requests)
+    assert api.parse(**options).hosts["a"].vars == first.hosts["a"].vars
+    assert len(api.server.requests) == asked
+    api.parse(pod_namespace="other", **options)
+    assert "GET /api/v1/namespaces/other/pods?limit=500" in api.server.requests[asked:]
+    # Nor does it serve the other connection.
+    assert "ansible_connection" not in api.parse(**BARE, **kept).hosts["a"].vars
+
+
+@pytest.mark.usefixtures("by_environment")
+@pytest.mark.parametrize(
+    ("what", "answer", "said"),
+    [
+        ("daemon_set", refuses(404), "there is no DaemonSet"),
+        ("daemon_set", refuses(403, "no rights"), "node_pods/node-pods.yml"),
+        ("pods", refuses(403, "no rights"), "cannot list pods"),
+    ],
+)
+def test_without_the_pods_nothing_is_added(api: Api, what: str, answer: Answer, said: str) -> None:
+    setattr(api, what, answer)
+    with pytest.raises(AnsibleParserError, match=said):
+        api.parse(connection="pod", **BARE)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, "api_key, host cannot be given to kubectl"),
+        ({**BARE, "kubeconfig": "/a:/b"}, "kubeconfig cannot be given"),
+        ({**BARE, "kubeconfig": {"users": []}}, "kubeconfig cannot be given"),
+        ({**BARE, "impersonate_groups": ["x"]}, "impersonate_groups cannot be given"),
+    ],
+)
+def test_kubectl_has_to_reach_the_same_cluster(
+    api: Api, options: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(AnsibleParserError, match=said):
+        api.parse(connection="pod", **options)
+    assert api.server.requests == []
+
+
+def test_the_kubeconfig_is_given_to_kubectl(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("kubernetes")
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "lab", "cluster": {"server": api.server.url}}],
+        "users": [{"name": "u", "user": {"token": "t"}}],
+        "contexts": [{"name": "lab", "context": {"cluster": "lab", "user": "u"}}],
+    }
+    (api.folder / "config").write_text(json.dumps(config))
+    monkeypatch.setenv("HOME", str(api.folder))
+    given = {"kubeconfig": "~/config", "context": "lab", "connection": "pod", **BARE}
+    found = api.parse(**given).hosts["a"].vars
+    assert found["ansible_kubectl_kubeconfig"] == str(api.folder / "config")
+    assert found["ansible_kubectl_context"] == "lab"
 
 
 @pytest.mark.parametrize(
