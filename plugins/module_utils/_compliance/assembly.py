@@ -120,9 +120,7 @@ def _identify(findings: Sequence[dict[str, Any]]) -> None:
         # Only for a finding that a playbook can do something about: a command in a report is copied
         # and run.
         finding["command"] = (
-            check_command(finding["control"], finding["host"], finding["object"])
-            if finding["runbook"]
-            else ""
+            check_command(finding, finding["host"]) if finding["runbook"] else ""
         )
 
 
