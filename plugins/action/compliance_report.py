@@ -21,6 +21,7 @@ from ansible.module_utils.common.yaml import yaml_load
 from ansible.plugins.action import ActionBase
 
 from ..module_utils._compliance import (
+    affected,
     assembly,
     files,
     history,
@@ -61,6 +62,7 @@ SPEC: dict[str, dict[str, Any]] = {
             "result": {"type": "str", "required": True},
         },
     },
+    "users": {"type": "str", "default": ""},
     "inputs": {"type": "list", "elements": "path", "default": []},
     "controls": {"type": "list", "elements": "str", "choices": list(CONTROLS), "default": []},
     "severity": {"type": "str", "choices": list(SEVERITIES), "default": "info"},
@@ -76,6 +78,7 @@ SPEC: dict[str, dict[str, Any]] = {
     "partial": {"type": "bool"},
     "started": {"type": "str", "default": ""},
     "validate_only": {"type": "bool", "default": False},
+    "ask_only": {"type": "bool", "default": False},
 }
 
 
@@ -103,7 +106,10 @@ class ActionModule(ActionBase):  # type: ignore[misc]
                     "started": request.started,
                     "msg": "everything the report was asked for can be done",
                 }
-            return {**result, **request.write(request.rows(task_vars or {}))}
+            rows = request.rows(task_vars or {})
+            if params["ask_only"]:
+                return {**result, "changed": False, **request.question(rows)}
+            return {**result, **request.write(rows, (task_vars or {}).get(params["users"]))}
         except StorageOpsError as error:
             return {**result, "failed": True, "msg": str(error), "code": error.code}
         except OSError as error:
@@ -131,6 +137,10 @@ class Request:
         narrow = self.scope != Scope() or self.slice is not None
         self.partial = narrow if params["partial"] is None else params["partial"]
         self.folder = os.path.abspath(os.path.expanduser(params["folder"]))
+        # Those of two inventories of one user must not replace each other. Parts are where the
+        # user has put them, and so is what is made of them.
+        if not self.parts and self.folder == os.path.expanduser(SPEC["folder"]["default"]):
+            self.folder += _suffix(self.fleet)
         # The last whole report stays where it is.
         if self.partial and files.has_runs(self.folder):
             self.folder = os.path.join(self.folder, "partial")
@@ -229,9 +239,28 @@ class Request:
             )
         return reading.join(self.parts, others, self.params["hosts"])
 
-    def write(self, rows: Sequence[Row]) -> dict[str, Any]:
-        """Make the report and write all of it."""
+    def question(self, rows: Sequence[Row]) -> dict[str, Any]:
+        """What volume_user_info can say about the findings."""
+        # The worst first, since not all have room in one question.
+        found = sorted(
+            (finding for row in rows for finding in row.findings),
+            key=lambda finding: SEVERITIES.index(finding["severity"]),
+        )
+        asked = affected.question(found)
+        said = (
+            f"{len(asked['volumes'])} volumes and {len(asked['pods'])} pods are named by findings"
+        )
+        return {"question": asked, "msg": said}
+
+    def write(self, rows: Sequence[Row], told: Any = None) -> dict[str, Any]:
+        """Make the report and write all of it; ``told``: the answer of volume_user_info."""
         params = self.params
+        # Who is affected is not worth losing the report for.
+        users, warned = affected.NOT_ASKED, []
+        try:
+            users = affected.read_users(told)
+        except ValueError as error:
+            warned.append(f"who is affected is not known: {error}")
         runs, unread = files.read_runs(self.folder) if not self.partial else ([], [])
         now = datetime.now(timezone.utc)
         occasion = Occasion(
@@ -239,7 +268,7 @@ class Request:
         )
         earlier = history.comparable(runs, assembly.describe_run(occasion, self.scope))
         previous = earlier[-1] if earlier else None
-        report = assembly.build(rows, self.scope, self.exceptions, occasion, previous)
+        report = assembly.build(rows, self.scope, self.exceptions, occasion, previous, users)
         text = json.dumps(report, separators=(",", ":"))
         render: dict[str, Callable[[], str]] = {
             "json": lambda: text + "\n",
@@ -260,7 +289,7 @@ class Request:
             files.keep_run(
                 self.folder, report["run"]["id"], history.keep(report, previous), params["keep"]
             )
-        warnings = _warnings(report, unread, self.parts)
+        warnings = [*_warnings(report, unread, self.parts), *warned]
         return {
             "changed": True,
             "msg": overview.sentence(report) + (f"; {PARTIAL}" if self.partial else ""),
@@ -291,6 +320,12 @@ def _parsed(given: Any) -> Any:
     # Any exception: PyYAML's own, or a RecursionError for deeply nested text.
     except Exception as error:
         raise BadOption(f"exceptions are not YAML: {str(error).splitlines()[0]}") from error
+
+
+def _suffix(fleet: str) -> str:
+    """What a fleet's own folder has behind the name of the default one; nothing for no fleet."""
+    name = re.sub(r"[^A-Za-z0-9.-]+", "_", fleet)
+    return "" if fleet == SPEC["fleet"]["default"] else f"_{name}"
 
 
 def _slice(given: str) -> tuple[int, int] | None:

@@ -44,6 +44,7 @@ requirements:
 """
 
 import os
+import re
 import shlex
 import threading
 import time
@@ -64,6 +65,25 @@ _STDERR = 2
 # What our findings have; modules of other collections may return other findings.
 _KEYS = {"control", "severity", "object", "verdict", "reason", "summary", "evidence"}
 _ROLE = "storage_ops.runbooks.show_findings"
+# Objects that one reason names.
+_MOST_OBJECTS = 5
+# What the kubelet's paths say, of which a column has no room for the whole (_node/kubelet.py). A
+# host may answer with any text, so only words of a path's length are compared.
+_PLACES = tuple(
+    (re.compile(rf".*/{path}([,:;.]?)", re.ASCII), said)
+    for path, said in (
+        (r"pods/([^/]+)/volumes/[^/]+/([^/]+?)(?:/mount)?", r"\2 of pod \1\3"),
+        (r"pods/([^/]+)/volume-subpaths/([^/]+)/([^/]+)/\d+", r"\2 in \3 of pod \1\4"),
+        (r"plugins/kubernetes\.io/csi/pv/([^/]+)/globalmount", r"\1, staged\2"),
+        (
+            r"plugins/kubernetes\.io/csi/([^/]+)/([0-9a-f]{12})[0-9a-f]{52}/globalmount",
+            r"\1 \2, staged\3",
+        ),
+    )
+)
+_MAX_PATH = 500
+# Our modules' messages are shorter.
+_MAX_MESSAGE = 10_000
 
 
 def printable(text: str) -> str:
@@ -115,12 +135,20 @@ def _broken(word: str, columns: int) -> list[str]:
     return [*parts, word[begin:]]
 
 
-def render(result: Mapping[str, Any], columns: int, verbose: bool) -> list[str]:
+def render(
+    result: Mapping[str, Any], columns: int, verbose: bool, audit: bool = False
+) -> list[str]:
     """A result with findings in lines: the message, the table, the reasons, the actions and, if
-    verbose, the evidence.
+    verbose, the evidence. ``audit``: nothing was asked for that could be refused.
     """
-    lines = [printable(str(result.get("msg", "")))]
     findings = result["findings"]
+    said = str(result.get("msg", ""))
+    # The first reason stands there, too, for other callbacks.
+    told = {_told(finding) for finding in findings} if len(said) <= _MAX_MESSAGE else set()
+    for text in told:
+        said = said.replace(f" ({text})", "")
+    told = {text for text in told if text in said}
+    lines = [printable(said)]
     if findings:
         lines += _table(findings, columns)
     # In check mode a module has not run any action yet, so those that were planned are shown.
@@ -129,7 +157,7 @@ def render(result: Mapping[str, Any], columns: int, verbose: bool) -> list[str]:
     ]
     # Not wrapped, so that the commands among them can be copied.
     for notes in (
-        _notes(findings),
+        _notes([finding for finding in findings if _told(finding) not in told], audit),
         _not_applicable(result.get("not_applicable")),
         _steps(actions, verbose),
     ):
@@ -157,9 +185,9 @@ def _table(findings: Sequence[Mapping[str, Any]], columns: int) -> list[str]:
         cells = [
             finding["severity"],
             finding["control"] or "-",
-            _object(finding),
+            _placed(_object(finding)),
             finding["verdict"],
-            finding["summary"],
+            _placed(str(finding["summary"])),
         ]
         rows.append([printable(_cut(str(cell))) for cell in cells])
     # The object and the summary share what the short columns leave.
@@ -192,19 +220,41 @@ def _row(cells: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
         ).rstrip()
 
 
-def _notes(findings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Why something is refused, and what to do about what is only reported."""
-    open_ = [
-        finding for finding in findings if finding["verdict"] != "repair" and finding["reason"]
-    ]
-    return [
-        _note(
-            "refused" if finding["verdict"] == "refuse" else "reported",
-            f"{_object(finding)}: {finding['reason']}"
-            + (f" [{finding['code']}]" if finding.get("code") else ""),
-        )
-        for finding in open_
-    ]
+def _told(finding: Mapping[str, Any]) -> str:
+    """A finding as the message of a result has it (_told of the engine)."""
+    what = finding["object"]
+    return f"{what['kind']} {what['name']}: {finding['reason']}".rstrip(".")
+
+
+def _placed(text: str) -> str:
+    """A text with what paths of the kubelet say, where the whole path would fill its column."""
+
+    def placed(match: re.Match[str]) -> str:
+        word = match[0]
+        found = (path.fullmatch(word) for path, _said in _PLACES) if len(word) <= _MAX_PATH else ()
+        return next((one.expand(said) for one, (_path, said) in zip(found, _PLACES) if one), word)
+
+    return re.sub(r"\S+", placed, text)
+
+
+def _notes(findings: Sequence[Mapping[str, Any]], audit: bool) -> list[str]:
+    """Why something is refused, and what to do about what is only reported: each reason once, with
+    the objects that it is about.
+    """
+    words = {"refuse": "needs attention" if audit else "refused"}
+    reported = "needs attention" if audit else "reported"
+    by_reason: dict[tuple[str, str], list[str]] = {}
+    for finding in findings:
+        if finding["verdict"] != "repair" and finding["reason"]:
+            code = f" [{finding['code']}]" if finding.get("code") else ""
+            key = words.get(finding["verdict"], reported), f"{finding['reason']}{code}"
+            by_reason.setdefault(key, []).append(_object(finding))
+    notes = []
+    for (headword, why), objects in by_reason.items():
+        left = len(objects) - _MOST_OBJECTS
+        more = f" (+{left} more)" if left > 0 else ""
+        notes.append(_note(headword, f"{', '.join(objects[:_MOST_OBJECTS])}{more}: {why}"))
+    return notes
 
 
 def _not_applicable(told: Any) -> list[str]:
@@ -314,6 +364,11 @@ def _to_terminal(text: str) -> None:
     os.write(_STDERR, text.encode(errors="replace"))
 
 
+def _only_looks(result: Any) -> bool:
+    name = result._task.action.rpartition(".")[2]
+    return name.endswith("_info") or name == "nfs_mount_check"
+
+
 class CallbackModule(Default):  # type: ignore[misc]
     """The default callback, except that it prints results with findings as tables."""
 
@@ -321,6 +376,8 @@ class CallbackModule(Default):  # type: ignore[misc]
     CALLBACK_TYPE = "stdout"
     CALLBACK_NAME = "storage_ops.runbooks.findings"
     _only_message = False
+    # The result that is printed now is that of a module that only looks.
+    _audit = False
 
     _progress: Progress | None = None
 
@@ -358,11 +415,13 @@ class CallbackModule(Default):  # type: ignore[misc]
             and isinstance(result._result.get("msg"), str)
             and self._display.verbosity < 3
         )
+        self._audit = _only_looks(result)
         super().v2_runner_on_failed(result, ignore_errors)
         self._only_message = False
 
     def _run_is_verbose(self, result: Any, verbosity: int = 0) -> bool:
         # ansible-core 2.16 has only `_result` and `_task`; 2.19 has `result` and `task` as well.
+        self._audit = _only_looks(result)
         role = result._task._role
         # The role show_findings prints the same findings for other callbacks.
         if role is not None and role.get_name() == _ROLE and self._display.verbosity < 3:
@@ -376,7 +435,8 @@ class CallbackModule(Default):  # type: ignore[misc]
 
     def _dump_results(self, result: Any, *arguments: Any, **named: Any) -> str:
         if self._tells(result):
-            return "\n".join(render(result, self._display.columns, self._display.verbosity > 0))
+            verbose = self._display.verbosity > 0
+            return "\n".join(render(result, self._display.columns, verbose, self._audit))
         if self._only_message:
             return printable(result["msg"])
         return str(super()._dump_results(result, *arguments, **named))

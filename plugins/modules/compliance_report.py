@@ -64,6 +64,14 @@ options:
             no result.
         type: str
         required: true
+  users:
+    description:
+      - Name of the variable with the result of M(storage_ops.runbooks.volume_user_info), called
+        with RV(question). The report then names the pods, claims and workloads that each finding
+        affects.
+      - Without it, only what the findings themselves name is known.
+    type: str
+    default: ""
   inputs:
     description:
       - Files C(report.json) of parts of a fleet, to merge into one report. Results of O(hosts) are
@@ -134,7 +142,9 @@ options:
     type: raw
     default: []
   folder:
-    description: Folder on the controller. It is created if it is missing.
+    description:
+      - Folder on the controller. It is created if it is missing.
+      - The default with a O(fleet) and without O(inputs) is C(~/storage_compliance_FLEET).
     type: path
     default: ~/storage_compliance
   keep:
@@ -194,6 +204,11 @@ options:
       - Call it first, so that a wrong expression is found before the audits run.
     type: bool
     default: false
+  ask_only:
+    description:
+      - Write nothing. Only return RV(question), for M(storage_ops.runbooks.volume_user_info).
+    type: bool
+    default: false
 attributes:
   action:
     description: Has an action plugin of the same name.
@@ -217,6 +232,7 @@ attributes:
     platforms: Linux
     support: full
 seealso:
+  - module: storage_ops.runbooks.volume_user_info
   - module: storage_ops.runbooks.node_storage_info
   - module: storage_ops.runbooks.cluster_storage_info
 """
@@ -262,16 +278,16 @@ code:
   sample: evidence_unreadable
 failing:
   description: Whether a control fails on a host, or could not be assessed although it was in scope.
-  returned: without O(validate_only)
+  returned: without O(validate_only) and O(ask_only)
   type: bool
 unassessed:
   description: What was not assessed, one line for each of the most frequent reasons.
-  returned: without O(validate_only)
+  returned: without O(validate_only) and O(ask_only)
   type: list
   elements: str
 summary:
   description: Numbers only, small enough for an artifact of AWX.
-  returned: without O(validate_only)
+  returned: without O(validate_only) and O(ask_only)
   type: dict
   contains:
     run:
@@ -303,9 +319,16 @@ summary:
       returned: always
 files:
   description: What was written.
-  returned: without O(validate_only)
+  returned: without O(validate_only) and O(ask_only)
   type: list
   elements: str
+question:
+  description: >-
+    The C(volumes) and the C(pods), by uid, that findings name, the most severe first; at most 300
+    and 500.
+  returned: with O(ask_only)
+  type: dict
+  sample: {"volumes": ["pvc-4a4c2d8e"], "pods": ["8d3f6f0e-0b7c-4a86-9d0f-0c1e2b3a4d5e"]}
 started:
   description: When this call was made, for the option of the same name.
   returned: with O(validate_only)

@@ -126,7 +126,7 @@ msg:
   description: Summary in one line.
   returned: always
   type: str
-  sample: 1 finding, 1 only reported
+  sample: 1 finding, 1 needs attention
 code:
   description: Why the task failed, as one of L(the codes,
     https://github.com/storage-ops/runbooks/blob/main/docs/guides/codes.md).

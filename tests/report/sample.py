@@ -20,6 +20,7 @@ from typing import Any
 
 from ansible_collections.storage_ops.runbooks.plugins.action.compliance_report import SPEC, Request
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance import (
+    affected,
     assembly,
     files,
     history,
@@ -273,14 +274,21 @@ def _iscsi(_dice: random.Random, node: str, _number: int) -> dict[str, Any]:
     )
 
 
-def _fuse(dice: random.Random, node: str, _number: int) -> dict[str, Any]:
+def _published(dice: random.Random) -> tuple[str, str, str]:
+    """The uid of a pod, a volume of it, and where the kubelet has that for it."""
     pod = f"{dice.getrandbits(32):08x}-5c1d-4f0e-9d7a-{dice.getrandbits(48):012x}"
+    volume = f"pvc-{dice.getrandbits(32):08x}"
+    return pod, volume, f"/var/lib/kubelet/pods/{pod}/volumes/kubernetes.io~csi/{volume}/mount"
+
+
+def _fuse(dice: random.Random, node: str, _number: int) -> dict[str, Any]:
+    pod, volume, path = _published(dice)
     dead = dice.random() < 0.8
     return _finding(
         "STOR-05" if dead else "STOR-06",
         "major",
         "FUSE mount",
-        f"/var/lib/kubelet/pods/{pod}/volumes/kubernetes.io~csi/pvc-{dice.getrandbits(32):08x}/mount",
+        path,
         node,
         "the process behind the mount is gone: every access fails "
         "with 'Transport endpoint is not connected'"
@@ -302,36 +310,42 @@ def _fuse(dice: random.Random, node: str, _number: int) -> dict[str, Any]:
         else [],
         fstype="fuse.s3fs",
         errno="ENOTCONN" if dead else "",
-        pod=f"shop/web-{dice.randrange(99)}",
+        volumes=[volume],
+        mounts=[f"{path} (publish)"],
         containers=[f"nginx ({dice.getrandbits(48):012x})"],
     )
 
 
 def _pod_mount(dice: random.Random, node: str, _number: int) -> dict[str, Any]:
+    pod, volume, path = _published(dice)
     return _finding(
         "STOR-07",
         "critical",
         "pod mount",
-        f"shop/db-{dice.randrange(20)}",
+        path,
         node,
         "what is mounted is /dev/mapper/mpathc, and the volume's staging mount is "
         "/dev/mapper/mpathk: the pod may write to another volume",
         "refuse",
         "the pod must be moved first: -e pod_mounts_reattach=true",
         runbook="repair_pod_mounts",
+        pod=pod,
+        volumes=[volume],
+        points=[path],
         staged="/dev/mapper/mpathk (253:11)",
         mounted="/dev/mapper/mpathc (253:3)",
     )
 
 
 def _read_only(dice: random.Random, node: str, _number: int) -> dict[str, Any]:
+    pod, volume, path = _published(dice)
     return _finding(
         "STOR-08",
         "critical",
-        "filesystem",
-        f"/dev/mapper/mpath{chr(97 + dice.randrange(26))}",
+        "volume filesystem",
+        path,
         node,
-        "ext4 turned read-only after I/O errors; 3 pods can no longer write",
+        "ext4 turned read-only after I/O errors; its pod can no longer write",
         "repair",
         "the device is healthy again",
         runbook="repair_pod_mounts",
@@ -340,7 +354,8 @@ def _read_only(dice: random.Random, node: str, _number: int) -> dict[str, Any]:
             "aborted journal",
             "EXT4-fs (dm-3): Remounting filesystem read-only",
         ],
-        pods=[f"shop/db-{place}" for place in range(3)],
+        volumes=[volume],
+        pods=[pod],
     )
 
 
@@ -420,6 +435,7 @@ def _attachment(dice: random.Random, node: str, number: int) -> dict[str, Any]:
         if control == "STOR-11"
         else [],
         driver="csi-unity.dellemc.com",
+        volume=f"pvc-{number}",
         age_seconds=86000,
         pods=[],
     )
@@ -437,6 +453,7 @@ def _waiting(dice: random.Random, node: str, number: int) -> dict[str, Any]:
         "the controller manager attaches other volumes: look in its log for this one",
         namespace=dice.choice(["shop", "billing", "kube-system"]),
         runbook="triage",
+        volumes=[f"pvc-{number}"],
     )
 
 
@@ -444,13 +461,14 @@ def _lost(_dice: random.Random, node: str, number: int) -> dict[str, Any]:
     return _finding(
         "STOR-16",
         "critical",
-        "PersistentVolume",
-        f"pvc-{number}",
+        "Node",
         node,
-        f"pvc-{number} is still attached to the lost node {node}",
+        node,
+        f"{node} has been lost for 600 s and holds 1 volumes that no other node can use",
         "report",
         "fence it first",
         runbook="fail_over_volumes",
+        volumes=[f"pvc-{number} (shop/data-{number}, rbd.csi.ceph.com)"],
         watchers=["192.0.2.52:0/319745466"],
     )
 
@@ -480,6 +498,42 @@ def request(folder: Path, **params: Any) -> Request:
             **params,
         }
     )
+
+
+def users(rows: list[reading.Row]) -> dict[str, Any]:
+    """What volume_user_info answers on the volumes and pods that the findings name."""
+    asked = affected.question(finding for row in rows for finding in row.findings)
+    spaces, kinds = ("shop", "billing", "logging"), ("Deployment web", "StatefulSet db")
+    known = [
+        {
+            "uid": uid,
+            "namespace": spaces[number % 3],
+            "name": f"{kinds[number % 2].split()[1]}-{number}",
+            "node": "worker-1",
+            "owner": kinds[number % 2],
+            "claims": [],
+        }
+        for number, uid in enumerate(asked["pods"])
+    ]
+    volumes = [
+        {"name": name, "claim": f"{spaces[number % 3]}/data-{number}", "pods": 2}
+        for number, name in enumerate(asked["volumes"])
+    ]
+    # The cluster's findings are the last: one of their volumes has very many pods.
+    volumes[-1:] = [{**volume, "pods": 900} for volume in volumes[-1:]]
+    of_claims = [
+        {
+            "uid": f"{volume['name']}-{place}",
+            "namespace": volume["claim"].split("/")[0],
+            "name": f"api-{volume['name']}-{place}",
+            "node": "worker-1",
+            "owner": "Deployment api",
+            "claims": [volume["claim"]],
+        }
+        for volume in volumes
+        for place in range(min(volume["pods"], 20))
+    ]
+    return {"volumes": volumes, "pods": [*known, *of_claims], "unread": 0}
 
 
 def _earlier(
@@ -539,7 +593,8 @@ def write(
         previous = history.keep(report, previous)
         files.keep_run(str(folder), report["run"]["id"], previous, asked.params["keep"])
     asked.begun = datetime.now(UTC) - timedelta(minutes=3, seconds=48)
-    return asked.write(results.rows())
+    rows = results.rows()
+    return asked.write(rows, users(rows))
 
 
 def main() -> None:

@@ -189,7 +189,8 @@ def test_an_engineer_finds_and_repairs(browser: Browser, report: Path) -> None:
         detail.get_by_role("button", name="Copy").click()
         expect(detail.get_by_role("button", name="Copied")).to_be_visible()
         assert page.evaluate("navigator.clipboard.readText()") == first["command"]
-        assert first["command"].endswith(f"-e target={first['host']} --check")
+        scope = f"-e residual_paths_wwids={first['evidence']['wwid']} --check"
+        assert first["command"].endswith(f"-e target={first['host']} {scope}")
         accessible(page)
         rows.first.focus()
         page.keyboard.press("Enter")
@@ -206,6 +207,12 @@ def test_an_engineer_finds_and_repairs(browser: Browser, report: Path) -> None:
         expect(status).to_contain_text("None of")
     with opened(browser, report, "#" + address.split("#")[1]) as page:
         expect(page.locator("#list .row")).to_have_count(1)
+
+
+def of(finding: dict[str, Any], kind: str) -> list[str]:
+    """Whom it affects, of that kind."""
+    names: list[str] = finding["affected"].get(kind, {}).get("names", [])
+    return names
 
 
 def test_the_list_as_a_work_list(browser: Browser, report: Path) -> None:
@@ -229,7 +236,25 @@ def test_the_list_as_a_work_list(browser: Browser, report: Path) -> None:
         expect(page.get_by_label("Cause", exact=True)).to_have_value(name[1])
         page.get_by_role("button", name="Clear").click()
         page.get_by_role("button", name="Namespaces").click()
-        expect(rows).to_have_count(len({one["object"]["namespace"] for one in findings}))
+        expect(rows).to_have_count(
+            len({name for one in findings for name in of(one, "namespaces")})
+        )
+        page.get_by_role("button", name="Workloads").click()
+        owners = {name for one in findings for name in of(one, "owners")}
+        expect(status).to_have_text(f"{len(owners)} workloads")
+        accessible(page)
+        owner = rows.first.locator("span").first.inner_text()
+        rows.first.click()
+        expect(rows).to_have_count(sum(owner in of(one, "owners") for one in findings))
+        expect(page.get_by_label("Workload", exact=True)).to_have_value(owner)
+        page.get_by_role("button", name="Clear").click()
+        page.get_by_label("Sort by", exact=True).select_option("pods")
+        most = max(one["affected"].get("pods", {}).get("count", 0) for one in findings)
+        expect(rows.first).to_contain_text(f"{most} pods")
+        rows.first.click()
+        expect(page.locator(".detail")).to_contain_text(f"Pods ({most})")
+        expect(page.locator(".detail")).to_contain_text(f"and {most - 10} more")
+        page.get_by_role("button", name="Clear").click()
         page.get_by_role("button", name="Findings", exact=True).click()
         page.get_by_label("Sort by", exact=True).select_option("oldest")
         oldest = min(one["first_seen"] for one in findings)
@@ -262,8 +287,12 @@ def test_saved_as_csv(browser: Browser, tmp_path: Path) -> None:
         for number, finding in enumerate(returned.get("findings", [])):
             finding["summary"] = evil[number % len(evil)]
             finding["reason"] = 'two\nlines, and "quotes"'
-    sample.request(tmp_path).write(results.rows())
+    told = sample.users(results.rows())
+    for number, pod in enumerate(told["pods"]):
+        pod["name"] = evil[number % len(evil)]
+    sample.request(tmp_path).write(results.rows(), told)
     findings = data(tmp_path / "report.html")["findings"]
+    assert any(of(one, "pods") for one in findings)
     with opened(browser, tmp_path / "report.html", accept_downloads=True) as page:
         page.get_by_label("Severity", exact=True).select_option(findings[0]["severity"])
         with page.expect_download() as download:
@@ -277,6 +306,8 @@ def test_saved_as_csv(browser: Browser, tmp_path: Path) -> None:
         assert row["summary"] == guarded.get(one["summary"], one["summary"])
         assert row["reason"] == one["reason"] and row["command"] == one["command"]
         assert row["first_seen"] == one["first_seen"]
+        assert row["affected_pods"] == ", ".join(of(one, "pods"))
+        assert row["affected_complete"] == str(one["affected"]["complete"]).lower()
 
 
 def test_an_address_that_asks_for_what_there_is_not(browser: Browser, report: Path) -> None:

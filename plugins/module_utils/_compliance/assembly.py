@@ -20,7 +20,8 @@ from .._core.codes import Reason
 from .._core.controls import CONTROLS, check_command
 from .._core.engine import SEVERITIES
 from .._core.errors import StorageOpsError
-from . import clean, history
+from . import affected, clean, history
+from .affected import NOT_ASKED, Users
 from .model import (
     KINDS,
     LEFT_OUT,
@@ -44,8 +45,11 @@ def build(
     exceptions: Sequence[ExceptionRule],
     occasion: Occasion,
     previous: Mapping[str, Any] | None = None,
+    users: Users = NOT_ASKED,
 ) -> dict[str, Any]:
-    """The report; ``previous``: the run to compare with, as history keeps it."""
+    """The report; ``previous``: the run to compare with, as history keeps it; ``users``: who has
+    the volumes that findings name.
+    """
     # Of the run, not of this moment: a report that is made again later says the same.
     today = occasion.finished.strftime("%Y-%m-%d")
     # A host of which no control is in scope is not a host of this report.
@@ -59,7 +63,7 @@ def build(
     # From all findings, since a hidden one must not let its control pass.
     hosts = _hosts(rows, scope, found, shown)
     findings = [finding for index, finding in enumerate(found) if index in shown]
-    _identify(findings)
+    _identify(findings, users)
     # Of those that are shown: runs with another selection are not compared at all.
     known, resolved = history.compare(previous, hosts, findings)
     run = describe_run(occasion, scope)
@@ -113,17 +117,16 @@ def _sorted_findings(rows: Iterable[Row], scope: Scope) -> list[dict[str, Any]]:
     return found
 
 
-def _identify(findings: Sequence[dict[str, Any]]) -> None:
-    """Give each finding its fingerprint, and the command that repairs or checks it."""
+def _identify(findings: Sequence[dict[str, Any]], users: Users) -> None:
+    """Give each finding its fingerprint, whom it affects, and the command that repairs or checks
+    it.
+    """
     for finding, fingerprint in zip(findings, _fingerprints(findings)):
         finding["fingerprint"] = fingerprint
+        finding["affected"] = affected.affected_by(finding, users)
         # Only for a finding that a playbook can do something about: a command in a report is copied
         # and run.
-        finding["command"] = (
-            check_command(finding["control"], finding["host"], finding["object"])
-            if finding["runbook"]
-            else ""
-        )
+        finding["command"] = check_command(finding, finding["host"]) if finding["runbook"] else ""
 
 
 def _accept(

@@ -320,12 +320,13 @@ def _by_reason(reasons: Mapping[str, str]) -> list[tuple[str, str]]:
 
 
 def _codes(counts: Mapping[str, Mapping[str, int]]) -> str:
-    """Why repairs are refused, and why something was not assessed: the most frequent first."""
+    """Why findings need attention, and why something was not assessed: the most frequent first."""
     if not counts:
-        return '<p class="soft">Nothing is refused, and nothing was left out.</p>'
+        return '<p class="soft">No finding has a code, and nothing was left out.</p>'
     shown = sorted(counts.items(), key=lambda item: (-sum(item[1].values()), item[0]))
     items = "".join(
-        f"<li><b>{escape(code)}</b> {_number(count['refused'])} refused, "
+        f"<li><b>{escape(code)}</b> {_number(count['refused'])} "
+        f"need{'s' * (count['refused'] == 1)} attention, "
         f"{_number(count['not_assessed'])} not assessed<br>"
         f'<span class="soft">{escape(f"{CODES[code].cause} {CODES[code].next_step}")}</span></li>'
         for code, count in shown

@@ -100,13 +100,24 @@ def _line(finding: Mapping[str, Any]) -> str:
         else []
     )
     why = f" ({finding['code']})" if finding["code"] else ""
-    parts += [f"{finding['verdict']}{why}: {finding['reason']}"] if finding["reason"] else []
+    verdict = "can be repaired" if finding["verdict"] == "repair" else "needs attention"
+    parts += [f"{verdict}{why}: {finding['reason']}"] if finding["reason"] else []
+    parts += [
+        f"{kind}: {', '.join(one['names'])}{_more(one)}"
+        for kind, one in finding["affected"].items()
+        if isinstance(one, dict)
+    ]
     parts += (
         [f"{'repair' if finding['verdict'] == 'repair' else 'look closer'}: {finding['command']}"]
         if finding["command"]
         else []
     )
     return "\n  ".join(parts)
+
+
+def _more(named: Mapping[str, Any]) -> str:
+    left = named["count"] - len(named["names"])
+    return f" (+{left} more)" if left > 0 else ""
 
 
 def _totals(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:

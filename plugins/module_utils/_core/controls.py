@@ -12,7 +12,7 @@ Pure data, and the commands that repair a finding.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from . import untrusted
@@ -21,6 +21,20 @@ COLLECTION = "storage_ops.runbooks"
 
 # The playbooks of nodes demand a target, so that none of them ever means all hosts.
 _TARGET = ("-i inventory -e target={node}",)
+# Further arguments that limit a playbook to the object of a finding, by the kind of that object.
+# Words in braces as in untrusted.command_line.
+_RESIDUAL = {
+    "multipath map": "-e residual_paths_wwids={wwids}",
+    "SCSI disk": "-e residual_paths_wwids={wwids}",
+    "swapped LUNs": "-e residual_paths_wwids={wwids}",
+    # All of its maps: no multipathd answers.
+    "node": "",
+}
+_FUSE = {
+    "FUSE mount": "-e fuse_recovery_paths={path}",
+    # Its node's mount answers, so a path names nothing to repair.
+    "container": "-e fuse_recovery_namespaces={namespace}",
+}
 
 
 class Control(NamedTuple):
@@ -29,6 +43,8 @@ class Control(NamedTuple):
     ``where``: node, or cluster. ``playbook``: repairs it, or explains what must be done by hand.
     ``arguments``: of the playbook, to point it to the object; {names} are facts about that. Of
     several ways, the first whose facts are all known is taken. Empty where nothing is repaired.
+    ``scopes``: by kind of a finding's object, what else limits the playbook to that object. A
+    finding of another kind has no command.
     """
 
     id: str
@@ -36,6 +52,7 @@ class Control(NamedTuple):
     where: str
     playbook: str
     arguments: tuple[str, ...] = ()
+    scopes: Mapping[str, str] = {}
 
     @property
     def runbook(self) -> str:
@@ -56,6 +73,7 @@ CONTROLS = {
             "node",
             "clean_residual_paths",
             _TARGET,
+            _RESIDUAL,
         ),
         Control(
             "STOR-02",
@@ -63,6 +81,7 @@ CONTROLS = {
             "node",
             "clean_residual_paths",
             _TARGET,
+            _RESIDUAL,
         ),
         Control(
             "STOR-03",
@@ -70,6 +89,7 @@ CONTROLS = {
             "node",
             "clean_residual_paths",
             _TARGET,
+            _RESIDUAL,
         ),
         Control(
             "STOR-04",
@@ -77,15 +97,17 @@ CONTROLS = {
             "node",
             "load_iscsi_modules",
             _TARGET,
+            {"kernel module": "-e iscsi_ready_modules={name}", "service": "", "initiator name": ""},
         ),
-        Control("STOR-05", "Dead FUSE mount", "node", "recover_fuse_mounts", _TARGET),
-        Control("STOR-06", "Hung FUSE mount", "node", "recover_fuse_mounts", _TARGET),
+        Control("STOR-05", "Dead FUSE mount", "node", "recover_fuse_mounts", _TARGET, _FUSE),
+        Control("STOR-06", "Hung FUSE mount", "node", "recover_fuse_mounts", _TARGET, _FUSE),
         Control(
             "STOR-07",
             "Pod mount with another source than its volume",
             "node",
             "repair_pod_mounts",
             _TARGET,
+            {"pod mount": "-e pod_mounts_paths={path}"},
         ),
         Control(
             "STOR-08",
@@ -93,6 +115,7 @@ CONTROLS = {
             "node",
             "repair_pod_mounts",
             _TARGET,
+            {"volume filesystem": "-e pod_mounts_paths={path}"},
         ),
         Control(
             "STOR-09",
@@ -100,6 +123,7 @@ CONTROLS = {
             "node",
             "check_nfs",
             _TARGET,
+            {"NFS share": "-e nfs_check_shares={share}"},
         ),
         Control(
             "STOR-10",
@@ -107,6 +131,7 @@ CONTROLS = {
             "node",
             "check_nfs",
             _TARGET,
+            {"container runtime": "-e nfs_check_runtimes={name}"},
         ),
         Control(
             "STOR-11",
@@ -114,6 +139,7 @@ CONTROLS = {
             "cluster",
             "repair_volumeattachments",
             ("-e attachment_repair_names={attachment}",),
+            {"VolumeAttachment": ""},
         ),
         # No arguments: only a name of another length, or a Kubernetes with the fix, ends it.
         Control(
@@ -135,6 +161,7 @@ CONTROLS = {
                 "attachment_repair_namespaces={namespace} -e "
                 "attachment_repair_lost_status=reattach",
             ),
+            {"VolumeAttachment": ""},
         ),
         Control(
             "STOR-14",
@@ -146,9 +173,16 @@ CONTROLS = {
                 # Off by default, since it restarts the workload.
                 "attachment_repair_reattach_missing_metadata=true",
             ),
+            {"VolumeAttachment": ""},
         ),
         # No arguments: triage explains, and changes nothing.
-        Control("STOR-15", "Pod waiting for a volume that is not attached", "cluster", "triage"),
+        Control(
+            "STOR-15",
+            "Pod waiting for a volume that is not attached",
+            "cluster",
+            "triage",
+            scopes={"pod": "-e triage_namespace={namespace} -e triage_pod={name}"},
+        ),
         # Not {node}: the pod that waits is on a node that is well.
         Control(
             "STOR-16",
@@ -156,6 +190,7 @@ CONTROLS = {
             "cluster",
             "fail_over_volumes",
             ("-i inventory -e target={lost_node}",),
+            {"Node": ""},
         ),
         Control(
             "STOR-17",
@@ -163,6 +198,7 @@ CONTROLS = {
             "cluster",
             "release_fenced_node",
             ("-i inventory -e target={node}",),
+            {"Node": "", "NetworkFence": "", "BlocklistEntry": ""},
         ),
     )
 }
@@ -190,38 +226,52 @@ def command(control: str, facts: Mapping[str, str]) -> str:
     """
     if control not in REPAIRABLE:
         return ""
-    known = CONTROLS[control]
-    lines = (_command(known, arguments, facts) for arguments in known.arguments)
-    line = next(filter(None, lines), "")
+    line = _command(CONTROLS[control], "", facts)
     return f"{line}{facts.get('more', '')}" if line else ""
 
 
-def _command(control: Control, arguments: str, facts: Mapping[str, str]) -> str:
-    names = {name: facts.get(name, "") for name in re.findall(r"{(\w+)}", arguments)}
-    return untrusted.command_line(f"ansible-playbook {control.runbook} {arguments}", **names)
+def _command(control: Control, scope: str, facts: Mapping[str, str | Sequence[str]]) -> str:
+    """The command of the first arguments whose facts are known, in that scope."""
+    for arguments in control.arguments or ("",):
+        words = " ".join(filter(None, ("ansible-playbook", control.runbook, arguments, scope)))
+        names = {name: facts.get(name, "") for name in re.findall(r"{(\w+)}", words)}
+        # What is known and is no good word ends it: the next arguments would mean more than it.
+        if all(names.values()):
+            return untrusted.command_line(words, **names)
+    return ""
 
 
-def check_command(control: str, host: str, thing: Mapping[str, str]) -> str:
-    """The command that repairs a finding, in check mode; empty when there is none, or its names are
-    not plain.
+def check_command(finding: Mapping[str, Any], host: str) -> str:
+    """The command that repairs a finding and no other, in check mode.
 
-    ``host``: the inventory's name of the node; ``thing``: the finding's object.
+    Empty when there is none, or when a word in it is not what it should be. ``host``: the
+    inventory's name of the node.
     """
-    # The node of the cluster's finding is named as Kubernetes names it, which inventories do, too.
-    facts = {
-        "node": host if control in NODE_CONTROLS else thing["node"],
-        "lost_node": thing["node"],
-    }
-    if thing["kind"] == "VolumeAttachment":
-        facts["attachment"] = thing["name"]
-    # In a node's own finding root there writes the name, of another host, or "all".
-    if thing["kind"] == "Node" and control not in NODE_CONTROLS:
-        facts["node"] = facts["lost_node"] = thing["name"]
-    line = command(control, facts)
-    if control == "STOR-15":
-        line = untrusted.command_line(
-            f"ansible-playbook {CONTROLS[control].runbook} -e triage_namespace={{namespace}}",
-            namespace=thing["namespace"],
-        )
+    thing, control = finding["object"], CONTROLS.get(finding["control"])
+    if control is None or thing["kind"] not in control.scopes:
+        return ""
+    scope = control.scopes[thing["kind"]]
+    line = _command(control, scope, _facts(control, thing, finding["evidence"], host))
     # A report is read long after the audit, so what is copied from it changes nothing at first.
     return f"{line} --check" if line else ""
+
+
+def _facts(
+    control: Control, thing: Mapping[str, str], evidence: Mapping[str, Any], host: str
+) -> dict[str, str | Sequence[str]]:
+    """What the arguments of a control may name, of a finding. Nodes and tenants wrote it."""
+    # The node of the cluster's finding is named as Kubernetes names it, which inventories do, too. In
+    # a node's own finding root there writes the name, of another host, or "all".
+    named = thing["name"] if thing["kind"] == "Node" else thing["node"]
+    node = host if control.where == "node" else named
+    wwids = evidence.get("wwids") or [evidence.get("wwid") or ""]
+    return {
+        "node": node,
+        "lost_node": node,
+        "attachment": thing["name"] if thing["kind"] == "VolumeAttachment" else "",
+        "namespace": thing["namespace"],
+        "name": thing["name"],
+        "path": thing["name"],
+        "share": thing["name"],
+        "wwids": [str(wwid) for wwid in wwids] if isinstance(wwids, list) and all(wwids) else "",
+    }

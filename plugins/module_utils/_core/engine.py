@@ -483,7 +483,7 @@ def report_parts(
             **_first_traceback(looks.missed),
             **result,
         )
-    module.exit_json(msg=_message(plan, "; ".join(looks.healthy), check_mode=True), **result)
+    module.exit_json(msg=_audit_message(plan, "; ".join(looks.healthy)), **result)
 
 
 class _Looks:
@@ -1011,6 +1011,21 @@ def _message(plan: Plan, healthy: str, check_mode: bool) -> str:
     reported = len(plan.findings) - len(to_repair) - len(plan.refusals)
     if reported:
         parts.append(f"{reported} only reported")
+    return untrusted.shown(", ".join(parts)[:MAX_MESSAGE_CHARACTERS])
+
+
+def _audit_message(plan: Plan, healthy: str) -> str:
+    """The same for who only looks: nothing was asked for that could be refused."""
+    if not plan.findings:
+        return f"nothing to do: {healthy}"
+    to_repair = sum(bool(finding.repair) for finding in plan.findings)
+    left = len(plan.findings) - to_repair
+    parts = [f"{len(plan.findings)} finding{'s' * (len(plan.findings) != 1)}"]
+    if to_repair:
+        parts.append(f"{to_repair} would be repaired")
+    if left:
+        why = f" ({_told(plan.refusals[:1], '; ')})" if plan.refusals else ""
+        parts.append(f"{left} need{'s' * (left == 1)} attention{why}")
     return untrusted.shown(", ".join(parts)[:MAX_MESSAGE_CHARACTERS])
 
 

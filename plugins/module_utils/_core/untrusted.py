@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -47,6 +48,15 @@ _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 # An address, a range or a client as Ceph's blocklist has them: 10.0.0.1:0/123, [2001:db8::1]:0/0.
 _ADDRESS = re.compile(r"(?=.*[0-9])\[?[0-9a-fA-F]*[:.][0-9a-fA-F:.]*\]?(?::[0-9]+)?(?:/[0-9]+)?")
 _PLACE = re.compile(r"{(\w+)}")
+
+# By placeholder, what a command to be copied may have there that is more than a name: a mount point
+# below the kubelet's folder, and an NFS share. No blank, comma, quote or brace: Ansible splits at
+# the first two, and takes the others for a quoted text or a template.
+_PARTS = r"(?:/[A-Za-z0-9][A-Za-z0-9._~-]*)"
+_LONGER = {
+    "path": re.compile(rf"{_PARTS}+"),
+    "share": re.compile(rf"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9][A-Za-z0-9.-]*):(?:/|{_PARTS}+/?)"),
+}
 
 NO_COMMAND = "(no command is shown, since a name in it is none that Kubernetes gives)"
 
@@ -132,16 +142,28 @@ def command_line(template: str, **names: str | Sequence[str]) -> str:
     """A command to be copied, with names put in for ``{placeholders}``; empty if one is no name.
 
     What a node or a tenant wrote would be run by the operator's shell. Allowed are plain names, and
-    addresses as Ceph spells them. Several of them are joined by commas. Other braces stay as they
-    are.
+    addresses as Ceph spells them; for ``{path}`` and ``{share}`` these, quoted. Several of them are
+    joined by commas. Other braces stay as they are.
     """
     given = {key: [text] if isinstance(text, str) else list(text) for key, text in names.items()}
     for key in set(_PLACE.findall(template)) & set(given):
-        if not given[key] or not all(
-            is_plain(text) or _ADDRESS.fullmatch(text) for text in given[key]
-        ):
+        if not given[key] or not all(_fits(key, text) for text in given[key]):
             return ""
-    return _PLACE.sub(lambda m: ",".join(given[m[1]]) if m[1] in given else m[0], template)
+
+    def filled(match: re.Match[str]) -> str:
+        if match[1] not in given:
+            return match[0]
+        words = ",".join(given[match[1]])
+        return shlex.quote(words) if match[1] in _LONGER else words
+
+    return _PLACE.sub(filled, template)
+
+
+def _fits(place: str, text: str) -> bool:
+    """The text may stand at this place of a command."""
+    if place in _LONGER:
+        return len(text) <= MAX_WORD and bool(_LONGER[place].fullmatch(text))
+    return is_plain(text) or bool(_ADDRESS.fullmatch(text))
 
 
 def shown_command(template: str, **names: str | Sequence[str]) -> str:

@@ -53,7 +53,7 @@ SPDX-License-Identifier: GPL-3.0-or-later
   const hosts = new Map(report.hosts.map((host) => [host.name, { ...host, findings: [] }]));
   for (const finding of report.findings) hosts.get(finding.host)?.findings.push(finding);
 
-  const fields = ["q", "severity", "control", "status", "cause", "namespace", "host", "sort"];
+  const fields = ["q", "severity", "control", "status", "cause", "namespace", "workload", "host", "sort"];
   // Findings of one cause wait for the same decision: the code of a refusal, or what is to be done.
   const causeOf = (finding) => finding.code || finding.verdict;
   const state = { view: "findings", shown: PAGE, opened: new Set() };
@@ -63,9 +63,14 @@ SPDX-License-Identifier: GPL-3.0-or-later
   for (const control of report.controls) byId("control").append(make("option", { value: control.id }, `${control.id} ${control.title}`));
   for (const cause of [...new Set(report.findings.map(causeOf))].sort()) byId("cause").append(make("option", { value: cause }, cause));
   for (const host of hosts.values()) if (host.findings.length) byId("hosts").append(make("option", { value: host.name }));
-  for (const name of new Set(report.findings.map((finding) => finding.object.namespace))) if (name) byId("namespaces").append(make("option", { value: name }));
+  const affected = (finding, kind) => finding.affected[kind] ?? { count: 0, names: [] };
+  const namespacesOf = (finding) => affected(finding, "namespaces").names;
+  for (const name of [...new Set(report.findings.flatMap(namespacesOf))].sort()) byId("namespaces").append(make("option", { value: name }));
 
-  const VIEWS = ["findings", "hosts", "causes", "namespaces"];
+  const workloadsOf = (finding) => affected(finding, "owners").names;
+  for (const name of [...new Set(report.findings.flatMap(workloadsOf))].sort()) byId("workloads").append(make("option", { value: name }));
+
+  const VIEWS = ["findings", "hosts", "causes", "namespaces", "workloads"];
   // The address remembers what is looked at, so that it can be sent to somebody.
   const readHash = () => {
     const given = new URLSearchParams(location.hash.slice(1));
@@ -88,8 +93,8 @@ SPDX-License-Identifier: GPL-3.0-or-later
   const texts = new Map();
   const textOf = (finding) => {
     if (!texts.has(finding)) {
-      const { host, control, severity, object, summary, code, reason, evidence, repair } = finding;
-      texts.set(finding, JSON.stringify([host, control, severity, object, summary, code, reason, evidence, repair]).toLowerCase());
+      const { host, control, severity, object, summary, code, reason, evidence, repair, affected } = finding;
+      texts.set(finding, JSON.stringify([host, control, severity, object, summary, code, reason, evidence, repair, affected]).toLowerCase());
     }
     return texts.get(finding);
   };
@@ -107,7 +112,8 @@ SPDX-License-Identifier: GPL-3.0-or-later
   const SORTS = {
     oldest: (one, other) => one.first_seen.localeCompare(other.first_seen),
     host: (one, other) => one.host.localeCompare(other.host),
-    namespace: (one, other) => one.object.namespace.localeCompare(other.object.namespace),
+    namespace: (one, other) => (namespacesOf(one)[0] ?? "").localeCompare(namespacesOf(other)[0] ?? ""),
+    pods: (one, other) => affected(other, "pods").count - affected(one, "pods").count,
   };
   const words = () => state.q.toLowerCase().split(/\s+/).filter(Boolean);
   const findingsShown = () => {
@@ -117,7 +123,8 @@ SPDX-License-Identifier: GPL-3.0-or-later
       (!state.severity || finding.severity === state.severity)
       && (!state.control || finding.control === state.control)
       && (!state.cause || causeOf(finding) === state.cause)
-      && (!state.namespace || finding.object.namespace === state.namespace.trim())
+      && (!state.namespace || namespacesOf(finding).includes(state.namespace.trim()))
+      && (!state.workload || workloadsOf(finding).includes(state.workload.trim()))
       && status(finding) && wantsHost(finding.host)
       && wanted.every((word) => textOf(finding).includes(word)));
     // The report has the worst first, and sorting keeps that order among equals.
@@ -128,13 +135,15 @@ SPDX-License-Identifier: GPL-3.0-or-later
     const place = one.findIndex((number, index) => number !== other[index]);
     return place < 0 ? 0 : other[place] - one[place];
   };
-  const groupsShown = (fieldsOf) => {
+  // A finding is in each of its groups.
+  const groupsShown = (groupsOf) => {
     const found = new Map();
     for (const finding of findingsShown()) {
-      const group = fieldsOf(finding);
-      const key = JSON.stringify(group);
-      if (!found.has(key)) found.set(key, { fields: group, findings: [] });
-      found.get(key).findings.push(finding);
+      for (const group of groupsOf(finding)) {
+        const key = JSON.stringify(group);
+        if (!found.has(key)) found.set(key, { fields: group, findings: [] });
+        found.get(key).findings.push(finding);
+      }
     }
     const groups = [...found.values()];
     for (const group of groups) group.numbers = numbers(group.findings);
@@ -146,7 +155,7 @@ SPDX-License-Identifier: GPL-3.0-or-later
       if (!found.has(finding.host)) found.set(finding.host, []);
       found.get(finding.host).push(finding);
     }
-    const filtered = state.severity || state.status || state.cause || state.namespace;
+    const filtered = state.severity || state.status || state.cause || state.namespace || state.workload;
     const wanted = words();
     const rows = [...hosts.values()].filter((host) => wantsHost(host.name) && (found.has(host.name) || (!filtered
       && (!state.control || state.control in host.controls)
@@ -198,16 +207,27 @@ SPDX-License-Identifier: GPL-3.0-or-later
     return button;
   };
 
+  // An audit was asked for no repair, so it refuses none.
+  const VERDICTS = { repair: "Can be repaired", refuse: "Needs attention: a repair would refuse it", report: "Needs attention" };
+  const KINDS = { pods: "Pods", claims: "Claims", namespaces: "Namespaces", owners: "Workloads" };
+  const namedOf = ({ count, names }) => (names.length ? `${names.join(", ")}${count > names.length ? ` and ${count - names.length} more` : ""}` : "not known by name");
+  const affectedList = (finding) => {
+    const there = Object.keys(KINDS).filter((kind) => affected(finding, kind).count);
+    const rest = finding.affected.complete ? [] : [make("p", { class: "soft" }, there.length ? "There may be more: not all of it is known." : "Not known.")];
+    const told = Object.fromEntries(there.map((kind) => [`${KINDS[kind]} (${affected(finding, kind).count})`, namedOf(affected(finding, kind))]));
+    return [...(there.length ? [data(told)] : []), ...rest];
+  };
+
   const detail = (finding) => {
     const inner = [];
-    if (finding.reason) inner.push(...part(`Verdict: ${finding.verdict}${finding.code ? ` (${finding.code})` : ""}`, make("p", {}, finding.reason)));
-    else inner.push(...part("Verdict", make("p", {}, finding.verdict)));
+    inner.push(...part(`${VERDICTS[finding.verdict]}${finding.code ? ` (${finding.code})` : ""}`, ...(finding.reason ? [make("p", {}, finding.reason)] : [])));
     if (finding.exception) inner.push(...part("Accepted", make("p", {}, exceptionText(finding.exception))));
     if (finding.expired_exception) inner.push(...part("Was accepted, and counts again", make("p", {}, exceptionText(finding.expired_exception))));
     if (finding.command) {
       inner.push(...part(finding.verdict === "repair" ? "Repair: this shows what would be done; run it again without --check to do it" : "To look closer: this changes nothing",
         make("div", { class: "command" }, make("code", {}, finding.command), copyButton(finding.command))));
     }
+    inner.push(...part("Affected", ...affectedList(finding)));
     if (finding.repair.length) {
       inner.push(...part("Planned actions", make("ol", {}, ...finding.repair.map((action) =>
         make("li", {}, `${action.action} ${action.target} `, make("code", {}, action.command.map(quoted).join(" ")))))));
@@ -224,6 +244,7 @@ SPDX-License-Identifier: GPL-3.0-or-later
     const chips = [
       finding.new ? chip("new", "new") : null,
       ageOf(finding) ? make("span", { class: "soft", title: `first seen ${finding.first_seen}` }, ageOf(finding)) : null,
+      affected(finding, "pods").count ? make("span", { class: "soft" }, `${affected(finding, "pods").count} pod${affected(finding, "pods").count === 1 ? "" : "s"}`) : null,
       finding.status === "accepted" ? chip("accepted", "accepted") : null,
       finding.expired_exception ? chip("expired", "exception expired") : null,
     ];
@@ -272,9 +293,9 @@ SPDX-License-Identifier: GPL-3.0-or-later
   const titles = new Map(report.controls.map((control) => [control.id, control.title]));
   const few = (names) => `${names.slice(0, 3).join(", ")}${names.length > 3 ? ` and ${names.length - 3} more` : ""}`;
   const groupRow = (group) => {
-    const { control, cause, namespace } = group.fields;
+    const { control, cause, namespace, workload } = group.fields;
     const where = few([...new Set(group.findings.map((finding) => finding.host))]);
-    const name = control === undefined ? namespace || "no namespace" : `${control || "no control"} ${cause}`;
+    const name = control === undefined ? namespace ?? workload : `${control || "no control"} ${cause}`;
     const what = control === undefined ? few([...new Set(group.findings.map((finding) => titled(finding.object)))]) : titles.get(control) ?? "";
     const button = make("button", { type: "button", class: "row host" },
       make("span", {}, name),
@@ -298,8 +319,9 @@ SPDX-License-Identifier: GPL-3.0-or-later
   const views = {
     findings: { rows: findingsShown, row: findingRow, total: report.findings.length },
     hosts: { rows: hostsShown, row: hostRow, total: hosts.size },
-    causes: { rows: () => groupsShown((finding) => ({ control: finding.control, cause: causeOf(finding) })), row: groupRow },
-    namespaces: { rows: () => groupsShown((finding) => ({ namespace: finding.object.namespace })), row: groupRow },
+    causes: { rows: () => groupsShown((finding) => [{ control: finding.control, cause: causeOf(finding) }]), row: groupRow },
+    namespaces: { rows: () => groupsShown((finding) => namespacesOf(finding).map((namespace) => ({ namespace }))), row: groupRow },
+    workloads: { rows: () => groupsShown((finding) => workloadsOf(finding).map((workload) => ({ workload }))), row: groupRow },
   };
   let rows = [];
   const render = (from) => {
@@ -331,6 +353,10 @@ SPDX-License-Identifier: GPL-3.0-or-later
     severity: (one) => one.severity, control: (one) => one.control, status: (one) => one.status,
     first_seen: (one) => (report.run.partial ? "" : one.first_seen), host: (one) => one.host, kind: (one) => one.object.kind,
     namespace: (one) => one.object.namespace, name: (one) => one.object.name, node: (one) => one.object.node,
+    ...Object.fromEntries(Object.keys(KINDS).flatMap((kind) => [
+      [`affected_${kind}`, (one) => affected(one, kind).names.join(", ")],
+      [`affected_${kind}_count`, (one) => String(affected(one, kind).count)]])),
+    affected_complete: (one) => String(one.affected.complete),
     summary: (one) => one.summary, verdict: (one) => one.verdict, code: (one) => one.code, reason: (one) => one.reason,
     command: (one) => one.command,
   };

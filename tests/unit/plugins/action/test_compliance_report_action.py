@@ -91,7 +91,7 @@ def test_the_documentation_the_action_and_the_role_agree() -> None:
     offered = {
         f"compliance_report_{name}": option.get("default", "")
         for name, option in SPEC.items()
-        if name not in ("started", "validate_only")
+        if name not in ("started", "validate_only", "ask_only")
     }
     assert defaults == {**offered, "compliance_report_strict": False}
     specs = yaml.safe_load((ROLE / "meta/argument_specs.yml").read_text())["argument_specs"]
@@ -219,6 +219,38 @@ def test_a_run_of_a_part_leaves_the_fleets_numbers_alone(tmp_path: Path) -> None
         again["run"]["compared_with"]
         and again["summary"]["findings"]["new"] == again["summary"]["findings"]["resolved"] == 0
     )
+
+
+def test_each_fleet_has_a_folder_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of one user without a folder; one that is given is taken as it is."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    default = Path(SPEC["folder"]["default"])
+    for fleet, name in (("default", ""), ("east", "_east"), ("../Prod EU/1", "_.._Prod_EU_1")):
+        asked = request(default, fleet=fleet)
+        assert asked.folder == f"{tmp_path}/storage_compliance{name}"
+    assert request(tmp_path / "x", fleet="east").folder == f"{tmp_path}/x"
+
+
+def test_findings_name_whom_to_look_up(tmp_path: Path) -> None:
+    """The worst first; the answer is in the report, and a wrong one costs the report nothing."""
+    mild = {**finding("STOR-08", "x"), "severity": "minor", "evidence": {"volumes": ["pvc-2"]}}
+    grave = {
+        **finding("STOR-07", "y"),
+        "severity": "critical",
+        "evidence": {"volumes": ["pvc-1"], "pod": "uid-1"},
+    }
+    variables = {"hostvars": HostVars({"n1": result(mild, grave)})}
+    asked = request(tmp_path, hosts=["n1"], users="told")
+    rows = asked.rows(variables)
+    assert asked.question(rows)["question"] == {"volumes": ["pvc-1", "pvc-2"], "pods": ["uid-1"]}
+    pod = {"uid": "uid-1", "namespace": "shop", "name": "web-0", "node": "n1", "owner": ""}
+    told = {"volumes": [], "pods": [{**pod, "claims": []}]}
+    assert "warnings" not in asked.write(rows, told)
+    assert report(tmp_path)["findings"][0]["affected"]["pods"]["names"] == ["shop/web-0"]
+    warned = asked.write(asked.rows(variables), {"volumes": 1, "pods": [7]})["warnings"]
+    assert warned and "who is affected is not known" in warned[0]
 
 
 def test_a_host_of_the_clusters_name(tmp_path: Path) -> None:

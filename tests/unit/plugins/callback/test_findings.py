@@ -105,6 +105,63 @@ def test_message_table_reasons_and_actions() -> None:
     ]
 
 
+POD = "8d3f6f0e-0b7c-4a86-9d0f-0c1e2b3a4d5e"
+PLUGINS = "/var/lib/kubelet/plugins/kubernetes.io/csi"
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        (f"/k/pods/{POD}/volumes/kubernetes.io~csi/pvc-1/mount", f"pvc-1 of pod {POD}"),
+        (f"/k/pods/{POD}/volumes/kubernetes.io~nfs/nas", f"nas of pod {POD}"),
+        (f"/k/pods/{POD}/volume-subpaths/pvc-1/app/0", f"pvc-1 in app of pod {POD}"),
+        (f"{PLUGINS}/pv/pvc-1/globalmount", "pvc-1, staged"),
+        (f"{PLUGINS}/s3.example.com/{'0a' * 32}/globalmount", f"s3.example.com {'0a' * 6}, staged"),
+        ("/mnt/data", "/mnt/data"),
+        # No place of the kubelet is that long; a host may answer anything.
+        (f"/{'a' * 500}/pods/{POD}/volumes/kubernetes.io~csi/pvc-1/mount", None),
+    ],
+)
+def test_a_path_of_the_kubelet_is_told_by_its_names(path: str, said: str | None) -> None:
+    """And whole in the reason, where it can be copied."""
+    thing = {"kind": "pod mount", "name": path, "node": "worker01"}
+    mount = finding(
+        object=thing, summary=f"{path} is dead", verdict="report", reason="look", repair=[]
+    )
+    said = path if said is None else said
+    lines = render(result(mount), 5_000, verbose=False)
+    assert f"pod mount {said}  report   {said} is dead" in lines[2]
+    assert lines[-1] == f"  reported  pod mount {path}: look"
+
+
+def test_each_reason_is_told_once() -> None:
+    """By the message or below the table, for all objects with it; an audit refuses nothing."""
+    refused = [
+        finding(
+            object={"kind": "map", "name": f"m{number}", "node": "n"},
+            verdict="refuse",
+            code="transport_outage",
+            reason="a session is down.",
+            repair=[],
+        )
+        for number in range(7)
+    ]
+    told = "(map m0: a session is down)"
+    lines = render(result(*refused, msg=f"7 findings, 7 refused {told}"), 79, verbose=False)
+    objects = "map m0, map m1, map m2, map m3, map m4 (+2 more)"
+    assert lines[0] == "7 findings, 7 refused"
+    assert lines[9:] == ["", f"  refused   {objects}: a session is down. [transport_outage]"]
+    audit = render(result(*refused), 79, verbose=False, audit=True)
+    assert audit[9:] == ["", f"  needs attention  {objects}: a session is down. [transport_outage]"]
+    # A failure has its reasons in its message.
+    failed = render(
+        result(refused[0], msg="refused 1 of 1 findings: map m0: a session is down"),
+        79,
+        verbose=False,
+    )
+    assert len(failed) == 3
+
+
 def test_nothing_found_is_one_line() -> None:
     """As on most hosts of a fleet."""
     assert render(result(msg="nothing to do: 4 maps"), 79, verbose=False) == [

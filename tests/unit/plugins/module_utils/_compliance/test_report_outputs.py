@@ -127,8 +127,8 @@ def test_one_case_for_each_control_and_host() -> None:
 def test_a_refusal_has_its_code() -> None:
     refused = finding(verdict="refuse", reason="opened by dd", code="in_use_open")
     document = junit.render(build({"n1": result(refused)}))
-    assert "refuse (in_use_open): opened by dd" in document
-    assert "repair: proven" in junit.render(build({"n1": result(finding())}))
+    assert "needs attention (in_use_open): opened by dd" in document
+    assert "can be repaired: proven" in junit.render(build({"n1": result(finding())}))
 
 
 def test_a_note_that_stands_for_findings_left_out() -> None:
@@ -271,7 +271,7 @@ def test_the_summary_is_there_without_a_script() -> None:
         '<b>n2</b> <span class="soft">unreachable: off</span>',
         '<b>n3</b> STOR-09 <span class="soft">mount.nfs is not installed</span>',
         "expired 2020-01-01",
-        "<b>host_unreachable</b> 0 refused, 1 not assessed",
+        "<b>host_unreachable</b> 0 need attention, 1 not assessed",
         CODES["host_unreachable"].next_step,
         "There is no earlier run to compare with.",
         "Multipath map with only dead paths",

@@ -6,11 +6,19 @@
 
 from __future__ import annotations
 
+import re
+import shlex
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import controls
 from ansible_collections.storage_ops.runbooks.tests.unit.support.results import HOSTILE
 
+ROOT = Path(__file__).parents[5]
 FACTS = {
     "node": "worker-1",
     "namespace": "shop",
@@ -53,32 +61,123 @@ def test_no_command_without_what_it_needs() -> None:
     assert controls.command("", FACTS) == controls.command("STOR-15", FACTS) == ""
 
 
-def test_commands_only_of_plain_names() -> None:
-    thing = {"kind": "multipath map", "namespace": "", "name": "mpatha", "node": "k8s-node"}
-    line = (
-        "ansible-playbook storage_ops.runbooks.clean_residual_paths -i inventory -e "
-        "target=worker01 --check"
-    )
-    assert controls.check_command("STOR-01", "worker01", thing) == line, (
-        "the inventory's name, not Kubernetes'"
-    )
-    assert not controls.check_command(
-        "STOR-01", "worker01 -e x=1", thing
-    ) and not controls.check_command("STOR-01", HOSTILE, thing)
-    attachment = {"kind": "VolumeAttachment", "namespace": "", "name": "csi-0a", "node": "n1"}
-    assert "attachment_repair_names=csi-0a" in controls.check_command(
-        "STOR-11", "cluster", attachment
-    )
-    assert not controls.check_command(
-        "STOR-11", "cluster", {**attachment, "name": "{{ lookup('pipe', 'id') }}"}
-    )
-    assert "-e target=n1" in controls.check_command(
-        "STOR-16", "cluster", {**attachment, "kind": "PersistentVolume"}
-    )
-    assert "-e target=n9" in controls.check_command(
-        "STOR-17", "cluster", {**attachment, "kind": "Node", "name": "n9", "node": ""}
-    )
-    assert "triage_namespace=shop" in controls.check_command(
-        "STOR-15", "cluster", {**attachment, "kind": "pod", "namespace": "shop"}
-    )
-    assert not controls.check_command("", "n1", thing)
+POINT = "/var/lib/kubelet/pods/8d3f-1/volumes/kubernetes.io~csi/pvc-1/mount"
+# A finding of each kind that a playbook can do something about: control, kind, name, evidence, and
+# what limits the playbook to it.
+SCOPED: list[tuple[str, str, str, dict[str, Any], str]] = [
+    ("STOR-01", "multipath map", "mpatha", {"wwid": "36a"}, "-e residual_paths_wwids=36a"),
+    ("STOR-01", "node", "n1", {"maps": ["mpatha"]}, ""),
+    (
+        "STOR-02",
+        "swapped LUNs",
+        "a, b",
+        {"wwids": ["36a", "36b"]},
+        "-e residual_paths_wwids=36a,36b",
+    ),
+    ("STOR-02", "SCSI disk", "sdb", {"wwid": "36a"}, "-e residual_paths_wwids=36a"),
+    ("STOR-03", "SCSI disk", "sdb", {"wwid": "36a"}, "-e residual_paths_wwids=36a"),
+    ("STOR-04", "kernel module", "iscsi_tcp", {}, "-e iscsi_ready_modules=iscsi_tcp"),
+    ("STOR-04", "service", "iscsid", {}, ""),
+    ("STOR-04", "initiator name", "iqn.2026-01.org:n1", {}, ""),
+    ("STOR-05", "FUSE mount", POINT, {}, f"-e fuse_recovery_paths='{POINT}'"),
+    ("STOR-05", "container", "web-0/app", {}, "-e fuse_recovery_namespaces=shop"),
+    ("STOR-06", "FUSE mount", POINT, {}, f"-e fuse_recovery_paths='{POINT}'"),
+    ("STOR-07", "pod mount", POINT, {}, f"-e pod_mounts_paths='{POINT}'"),
+    ("STOR-08", "volume filesystem", POINT, {}, f"-e pod_mounts_paths='{POINT}'"),
+    ("STOR-09", "NFS share", "nas:/vol/a", {}, "-e nfs_check_shares=nas:/vol/a"),
+    ("STOR-09", "NFS share", "[fd00::1]:/a", {}, "-e nfs_check_shares='[fd00::1]:/a'"),
+    ("STOR-10", "container runtime", "containerd", {}, "-e nfs_check_runtimes=containerd"),
+    ("STOR-11", "VolumeAttachment", "csi-0a", {}, "-e attachment_repair_names=csi-0a"),
+    ("STOR-13", "VolumeAttachment", "csi-0a", {}, "-e attachment_repair_names=csi-0a"),
+    ("STOR-14", "VolumeAttachment", "csi-0a", {}, "-e attachment_repair_names=csi-0a"),
+    ("STOR-15", "pod", "web-0", {}, "-e triage_namespace=shop -e triage_pod=web-0"),
+    ("STOR-16", "Node", "n9", {}, "-e target=n9"),
+    ("STOR-17", "Node", "n9", {}, "-e target=n9"),
+    ("STOR-17", "NetworkFence", "fence-1", {}, "-e target=n1"),
+]
+
+
+def finding(control: str, kind: str, name: str, **evidence: Any) -> dict[str, Any]:
+    thing = {"kind": kind, "namespace": "shop", "name": name, "node": "n1"}
+    return {"control": control, "object": thing, "evidence": evidence}
+
+
+@pytest.mark.parametrize(("control", "kind", "name", "evidence", "scope"), SCOPED)
+def test_a_command_is_limited_to_its_finding(
+    control: str, kind: str, name: str, evidence: dict[str, Any], scope: str
+) -> None:
+    known = controls.CONTROLS[control]
+    line = controls.check_command(finding(control, kind, name, **evidence), "worker01")
+    assert line.startswith(f"ansible-playbook {known.runbook} ") and line.endswith(" --check")
+    assert scope in line
+    # The inventory's name of the node, not Kubernetes'.
+    assert ("-e target=worker01" in line) == (known.where == "node")
+    # What a shell and Ansible make of it: each variable is one of the playbook or of its roles.
+    given = [word for before, word in pairwise(shlex.split(line)) if before == "-e"]
+    names = {word.partition("=")[0] for word in given}
+    assert names <= variables(known.playbook), names - variables(known.playbook)
+    assert POINT not in scope or any(word.endswith(f"={POINT}") for word in given)
+
+
+def variables(playbook: str) -> set[str]:
+    """The variables of a playbook, and of the roles that it runs."""
+    text = (ROOT / f"playbooks/{playbook}.yml").read_text("utf-8")
+    roles = set(re.findall(r"(?:name|role): storage_ops\.runbooks\.(\w+)\n", text))
+    specs = [ROOT / "roles" / role / "meta/argument_specs.yml" for role in roles]
+    options = [
+        yaml.safe_load(spec.read_text("utf-8"))["argument_specs"]["main"]["options"]
+        for spec in specs
+        if spec.is_file()
+    ]
+    # "# target   the hosts", as the head of each playbook explains its own.
+    own = re.findall(r"(?m)^# (\w+) {2,}\S", text)
+    return {*own, *(name for every in options for name in every)}
+
+
+def test_each_scope_is_tested() -> None:
+    every = {(one.id, kind) for one in controls.CONTROLS.values() for kind in one.scopes}
+    # The other residual kinds have the same arguments.
+    same = {
+        (control, kind) for control, kind in every if control in ("STOR-01", "STOR-02", "STOR-03")
+    }
+    same |= {("STOR-06", "container"), ("STOR-17", "BlocklistEntry")}
+    assert every - same <= {(control, kind) for control, kind, *_rest in SCOPED}
+
+
+@pytest.mark.parametrize(
+    "text", ["a;id", "worker01 -e x=1", "{{ 7 }}", "a,b", "a\nb", "-x", "", HOSTILE]
+)
+def test_no_command_of_words_that_are_none(text: str) -> None:
+    for control, kind, _name, _evidence, scope in SCOPED:
+        told = finding(control, kind, text, wwid=text)
+        told["object"].update(namespace=text, node=text)
+        for host in {text, "worker01"} if "=" in scope and control != "STOR-17" else {text}:
+            assert controls.check_command(told, host) == "", (control, kind, host)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/k/../etc",
+        "k/pods",
+        "/k/.ssh",
+        "/k/a b",
+        "/k/$(id)",
+        "/k/a,/etc",
+        "/k/'",
+        "/k//a",
+        "/k/\u0430",
+    ],
+)
+def test_no_command_of_paths_that_are_none(path: str) -> None:
+    for control, kind in (("STOR-05", "FUSE mount"), ("STOR-07", "pod mount")):
+        assert controls.check_command(finding(control, kind, path), "worker01") == ""
+    assert controls.check_command(finding("STOR-09", "NFS share", f"nas:{path}"), "worker01") == ""
+
+
+def test_no_command_for_what_no_playbook_repairs() -> None:
+    assert controls.check_command(finding("", "node", "n1"), "worker01") == ""
+    assert controls.check_command(finding("STOR-12", "PersistentVolume", "pvc-1"), "cluster") == ""
+    assert controls.check_command(finding("STOR-10", "process", "4711"), "worker01") == ""
+    # Its evidence was left out, so it cannot be told from others.
+    assert controls.check_command(finding("STOR-01", "multipath map", "a", cut="x"), "n1") == ""

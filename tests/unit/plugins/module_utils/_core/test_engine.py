@@ -523,6 +523,20 @@ def test_info_modules_change_nothing_and_carry_the_plan() -> None:
     assert other.result["findings"] == []
 
 
+def test_an_audit_refuses_nothing() -> None:
+    """Nobody asked for a repair, so what it only reports needs attention."""
+    told = [finding("a"), finding("b", "refuse"), finding("c", "report")]
+    for found, said in (
+        (told, "3 findings, 1 would be repaired, 2 need attention (multipath map b: because)"),
+        (told[2:], "1 finding, 1 needs attention"),
+        (told[:1], "1 finding, 1 would be repaired"),
+    ):
+        module = Module()
+        with pytest.raises(Exit):
+            engine.report(module, lambda found=found: World(found), {"STOR-01"})
+        assert module.result["msg"] == said
+
+
 class Telling(World):
     """A runbook that hands on what it was given and what became of it."""
 

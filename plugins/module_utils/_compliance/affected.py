@@ -1,0 +1,219 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# This module util is private to the collection, and may change at any time.
+
+"""Who is affected by a finding: pods, claims, namespaces and the workloads of the pods.
+
+A node knows pods by uid and volumes by the name of their PersistentVolume, which are in the
+kubelet's paths. The module volume_user_info says whose they are. Only for people: nothing is
+decided on it. Pure: no I/O here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .._core import untrusted
+from .._core.controls import NODE_CONTROLS
+from .._core.errors import words
+from .._kube.users import MAX_PODS, MAX_VOLUMES
+from . import clean
+
+# Names of each kind that a finding has; their number is told as well.
+MAX_NAMED = 10
+KINDS = ("pods", "claims", "namespaces", "owners")
+
+# Paths below the kubelet's folder, see _node/kubelet.py for their sources.
+_UID = r"[0-9A-Za-z-]{1,64}"
+_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}"
+_FORMS = (
+    re.compile(
+        rf"/pods/(?P<pod>{_UID})/(?:volumes|volumeDevices)/[\w.-]+~[\w.-]+/(?P<volume>{_NAME})"
+    ),
+    re.compile(rf"/pods/(?P<pod>{_UID})/volume-subpaths/(?P<volume>{_NAME})/"),
+    re.compile(
+        r"/plugins/kubernetes\.io/csi/(?:pv/|volumeDevices/(?:staging/|publish/)?)"
+        rf"(?P<volume>{_NAME})"
+    ),
+)
+# Evidence that has paths of what the finding is about; other paths may be there to compare with.
+_PATHS = ("points", "mounts", "covered", "also_mounted", "mounts_on_this_node", "reasons")
+# An audit's list that is not whole ends like this (engine._clip, clean.plain).
+_CUT = re.compile(r"\(?\+\d+ more")
+
+
+@dataclass(frozen=True)
+class Named:
+    """What the evidence of a finding names."""
+
+    volumes: tuple[str, ...] = ()
+    # By uid.
+    pods: tuple[str, ...] = ()
+    # As namespace/name.
+    claims: tuple[str, ...] = ()
+    # The evidence is cut, so there may be more.
+    cut: bool = False
+
+
+@dataclass(frozen=True)
+class Users:
+    """The answer of volume_user_info; empty where the cluster was not asked."""
+
+    # By name: claim, and how many pods use it.
+    volumes: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    pods: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    # Pods by claim.
+    by_claim: Mapping[str, list[Mapping[str, Any]]] = field(default_factory=dict)
+
+
+NOT_ASKED = Users()
+
+
+def question(findings: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
+    """Volumes and pods to look up, those of the first findings first."""
+    volumes: dict[str, None] = {}
+    pods: dict[str, None] = {}
+    for finding in findings:
+        named = named_by(finding)
+        volumes.update(dict.fromkeys(named.volumes))
+        pods.update(dict.fromkeys(named.pods))
+    return {"volumes": list(volumes)[:MAX_VOLUMES], "pods": list(pods)[:MAX_PODS]}
+
+
+def named_by(finding: Mapping[str, Any]) -> Named:
+    """What a finding's evidence names."""
+    evidence, thing = finding["evidence"], finding["object"]
+    texts = [text for key in _PATHS for text in _texts(evidence.get(key))]
+    texts += [thing["name"], finding["reason"]]
+    found = [match for text in texts for form in _FORMS for match in form.finditer(text)]
+    # A lost node's volumes stand with their claim and driver behind them.
+    told = [
+        text.partition(" ")[0]
+        for text in (evidence.get("volume"), *_list(evidence.get("volumes")))
+        if isinstance(text, str)
+    ]
+    told += [thing["name"]] if thing["kind"] == "PersistentVolume" else []
+    volumes = [*told, *(match["volume"] for match in found)]
+    uids = [
+        *_texts(evidence.get("pod")),
+        *(text for text in _texts(evidence.get("pods")) if "/" not in text),
+        *(match["pod"] for match in found if "pod" in match.groupdict()),
+    ]
+    claims = [*_texts(evidence.get("claim")), *_texts(evidence.get("claims"))]
+    every = [
+        text
+        for key in (*_PATHS, "pods", "volumes", "claims")
+        for text in _list(evidence.get(key))
+        if isinstance(text, str)
+    ]
+    return Named(
+        tuple(dict.fromkeys(name for name in volumes if untrusted.is_name(name))),
+        tuple(dict.fromkeys(uid for uid in uids if re.fullmatch(_UID, uid))),
+        tuple(dict.fromkeys(claim for claim in claims if "/" in claim)),
+        "cut" in evidence or any(_CUT.match(text) for text in every),
+    )
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _texts(value: Any) -> list[str]:
+    """The texts in a value of the evidence, whatever its form."""
+    if isinstance(value, str):
+        return [value] if value else []
+    if isinstance(value, Mapping):
+        return [text for inner in value.values() for text in _texts(inner)]
+    return [text for inner in value for text in _texts(inner)] if isinstance(value, list) else []
+
+
+def read_users(result: Any) -> Users:
+    """The answer of the module; of anything else, nothing is known."""
+    if not isinstance(result, Mapping) or not isinstance(result.get("pods"), (list, tuple)):
+        return NOT_ASKED
+    by_claim: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    try:
+        volumes = {
+            str(one["name"]): (clean.line(one["claim"], 400), int(one["pods"]))
+            for one in result["volumes"]
+        }
+        pods = {}
+        for one in result["pods"]:
+            pod = {key: clean.line(one[key], 400) for key in ("namespace", "name", "node", "owner")}
+            pods[str(one["uid"])] = pod
+            for claim in one["claims"]:
+                by_claim[clean.line(claim, 400)].append(pod)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"its result is not one of volume_user_info: {words(error)}") from error
+    return Users(volumes, pods, by_claim)
+
+
+def affected_by(finding: Mapping[str, Any], users: Users) -> dict[str, Any]:
+    """By each of KINDS that is known, how many are affected (``count``) and the first of them
+    (``names``); and whether these are all (``complete``).
+    """
+    named, thing = named_by(finding), finding["object"]
+    known = [users.volumes[name] for name in named.volumes if name in users.volumes]
+    claims = [*named.claims, *(claim for claim, _number in known if claim)]
+    pods, left = _pods(finding, named, users, known)
+    spaces = [
+        thing["namespace"],
+        *(pod["namespace"] for pod in pods),
+        *(claim.partition("/")[0] for claim in claims),
+    ]
+    owners = [_owner(pod) for pod in pods if pod["owner"]]
+    titles = [f"{pod['namespace']}/{pod['name']}" for pod in pods]
+    if thing["kind"] == "pod":
+        titles.append(f"{thing['namespace']}/{thing['name']}")
+    # Of a pod that the node names, a volume without a claim is its own.
+    unknown = not named.pods and len(known) < len(named.volumes)
+    unknown = unknown or not (named.volumes or named.pods or titles)
+    told = {
+        "pods": _counted(titles, left),
+        "claims": _counted(claims),
+        "namespaces": _counted(spaces),
+        "owners": _counted(owners),
+    }
+    return {
+        **{kind: one for kind, one in told.items() if one["count"]},
+        "complete": not (left or unknown or named.cut),
+    }
+
+
+def _pods(
+    finding: Mapping[str, Any],
+    named: Named,
+    users: Users,
+    known: Iterable[tuple[str, int]],
+) -> tuple[list[Mapping[str, Any]], int]:
+    """The pods of a finding as far as they are known, and how many more there are."""
+    # Those that the node itself names, since another node's pods of the volume may be well.
+    if named.pods:
+        pods = [users.pods[uid] for uid in named.pods if uid in users.pods]
+        return pods, len(named.pods) - len(pods)
+    of_claims: list[Mapping[str, Any]] = []
+    left = 0
+    for claim, number in dict.fromkeys(known):
+        listed = users.by_claim.get(claim, [])
+        of_claims += listed
+        left += max(number - len(listed), 0)
+    if finding["control"] in NODE_CONTROLS:
+        here = (finding["object"]["node"], finding["host"])
+        of_claims = [pod for pod in of_claims if pod["node"] in here]
+    return of_claims, left
+
+
+def _owner(pod: Mapping[str, Any]) -> str:
+    kind, _blank, name = pod["owner"].partition(" ")
+    return f"{kind} {pod['namespace']}/{name}"
+
+
+def _counted(names: Iterable[str], more: int = 0) -> dict[str, Any]:
+    distinct = Counter(name for name in names if name)
+    return {"count": len(distinct) + more, "names": list(distinct)[:MAX_NAMED]}

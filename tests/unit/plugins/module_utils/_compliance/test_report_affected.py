@@ -1,0 +1,176 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Whom a finding affects, from what its evidence names and what the cluster says of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance.affected import (
+    MAX_NAMED,
+    Users,
+    affected_by,
+    named_by,
+    question,
+    read_users,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.users import (
+    MAX_PODS,
+    MAX_VOLUMES,
+)
+from ansible_collections.storage_ops.runbooks.tests.unit.support.results import HOSTILE
+
+UID = "8d3f6f0e-0b7c-4a86-9d0f-0c1e2b3a4d5e"
+OTHER = "11111111-0b7c-4a86-9d0f-0c1e2b3a4d5e"
+KUBELET = "/var/lib/kubelet"
+PUBLISHED = f"{KUBELET}/pods/{UID}/volumes/kubernetes.io~csi/pvc-1/mount"
+
+
+def finding(control: str = "STOR-05", reason: str = "", **evidence: Any) -> dict[str, Any]:
+    thing = {"kind": "FUSE mount", "namespace": "", "name": "a mount", "node": "n1"}
+    return {
+        "control": control,
+        "host": "worker01",
+        "object": thing,
+        "evidence": evidence,
+        "reason": reason,
+    }
+
+
+def answer(pods: list[dict[str, Any]], number: int | None = None) -> Users:
+    """The answer about pvc-1 of shop/data."""
+    count = len(pods) if number is None else number
+    volumes = [{"name": "pvc-1", "claim": "shop/data", "pods": count}]
+    return read_users({"volumes": volumes, "pods": pods})
+
+
+def pod(uid: str, name: str, node: str = "n1", owner: str = "Deployment web") -> dict[str, Any]:
+    return {
+        "uid": uid,
+        "namespace": "shop",
+        "name": name,
+        "node": node,
+        "owner": owner,
+        "claims": ["shop/data"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("evidence", "volumes", "pods"),
+    [
+        ({"mounts": [f"{PUBLISHED} (publish)"]}, ("pvc-1",), (UID,)),
+        ({"mounts": [{"mount_path": "/data", "host_path": PUBLISHED}]}, ("pvc-1",), (UID,)),
+        ({"points": [f"{KUBELET}/pods/{UID}/volume-subpaths/pvc-1/app/0"]}, ("pvc-1",), (UID,)),
+        ({"points": ["/k/plugins/kubernetes.io/csi/pv/pvc-1/globalmount"]}, ("pvc-1",), ()),
+        ({"points": [f"/k/pods/{UID}/volumeDevices/kubernetes.io~csi/pvc-1"]}, ("pvc-1",), (UID,)),
+        (
+            {"mounts_on_this_node": [f"/k/pods/{UID}/volumes/kubernetes.io~nfs/nas"]},
+            ("nas",),
+            (UID,),
+        ),
+        ({"volumes": ["pvc-1"], "pods": [UID]}, ("pvc-1",), (UID,)),
+        ({"volumes": ["pvc-1 (shop/data, rbd.csi.ceph.com)"]}, ("pvc-1",), ()),
+        # Of an attachment, pods are told by name and age.
+        ({"volume": "pvc-1", "pods": ["shop/web-0 Running, 3 d old"]}, ("pvc-1",), ()),
+        # Maps whose LUNs were swapped.
+        ({"volumes": [{"name": "mpatha", "wwid": "36001"}]}, (), ()),
+        # Others' mounts, to compare with.
+        ({"hanging_mounts": [PUBLISHED], "layers": [{"source": PUBLISHED}]}, (), ()),
+        ({"mounts": None, "volumes": 7, "pod": ["", {"a": [HOSTILE]}]}, (), ()),
+    ],
+)
+def test_evidence_names_volumes_and_pods(
+    evidence: dict[str, Any], volumes: tuple[str, ...], pods: tuple[str, ...]
+) -> None:
+    named = named_by(finding(**evidence))
+    assert (named.volumes, named.pods) == (volumes, pods)
+
+
+def test_a_map_in_use_names_pods_in_its_reason() -> None:
+    told = finding("STOR-02", reason=f"mounted at {PUBLISHED} in the mount namespace of pid 1")
+    assert named_by(told).pods == (UID,)
+
+
+def test_pods_of_the_node_itself_count() -> None:
+    users = answer([pod(UID, "web-0"), pod(OTHER, "web-1", node="n2")])
+    told = affected_by(finding(mounts=[PUBLISHED]), users)
+    assert told == {
+        "pods": {"count": 1, "names": ["shop/web-0"]},
+        "claims": {"count": 1, "names": ["shop/data"]},
+        "namespaces": {"count": 1, "names": ["shop"]},
+        "owners": {"count": 1, "names": ["Deployment shop/web"]},
+        "complete": True,
+    }
+    # A node's staging mount is no other node's.
+    staged = finding(volumes=["pvc-1"])
+    assert affected_by(staged, users)["pods"]["names"] == ["shop/web-0"]
+    # An attachment is its volume's, wherever the pods are.
+    attachment = finding("STOR-14", volume="pvc-1", claim="shop/data")
+    assert affected_by(attachment, users)["pods"]["names"] == ["shop/web-0", "shop/web-1"]
+
+
+def test_many_pods_are_counted() -> None:
+    users = answer([pod(f"{UID}{n}", f"web-{n}") for n in range(20)], 10_000)
+    told = affected_by(finding("STOR-14", volume="pvc-1"), users)
+    assert told["pods"]["count"] == 10_000 and len(told["pods"]["names"]) == MAX_NAMED
+    assert told["owners"] == {"count": 1, "names": ["Deployment shop/web"]}
+    assert not told["complete"]
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        finding(mounts=[PUBLISHED, "(+7 more)"]),
+        finding(volumes=["pvc-1"], cut="left out, since the result is too long"),
+        finding(volumes=["pvc-1", "pvc-2"]),
+        finding(pods=[UID, OTHER]),
+        # It names neither a volume nor a pod, which does not mean that nobody is affected.
+        finding("STOR-04"),
+    ],
+)
+def test_what_is_not_all_says_so(told: dict[str, Any]) -> None:
+    users = answer([pod(UID, "web-0")])
+    assert affected_by(told, users)["complete"] is False
+
+
+def test_without_the_cluster_the_evidence_alone_counts() -> None:
+    told = affected_by(finding(mounts=[PUBLISHED], claim="shop/data"), Users())
+    assert told["pods"] == {"count": 1, "names": []} and not told["complete"]
+    assert told["claims"]["names"] == ["shop/data"] and told["namespaces"]["names"] == ["shop"]
+    assert "owners" not in told
+
+
+def test_the_question_has_a_limit() -> None:
+    volumes = [f"pvc-{number}" for number in range(MAX_VOLUMES + 5)]
+    pods = [f"{UID}-{number}" for number in range(MAX_PODS + 5)]
+    asked = question([finding(volumes=volumes, pods=pods), finding(volumes=volumes)])
+    assert asked == {"volumes": volumes[:MAX_VOLUMES], "pods": pods[:MAX_PODS]}
+
+
+@pytest.mark.parametrize("told", [None, {}, {"pods": "all"}, {"skipped": True}, {"msg": "no"}])
+def test_no_answer_is_no_knowledge(told: Any) -> None:
+    assert read_users(told) == Users()
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"pods": [1], "volumes": []},
+        {"pods": [], "volumes": None},
+        {"pods": [], "volumes": [{"name": "pvc-1", "claim": "a/b", "pods": "many"}]},
+    ],
+)
+def test_a_wrong_answer_is_told(told: Any) -> None:
+    with pytest.raises(ValueError, match="is not one of volume_user_info"):
+        read_users(told)
+
+
+def test_names_of_tenants_are_text() -> None:
+    users = answer([pod(UID, "web\u202e-0\x1b[31m", owner="Deployment \x07web")])
+    told = affected_by(finding(mounts=[PUBLISHED]), users)
+    assert told["pods"]["names"] == ["shop/web\\u202e-0\\x1b[31m"]
+    assert told["owners"]["names"] == ["Deployment shop/\\x07web"]
