@@ -246,8 +246,8 @@ def _notes(findings: Sequence[Mapping[str, Any]], audit: bool) -> list[str]:
     by_reason: dict[tuple[str, str], list[str]] = {}
     for finding in findings:
         if finding["verdict"] != "repair" and finding["reason"]:
-            code = f" [{finding['code']}]" if finding.get("code") else ""
-            key = words.get(finding["verdict"], reported), f"{finding['reason']}{code}"
+            label = f" [{finding['code']}]" if finding.get("code") else ""
+            key = words.get(finding["verdict"], reported), f"{finding['reason']}{label}"
             by_reason.setdefault(key, []).append(_object(finding))
     notes = []
     for (headword, why), objects in by_reason.items():

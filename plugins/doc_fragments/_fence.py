@@ -59,6 +59,56 @@ options:
     default: storage-ops
 """
 
+    POWER = r"""
+options:
+  power:
+    description:
+      - What the role P(storage_ops.runbooks.node_fence#role) has read of the node's BMC, each time
+        that it has asked. Only for a fence by V(power).
+      - Neither the user nor the password of the BMC belongs here.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      kind:
+        description: V(redfish) or V(ipmi). Empty if the inventory names no BMC of the node.
+        type: str
+        default: ''
+      address:
+        description: The BMC as the inventory names it, with its port if that is not the usual one.
+        type: str
+        default: ''
+      system:
+        description: The C(Id) of the machine in Redfish.
+        type: str
+        default: ''
+      shared:
+        description: Other nodes that have this BMC in the inventory.
+        type: list
+        elements: str
+        default: []
+      read_at:
+        description: When it was asked, as V(2026-01-01T12:00:00Z).
+        type: str
+        required: true
+      state:
+        description: What it said, V(on), V(off) or another state. Empty if it did not say.
+        type: str
+        default: ''
+      uuid:
+        description: The C(UUID) of the machine, if the BMC gives one.
+        type: str
+        default: ''
+      status:
+        description: The status of its answer by HTTP; V(0) without HTTP.
+        type: int
+        default: 0
+      problem:
+        description: What was said instead of the state.
+        type: str
+        default: ''
+"""
+
     LOST = r"""
 options:
   grace_seconds:

@@ -13,9 +13,10 @@ author:
 description:
   - Called by the role P(storage_ops.runbooks.node_fence#role); use the playbook
     C(storage_ops.runbooks.fail_over_volumes).
-  - Keeps a lost node, which may still be alive, from writing to its Ceph RBD volumes before they
-    move to another node. It decides, from what Ceph reports, which clients to fence and by which
-    method, and proves the fence. It detaches no volume.
+  - Keeps a lost node, which may still be alive, from writing to its volumes before they move to
+    another node. For Ceph RBD volumes it decides, from what Ceph reports, which clients to fence
+    and by which method, and proves the fence. A node that was switched off by its BMC is fenced for
+    the volumes of every driver. The module detaches no volume, and does not talk to the BMC.
   - Refuses, and changes nothing, if the node is Ready, reports Ready=False, or became Unknown only
     recently; if Ceph was not observed, or not for long enough; if a client at another node's
     address holds an image; if an address belongs to another node too, or is protected; and in any
@@ -55,10 +56,13 @@ options:
         The NetworkFences must exist already; see M(storage_ops.runbooks.network_fence_prepare).
       - V(ceph) writes into Ceph's blocklist, by M(storage_ops.runbooks.ceph_blocklist). Refused if
         a NetworkFence covers an address, since its controller undoes the fence whenever it starts.
+      - V(power) is a node that the role switches off by its BMC, and whose BMC has then said so
+        twice (O(power)). It fences the volumes of every driver. It is refused if the BMC belongs to
+        another machine, by its UUID in Redfish.
       - V(none) fences nothing. It is for a node that is proven to be off, and requires
         O(node_confirmed_off).
       - V(auto) is V(network_fence) if a NetworkFence covers an address, else V(ceph). It is never
-        V(none).
+        V(none), and V(power) only if such a fence has begun.
       - A fence that has begun keeps its method or changes to a stronger one. It changes from
         V(ceph) to V(network_fence) automatically if a NetworkFence was created meanwhile. Entries
         that are in the blocklist by then stay in the ledger, and the release removes them.
@@ -168,6 +172,14 @@ options:
         is in every observation is evidence.
     type: bool
     default: false
+  power_seconds:
+    description:
+      - Seconds from the first reading of O(power) to the last, all of which must say V(off), for
+        O(state=fenced). At least 1.
+      - A BMC that lies, and a machine that is switched on by a rule of its own, are on again within
+        seconds.
+    type: float
+    default: 5
   fence_timeout:
     description: Seconds within which the controller of a NetworkFence must report the fence.
     type: float
@@ -177,6 +189,7 @@ extends_documentation_fragment:
   - storage_ops.runbooks._attributes.actiongroup_cluster
   - storage_ops.runbooks._fence
   - storage_ops.runbooks._fence.ledger
+  - storage_ops.runbooks._fence.power
   - storage_ops.runbooks._kubernetes.auth
   - storage_ops.runbooks._kubernetes.bounds
 attributes:
@@ -325,7 +338,7 @@ fence:
       returned: success
       sample: storage-ops
     method:
-      description: V(ceph), V(network_fence) or V(none).
+      description: V(ceph), V(network_fence), V(power) or V(none).
       type: str
       returned: success
       sample: ceph
@@ -387,6 +400,35 @@ fence:
       type: list
       elements: str
       returned: success
+    power:
+      description: For the method V(power), the BMC by which the node is switched off.
+      type: dict
+      returned: for the method V(power)
+      contains:
+        kind:
+          description: V(redfish) or V(ipmi).
+          type: str
+          returned: always
+          sample: redfish
+        address:
+          description: The BMC, with its port if that is not the usual one.
+          type: str
+          returned: always
+          sample: 192.0.2.11
+        system:
+          description: The C(Id) of the machine in Redfish.
+          type: str
+          returned: always
+          sample: "1"
+        uuid:
+          description: The UUID of the machine, if the BMC gives one.
+          type: str
+          returned: always
+        off_at:
+          description: When the node was first proven to be off; empty before.
+          type: str
+          returned: always
+          sample: "2026-01-01T12:00:00Z"
     unverified:
       description: Whether the fence was not verified with Ceph.
       type: bool

@@ -30,6 +30,8 @@ notes:
     M(storage_ops.runbooks.ceph_blocklist) before O(state=released), with the entries of the ledger
     that are C(ours), and right before it this module with O(state=held).
   - If the ledger of another node has the same fence, the release is refused, and names that node.
+  - A node that was switched off (method V(power)) must have another C(bootID). If it is Ready in
+    the same boot, its BMC lied, and the release is refused, whatever O(clients) has.
   - If a fail-over stopped before it fenced anything, neither a reboot nor O(clients) is needed.
     Only O(ceph) is required then, to prove that, if the method was V(ceph).
   - If a run was killed, run all steps again. The ledger is removed last.
@@ -73,6 +75,15 @@ options:
       - Used only if C(systemUUID) and C(machineID) show that the node is another machine than the
         fenced one, or if one of these is unknown. It is also unknown if a volume was attached
         before the Node object was made, and an address was fenced that the Node does not list.
+    type: bool
+    default: false
+  power_on:
+    description:
+      - The node is switched on next. With O(state=releasing) the release of a fence by V(power)
+        then begins while the node is V(Unknown), so that no run detaches anything from it once it
+        is on.
+      - Switch it on after that, and wait until it is Ready. Then call O(state=releasing) again.
+      - Ignored for other methods and states.
     type: bool
     default: false
   release_timeout:
@@ -302,6 +313,7 @@ RELEASE = ArgumentSpec(
         "clients": {"type": "dict"},
         "ceph": {"type": "dict"},
         "old_machine_confirmed_off": {"type": "bool", "default": False},
+        "power_on": {"type": "bool", "default": False},
         "release_timeout": {"type": "float", "default": 60.0},
     }
 )

@@ -18,7 +18,8 @@ description:
     waiting pods and these pods run, and proves this.
   - Refuses without a proven fence. The ledger of M(storage_ops.runbooks.node_fence) must be in the
     phase C(fenced) or C(detached), its blocklist entries must not have expired, and its
-    NetworkFences must still be Fenced. No other NetworkFence that covers a fenced address may be
+    NetworkFences must still be Fenced. If the node was switched off, its BMC must still say so, and
+    be that of the ledger. No other NetworkFence that covers a fenced address may be
     Unfenced, since its controller would remove the fence.
 notes:
   - The node and its fence are read again before every step. It must still be the node that was
@@ -79,7 +80,8 @@ options:
       - It must not be older than 2 minutes when something is detached. Volumes for which it has
         become too old meanwhile stay attached.
       - Not required in check mode, for a fence that is C(unverified) because Ceph cannot be asked,
-        and for the method V(none).
+        and for the methods V(power) and V(none). For V(power) the newest of O(power) must say
+        V(off) instead, and must not be older either.
     type: dict
   namespaces:
     description: Only volumes of claims in these namespaces.
@@ -106,6 +108,7 @@ options:
         claims of its pods, and their inline volumes, such as C(iscsi) or C(nfs). The claims of a
         pod that never ran, and that was created after the node fell silent, do not count if the
         cluster has a VolumeAttachment of the volume's driver.
+      - All volumes of a node that was switched off (method V(power)) count as fenced.
       - V(volumes) detaches one volume after the other.
       - V(auto) uses the taint unless that is refused.
     type: str
@@ -159,6 +162,7 @@ extends_documentation_fragment:
   - storage_ops.runbooks._attributes.actiongroup_cluster
   - storage_ops.runbooks._fence
   - storage_ops.runbooks._fence.ledger
+  - storage_ops.runbooks._fence.power
   - storage_ops.runbooks._kubernetes.auth
   - storage_ops.runbooks._kubernetes.bounds
 attributes:
@@ -379,6 +383,7 @@ python.require()
 from ..module_utils._core.engine import report, run
 from ..module_utils._failover.runbook import Failover, StillFenced, failover_options
 from ..module_utils._fences.ledger import RUN, run_options
+from ..module_utils._fences.power import SPEC as POWER_SPEC
 from ..module_utils._kube.options import AUTH, BOUNDS, ArgumentSpec, make_cluster, reveal
 
 SCOPE = ArgumentSpec(
@@ -407,7 +412,9 @@ SCOPE = ArgumentSpec(
 
 def main() -> None:
     """Entry point."""
-    module = AnsibleModule(supports_check_mode=True, **AUTH.merge(BOUNDS, RUN, SCOPE).to_kwargs())
+    module = AnsibleModule(
+        supports_check_mode=True, **AUTH.merge(BOUNDS, RUN, SCOPE, POWER_SPEC).to_kwargs()
+    )
     reveal(module)
     params: dict[str, Any] = module.params
 

@@ -609,6 +609,45 @@ CODES = {
             "A volume that is not fenced would be detached or used together with the others.",
             "Fence it too, leave it out, or set accept_unfenced_volumes.",
         ),
+        # Of a fence that switches the node off.
+        Code(
+            "bmc_unknown",
+            "The inventory does not say which BMC the node has, or gives it to several nodes.",
+            "Correct node_fence_bmcs.",
+        ),
+        Code(
+            "bmc_unreachable",
+            "The BMC of the node does not answer, or not as a BMC does.",
+            "Check its address, its network and its certificate. Then run again.",
+        ),
+        Code(
+            "bmc_login_refused",
+            "The BMC of the node refuses the user or the password.",
+            "Correct node_fence_bmc_user and node_fence_bmc_password.",
+        ),
+        # A name in the inventory is no proof: the wrong server would be switched off, and the lost
+        # one goes on writing.
+        Code(
+            "bmc_other_machine",
+            "The BMC belongs to another machine than the node.",
+            "Correct node_fence_bmcs.",
+        ),
+        Code(
+            "power_not_off",
+            "The BMC does not say that the node is off, or says on again.",
+            "Find out whether the node runs. Do not detach anything before it is off.",
+        ),
+        Code(
+            "power_reading_unfit",
+            "The BMC was not read, not often enough, or too long ago.",
+            "Run again.",
+        ),
+        # The worst case of a fence by power: other nodes have the volumes by now.
+        Code(
+            "power_contradicted",
+            "The node was never off, although its BMC said so.",
+            "Check the volumes that were moved, correct the BMC, and reboot the node.",
+        ),
         Code(
             "ledger_unreadable",
             "The ledger of the fence is damaged, or is not in the given namespace.",

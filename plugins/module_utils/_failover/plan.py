@@ -29,6 +29,7 @@ from .._core.turns import in_turns
 from .._core.untrusted import few
 from .._fences.ceph_reading import Reading
 from .._fences.ledger import Entry, Ledger, read_note
+from .._fences.power import POWER, PowerReading, proof_doubts
 from .._fences.proof import missing
 from .._fences.state import (
     OUT_OF_SERVICE,
@@ -127,6 +128,7 @@ class FailoverOptions:
     ready_timeout: float = 120.0
     state: str = "attached"
     awaited: tuple[str, ...] = ()
+    power: tuple[PowerReading, ...] = ()
 
     @property
     def waits(self) -> bool:
@@ -466,15 +468,18 @@ def not_held(state: FailoverState, options: FailoverOptions) -> list[Reason]:
 
 
 def unproven(state: FailoverState, ledger: Ledger, options: FailoverOptions) -> list[Reason]:
-    """What Ceph itself does not show of the fence now.
+    """What Ceph itself, or the node's BMC, does not show of the fence now.
 
-    A ledger tells of the past, and any client with the capability can remove an entry.
+    A ledger tells of the past. Any client with the capability can remove an entry, and anyone with
+    a hand at the machine can switch it on.
     """
     # A NetworkFence's message or a ledger says what was true when it was written; Ceph's blocklist
-    # is what OSDs enforce.
+    # is what OSDs enforce, and a node that was off may be on again.
     # In check mode nothing was fenced, and with method none nothing is.
     if options.check or ledger.method == "none":
         return []
+    if ledger.method == POWER:
+        return proof_doubts(options.power, ledger, state.node.host, state.node.now, least=1)
     if options.reading:
         return missing(ledger, options.reading, state.node.now, _MAX_AGE)
     if ledger.unverified:
@@ -653,11 +658,17 @@ def _filter_obstacles(state: FailoverState, options: FailoverOptions) -> list[Re
     return reasons
 
 
+def _is_off(state: FailoverState) -> bool:
+    """The fence is that the node has no power, so that it writes to no storage at all."""
+    return state.node.ledger is not None and state.node.ledger.method == POWER
+
+
 def _unfenced(state: FailoverState) -> list[str]:
     """Volumes on the node that the fence does not cover: those that are attached, and those that
     pods use without.
-
     """
+    if _is_off(state):
+        return []
     # Plugins that are not CSI have no VolumeAttachments, so the node's own status is asked too.
     covered = {found.name for found in state.covered}
     attached = [
@@ -749,7 +760,7 @@ def _pod_obstacles(
     others = [name for name in lost.volumes if name not in fenced] + [*lost.inline]
     # Its volume may have had any storage, and the pod has it mounted all the same.
     others += [f"the volume of {text}" for text in lost.unclear]
-    if others and not options.accept_unfenced_volumes:
+    if others and not _is_off(state) and not options.accept_unfenced_volumes:
         reasons.append(
             Reason(
                 "volume_not_fenced",
@@ -937,6 +948,7 @@ def _describe(state: FailoverState, options: FailoverOptions) -> Finding:
             "by": ledger.by,
             "entries": [entry.entry for entry in ledger.entries] or list(ledger.addresses),
             "unverified": ledger.unverified,
+            **({"bmc": ledger.power.address} if ledger.power else {}),
         }
     return Finding(
         control="STOR-16",
@@ -947,7 +959,7 @@ def _describe(state: FailoverState, options: FailoverOptions) -> Finding:
         summary=f"{len(volumes)} volume{'s' * (len(volumes) != 1)} of the fence still attached to "
         f"the lost node {options.node}",
         verdict="repair",
-        reason="the node is fenced" if ledger else "",
+        reason=("the node is off" if ledger.power else "the node is fenced") if ledger else "",
         runbook=RUNBOOK,
         named=True,
         evidence=evidence,
@@ -980,7 +992,7 @@ def _evidence(
         ),
         # Told in any case: with the user's consent these are detached, too.
         "not_fenced": _unfenced(state),
-        "warning": WARNING,
+        **({} if _is_off(state) else {"warning": WARNING}),
     }
 
 

@@ -28,6 +28,7 @@ from .._fences.ceph_reading import parse_reading
 from .._fences.lease import RunLease
 from .._fences.ledger import Ledger, Ledgers, RunOptions
 from .._fences.network_fence import FENCED, MESSAGES, SUCCEEDED, list_fences
+from .._fences.power import parse_power
 from .._fences.state import (
     TAINT,
     AttachedVolume,
@@ -66,6 +67,8 @@ _POLL_SECONDS = 0.5
 # A controller makes the new pod once the old one's object is gone, and the scheduler then places
 # it.
 _REPLACEMENT_SECONDS = 15.0
+# What was read of Ceph, or of the node's BMC, may become too old in a long run.
+_TOO_OLD = ("ceph_reading_unfit", "power_reading_unfit")
 # So much of an event is told (characters).
 _EVENT_LENGTH = 300
 # And of so many pods of a volume, since each is a request.
@@ -125,7 +128,7 @@ class Failover:
         # Volumes that were waited for in vain. A tenant may keep its own volume where it is, as by
         # a finalizer of its pod, and must not keep others from their proof.
         self._late: set[str] = set()
-        # Something was deleted; and why nothing more is, once what was read of Ceph is too old.
+        # Something was deleted; and why nothing more is, once what was read is too old.
         self._begun = False
         self._too_old: NotStarted | None = None
 
@@ -252,7 +255,7 @@ class Failover:
         except KubeError as error:
             raise Prevented(str(error), error.code) from error
         except NotStarted as error:
-            if error.code == "ceph_reading_unfit":
+            if error.code in _TOO_OLD:
                 self._pass_over(action.subject, error)
             raise
         if action.verb in self._changes:
@@ -796,6 +799,7 @@ def failover_options(params: Mapping[str, Any], check_mode: bool) -> FailoverOpt
         "reading": reading,
         "check": check_mode,
         "awaited": tuple(params["awaited"]),
+        "power": parse_power(params["power"]),
     }
     return FailoverOptions(**{**given_options(FailoverOptions, params), **made})
 

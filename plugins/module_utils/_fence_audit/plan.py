@@ -536,6 +536,12 @@ def _release(ledger: Ledger, host: HostRecord) -> str:
             f"{stranger}, so the one that was fenced may still run: make sure that it is off, and "
             f"run {playbook} -e node_release_old_machine_confirmed_off=true"
         )
+    if ledger.power and ledger.power.off_at:
+        return (
+            f"it was not rebooted since (same bootID), although its BMC {ledger.power.address} "
+            "said that it was off, so it may have written to volumes that other nodes have: check "
+            f"them, reboot it, and run {playbook}"
+        )
     return (
         "it was not rebooted since (same bootID), so old clients may still be there and would "
         f"continue to write: reboot it and run {playbook}, which also releases it if the node "

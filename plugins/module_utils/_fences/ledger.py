@@ -37,7 +37,7 @@ KEY = "ledger"
 VERSION = 1
 # In the order in which a fence comes to them.
 PHASES = ("intended", "fenced", "detached", "releasing")
-METHODS = ("ceph", "network_fence", "none")
+METHODS = ("ceph", "network_fence", "power", "none")
 KINDS = ("address", "range")
 # What stands for the machine of a fence that may be of another one, which had the node's name
 # before: what this one does then releases nothing.
@@ -87,6 +87,20 @@ class FenceObject(NamedTuple):
     ours: bool
 
 
+class PowerFence(NamedTuple):
+    """The BMC by which a node is switched off. Its user and password are never noted.
+
+    ``kind``: "redfish" or "ipmi"; ``system``: the system's Id in Redfish; ``uuid``: of the machine,
+    as the BMC says, or empty; ``off_at``: when the node was first proven to be off, ISO, or empty.
+    """
+
+    kind: str
+    address: str
+    system: str = ""
+    uuid: str = ""
+    off_at: str = ""
+
+
 class Ledger(NamedTuple):
     """What is to be done, or was done, to a node; see the module node_fence for what its fields
     mean.
@@ -95,7 +109,8 @@ class Ledger(NamedTuple):
     older. ``machine``: the hardware or virtual machine that was fenced, as another one may have the
     node's name by now; ``namespace``: where the ledger is kept. Both are empty in the ledgers of an
     older version. ``detached``: those of ``volumes`` that are proven to have left the node, and to
-    be attached elsewhere or free; in the phase ``detached`` all of them have.
+    be attached elsewhere or free; in the phase ``detached`` all of them have. ``power``: with
+    method power, by which BMC.
     """
 
     node: str
@@ -120,6 +135,7 @@ class Ledger(NamedTuple):
     machine: str = ""
     namespace: str = ""
     detached: tuple[str, ...] = ()
+    power: PowerFence | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON has it, and as modules return it."""
@@ -131,7 +147,9 @@ class Ledger(NamedTuple):
         data["network_fences"] = [
             {**found._asdict(), "cidrs": list(found.cidrs)} for found in self.network_fences
         ]
-        return data
+        # Only where there is one, so that the text of any other ledger stays what it was.
+        del data["power"]
+        return {**data, "power": self.power._asdict()} if self.power else data
 
     @property
     def text(self) -> str:
@@ -207,7 +225,17 @@ def _parse(fields: Mapping[str, Any]) -> Ledger:
         machine=_text({"machine": "", **fields}, "machine"),
         namespace=_text({"namespace": "", **fields}, "namespace"),
         detached=_texts({"detached": [], **fields}["detached"]),
+        power=_power(texts["method"], fields.get("power")),
     )
+
+
+def _power(method: str, item: Mapping[str, Any] | None) -> PowerFence | None:
+    """The BMC of a fence by power, which has one in any case."""
+    if item is None:
+        if method == "power":
+            raise ValueError("its method is power, and it names no BMC")
+        return None
+    return PowerFence(*(_text(item, name) for name in PowerFence._fields))
 
 
 def _text(fields: Mapping[str, Any], name: str) -> str:

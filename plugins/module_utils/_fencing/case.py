@@ -19,6 +19,7 @@ from .._core.codes import Reason
 from .._fences.ceph_reading import Image, Watcher
 from .._fences.ledger import Entry
 from .._fences.network_fence import DRIVER, NetworkFence, covered, may_act_on
+from .._fences.power import POWER
 from .._fences.proof import iso
 from .._fences.state import AttachedVolume, HostRecord, NodeState
 from .._kube.objects import age
@@ -72,10 +73,13 @@ class FenceCase:
         # being released; it is no evidence, but its entries are ours still.
         self.known = ledger if ledger and is_present(state, ledger) else None
         self.old = None if self.known else ledger
-        # Every RBD volume that the node may have open, and those of them that the user means.
+        # A fence by power that stands is not undone by "auto".
+        continued = options.method == "auto" and self.known and self.known.method == POWER
+        self.by_power = options.method == POWER or bool(continued)
+        # Every RBD volume that the node may have open, and those volumes that the user means.
         self.rbd = [found for found in state.held if found.is_rbd]
         self.meant = self._pick_meant()
-        self.cluster_ids = {found.cluster_id for found in self.meant}
+        self.cluster_ids = {found.cluster_id for found in self.meant if found.is_rbd}
         if self.known:
             self.cluster_ids |= set(self.known.cluster_id.split(","))
         self.own = state.host.addresses if state.host else ()
@@ -98,6 +102,10 @@ class FenceCase:
         self.owners = owners_of(self.state, images, self.options)
 
     def _pick_meant(self) -> list[AttachedVolume]:
+        # What has no power writes to no storage, whatever its driver. A volume without a
+        # PersistentVolume has no name by which a ledger could know it.
+        if self.by_power:
+            return [found for found in self.state.held if found.attachment.volume]
         return [found for found in self.rbd if self.options.cluster_id in ("", found.cluster_id)]
 
     @property
@@ -117,9 +125,22 @@ class FenceCase:
             else "none",
             **self._of_images(),
             "addresses": dict(self.source),
+            **self._of_power(),
             **({"not_fenced": dict(self.spared)} if self.spared else {}),
             "cordoned_before": bool(host and host.node.unschedulable),
             **({"ledger": ledger.to_dict()} if ledger else {}),
+        }
+
+    def _of_power(self) -> dict[str, object]:
+        """What its BMC has said, for the evidence."""
+        if not self.by_power:
+            return {}
+        return {
+            "power": [
+                f"{found.title}: {found.state or found.problem or 'no answer'}, machine "
+                f"{found.uuid or 'unknown'}, at {iso(found.read_at)}"
+                for found in self.options.power
+            ]
         }
 
     def _of_images(self) -> dict[str, object]:

@@ -15,15 +15,22 @@ from .._core.untrusted import few
 from .._fences.ceph_reading import Image, Reading, Watcher
 from .._fences.ledger import Ledger
 from .._fences.network_fence import NetworkFence, covered
+from .._fences.power import POWER
 from .._fences.proof import iso, missing
 from .._fences.state import NodeState, fences_of, opposing
 from .options import FenceOptions
 from .owners import Owner, is_other, owners_of
 
+# osd_client_watch_timeout: so long (seconds) an OSD keeps the watch of a client that says nothing
+# more (src/common/options, and Watch::register_cb of src/osd/Watch.cc).
+_WATCH_SECONDS = 30.0
+
 
 def names_a_fence(ledger: Ledger) -> bool:
-    """The ledger has addresses, and what fences each of them."""
+    """The ledger has addresses, and what fences each of them; or it needs none."""
     # A ledger may have been edited by hand, and one that names nothing is proven by nothing.
+    if ledger.method in ("none", POWER):
+        return True
     if ledger.method == "ceph":
         return bool(ledger.addresses and ledger.entries)
     left = set(ledger.addresses)
@@ -73,6 +80,14 @@ def doubts_of(
 ) -> list[Reason]:
     """What in Ceph contradicts the fence, or does not prove it."""
     doubts = missing(ledger, reading, state.now)
+    if ledger.method == POWER and reading.seconds <= _WATCH_SECONDS:
+        doubts.append(
+            Reason(
+                "observation_too_short",
+                f"Ceph was looked at for {reading.seconds:g} s, and the watch of a client that has "
+                f"lost its power lasts {_WATCH_SECONDS:g} s: look for longer (observation_seconds)",
+            )
+        )
     covered = [image for image in reading.images if image.volume in ledger.volumes]
     read = {image.volume for image in covered}
     doubts += [
@@ -111,6 +126,10 @@ def _watcher_doubts(
     here: set[str],
 ) -> list[Reason]:
     """Why this watcher may be the node, which then still has the image open."""
+    # The watch of a client without power lasts for osd_client_watch_timeout, so only one that was
+    # seen in several looks over a longer time is alive.
+    if ledger.method == POWER and not watcher.persistent:
+        return []
     # An OSD drops the watches of a client as soon as it has the OSD map that blocks it
     # (check_blocklisted_watchers of src/osd/PrimaryLogPG.cc), so a watch that is left shows a
     # client that is not fenced, or an OSD that does not know of the fence yet.
@@ -163,11 +182,15 @@ def proven_ledger(
         # The end that Ceph has counts, since a release compares it.
         entries.append(entry._replace(until=found.until) if found else entry)
     phase = ledger.phase if ledger.reached("fenced") else "fenced"
-    unverified = ledger.unverified if options.check else reading is None
+    unverified = ledger.unverified if options.check or ledger.power else reading is None
+    power = ledger.power
+    if power and not power.off_at and not options.check:
+        power = power._replace(off_at=iso(options.power[0].read_at))
     proven = ledger._replace(
         phase=phase,
         entries=tuple(entries),
         unverified=unverified,
+        power=power,
         fsid=ledger.fsid or (reading.fsid if reading else ""),
     )
     return (

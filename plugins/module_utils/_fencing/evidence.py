@@ -18,9 +18,9 @@ _LEAST_LOOKS, _LEAST_SECONDS = 3, 60.0
 
 
 def check_volumes(case: FenceCase) -> None:
-    """The user means at least one RBD volume that the node may have open."""
-    # A fence protects images that the node itself opens; for other storage Ceph's blocklist does
-    # nothing.
+    """The user means at least one volume that the node may have open."""
+    # Ceph's blocklist protects images that the node itself opens, and no other storage. A node
+    # that is off has nothing open.
     options, node = case.options, case.options.node
     # A fence that stands goes on, even once Kubernetes has detached its volumes.
     if case.known:
@@ -31,9 +31,9 @@ def check_volumes(case: FenceCase) -> None:
         case.reasons.append(
             Reason(
                 "nothing_to_repair",
-                f"no RBD volume{meant} is attached to node {node}, or used there without, so "
-                "there is nothing to fence; the drivers of what is attached are "
-                f"{', '.join(drivers) or 'none'}",
+                f"no {'' if case.by_power else 'RBD '}volume{meant} is attached to node {node}, or "
+                "used there without, so there is nothing to fence; the drivers of what is attached "
+                f"are {', '.join(drivers) or 'none'}",
             )
         )
 

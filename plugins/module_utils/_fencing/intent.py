@@ -15,8 +15,9 @@ from __future__ import annotations
 from datetime import timedelta
 
 from .._fences.ceph_reading import moment
-from .._fences.ledger import UNKNOWN_MACHINE, Entry, FenceObject, Ledger
+from .._fences.ledger import UNKNOWN_MACHINE, Entry, FenceObject, Ledger, PowerFence
 from .._fences.network_fence import FENCED, NetworkFence
+from .._fences.power import POWER
 from .._fences.proof import iso
 from .case import FenceCase
 
@@ -41,11 +42,11 @@ def make_ledger(case: FenceCase, method: str, fences: list[NetworkFence]) -> Led
 
 
 def _new_ledger(case: FenceCase, method: str, fences: list[NetworkFence]) -> Ledger:
-    # Only what is fenced gets an entry: with method none the addresses are known, but nothing is
-    # blocked.
-    options, known, before = case.options, case.known, case.state.ledger
+    # Only what is fenced gets an entry: with methods none and power the addresses may be known, but
+    # nothing is blocked.
+    options, before = case.options, case.state.ledger
     host, reading = case.state.host, case.options.reading
-    addresses = tuple(case.source) if method != "none" else ()
+    addresses = tuple(case.source) if method not in ("none", POWER) else ()
     ledger = Ledger(
         node=options.node,
         node_uid=host.node.uid if host else "",
@@ -59,7 +60,7 @@ def _new_ledger(case: FenceCase, method: str, fences: list[NetworkFence]) -> Led
         network_fences=_objects(case, fences),
         source={address: case.source[address] for address in addresses},
         volumes=_volumes(case),
-        unverified=known.unverified if known else method != "ceph" and reading is None,
+        unverified=_is_unverified(case, method),
         cordoned=bool(host and not host.node.unschedulable),
         tainted=False,
         by=options.by,
@@ -68,6 +69,7 @@ def _new_ledger(case: FenceCase, method: str, fences: list[NetworkFence]) -> Led
         revision=0,
         machine=_machine(case, addresses),
         namespace=options.namespace,
+        power=_power(case) if method == POWER else None,
     )
     return _continue(case, ledger, before) if before else ledger
 
@@ -111,6 +113,23 @@ def _machine(case: FenceCase, addresses: tuple[str, ...]) -> str:
     if case.older(new) and not set(addresses) <= set(case.own):
         return UNKNOWN_MACHINE
     return case.state.host.machine if case.state.host else ""
+
+
+def _is_unverified(case: FenceCase, method: str) -> bool:
+    """Ceph was not asked where it alone could prove the fence."""
+    # What proves a node to be off is its BMC.
+    if method == POWER:
+        return False
+    return case.known.unverified if case.known else method != "ceph" and not case.options.reading
+
+
+def _power(case: FenceCase) -> PowerFence:
+    """The BMC by which the node is switched off; that of the ledger if it is still the same."""
+    fence = case.options.power[-1].fence
+    known = case.known.power if case.known else None
+    # When the node was proven to be off is not forgotten: other nodes may have had its volumes
+    # since, so its release takes another boot.
+    return fence._replace(off_at=known.off_at) if known else fence
 
 
 def _joined(cluster_ids: set[str]) -> str:

@@ -16,6 +16,7 @@ from .._core.ip import Network
 from .._fences.ceph_reading import Reading
 from .._fences.ledger import Ledger
 from .._fences.network_fence import NetworkFence
+from .._fences.power import PowerReading
 from .._kube.objects import OWN_NAMESPACE
 
 RUNBOOK = "storage_ops.runbooks.fail_over_volumes"
@@ -34,7 +35,7 @@ class FenceOptions:
     run: str
     by: str
     namespace: str = OWN_NAMESPACE
-    # "auto" takes a NetworkFence that is there, else Ceph's blocklist; never "none".
+    # "auto" takes a NetworkFence that is there, else Ceph's blocklist; never "power" nor "none".
     method: str = "auto"
     # What rbd_watcher_info returned; None before the first reading of a run.
     reading: Reading | None = None
@@ -55,6 +56,9 @@ class FenceOptions:
     proof: str = "message"
     check: bool = False
     accept_majority: bool = False
+    # What the BMC has said, the oldest first; and the seconds over which it must say off.
+    power: tuple[PowerReading, ...] = ()
+    power_seconds: float = 5.0
 
 
 class Subject(NamedTuple):

@@ -15,6 +15,8 @@ Each question has a file of its own:
 * method: by what means?
 * intent: the ledger of the fence.
 * confirmation: what proves the fence?
+
+A node that is switched off needs none of the questions about addresses (_fences/power.py).
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from .._core.untrusted import few
 from .._fences.ceph_reading import Reading
 from .._fences.ledger import Ledger, config_map_path, read_note
 from .._fences.network_fence import FENCED, command
+from .._fences.power import POWER, bmc_doubts, proof_doubts
 from .._fences.proof import iso, mapped_clients
 from .._fences.state import NodeState
 from .addresses import check_addresses, find_addresses
@@ -35,7 +38,7 @@ from .intent import make_ledger
 from .lost import majority_lost, not_lost, not_standing, unfit
 from .method import check_coverage, check_fences, check_ledgers, choose_method
 from .options import RUNBOOK, Decision, FenceOptions, Subject
-from .whole_node import check_silent, check_visitors, widen
+from .whole_node import check_attached_here, check_silent, check_visitors, widen
 
 # Ceph refuses the requests of a blocklisted client (EBLOCKLISTED); nothing tells the container,
 # which may answer from its page cache for hours.
@@ -87,6 +90,8 @@ def intend(state: NodeState, options: FenceOptions, busy: str = "") -> Decision:
 
 def _judge(case: FenceCase) -> Ledger | None:
     """The ledger of the fence; None when it is refused, with the reasons in the case."""
+    if case.by_power:
+        return _judge_power(case)
     # The method decides which other addresses can be fenced, so the whole node is judged after it.
     # Each step needs what those before it have found, so the first that refuses is the last.
     for step in (check_volumes, check_reading, find_addresses, check_addresses):
@@ -106,6 +111,19 @@ def _judge(case: FenceCase) -> Ledger | None:
     check_silent(case, method)
     check_ledgers(case, method)
     return None if case.reasons else make_ledger(case, method, fences)
+
+
+def _judge_power(case: FenceCase) -> Ledger | None:
+    """The ledger of a fence that switches the node off, for which no address matters."""
+    # Which machine is switched off is judged before anything is: nothing undoes it.
+    check_volumes(case)
+    # The BMC that the Node object leads to is this machine's. One that had the name before runs on.
+    check_attached_here(case, list(case.state.held))
+    holder = case.state.host or case.known
+    case.reasons += bmc_doubts(
+        case.options.power, case.options.node, holder.machine if holder else ""
+    )
+    return None if case.reasons else make_ledger(case, POWER, [])
 
 
 def confirm(state: NodeState, options: FenceOptions, busy: str = "") -> Decision:
@@ -157,7 +175,7 @@ def _complete(
     """
     # What is wrong and what is left to be done are told at once.
     reasons = opposed(state, known)
-    if known.method != "none" and not names_a_fence(known):
+    if not names_a_fence(known):
         reasons.append(
             Reason(
                 "fence_missing",
@@ -171,8 +189,26 @@ def _complete(
         Action("fence_network", fence.name, command(fence, FENCED), Subject(known, fence))
         for fence in undone
     ]
-    proven, doubts = _prove(state, known, options, bool(undone))
+    if known.method == POWER:
+        proven, doubts = _prove_off(state, known, options)
+    else:
+        proven, doubts = _prove(state, known, options, bool(undone))
     return proven, reasons + doubts
+
+
+def _prove_off(
+    state: NodeState, known: Ledger, options: FenceOptions
+) -> tuple[Ledger | None, list[Reason]]:
+    """The same for a node that is switched off. What its BMC says is the proof; Ceph may
+    contradict it.
+    """
+    # In check mode nothing was switched off.
+    if options.check:
+        return proven_ledger(known, None, state, options), []
+    doubts = proof_doubts(options.power, known, state.host, state.now, apart=options.power_seconds)
+    if options.reading:
+        doubts += doubts_of(known, options.reading, state, options)
+    return None if doubts else proven_ledger(known, options.reading, state, options), doubts
 
 
 def _prove(
@@ -224,19 +260,22 @@ def is_alone(state: NodeState, ledger: Ledger) -> bool:
 
 
 def _finding(state: NodeState, options: FenceOptions, evidence: dict[str, object]) -> Finding:
-    # Only of RBD, which is what a fence of Ceph protects.
-    held = [found.name for found in state.held if found.is_rbd]
+    # A fence of Ceph protects RBD alone.
+    rbd = sum(found.is_rbd for found in state.held)
+    # Nothing runs on a node without power.
+    is_off = POWER in (options.method, state.ledger.method if state.ledger else "")
     return Finding(
         control="STOR-16",
         severity="critical",
         kind="Node",
         name=options.node,
         node=options.node,
-        summary=f"node {options.node} is {_readiness(state)} and has {len(held)} RBD volumes",
+        summary=f"node {options.node} is {_readiness(state)} and has {rbd} RBD volumes"
+        + (f" and {len(state.held) - rbd} others" if len(state.held) > rbd else ""),
         verdict="repair",
         reason="",
         runbook=RUNBOOK,
-        evidence={**evidence, "aside": _ASIDE},
+        evidence=evidence if is_off else {**evidence, "aside": _ASIDE},
         named=True,
     )
 
@@ -273,6 +312,8 @@ def _write(ledger: Ledger, options: FenceOptions, verb: str) -> Action:
 def _why(ledger: Ledger) -> str:
     if ledger.method == "none":
         return "it is said to be off, so nothing is fenced (method none)"
+    if ledger.power:
+        return f"it is switched off by its BMC {ledger.power.address} ({ledger.power.kind})"
     how = "by its NetworkFence" if ledger.method == "network_fence" else "in Ceph's blocklist"
     known = few(
         f"{address} ({ledger.source.get(address, 'ledger')})" for address in ledger.addresses

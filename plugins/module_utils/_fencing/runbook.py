@@ -25,6 +25,8 @@ from .._fences import network_fence
 from .._fences.ceph_reading import parse_reading
 from .._fences.lease import RunLease
 from .._fences.ledger import Ledger, Ledgers, RunOptions
+from .._fences.power import SPEC as POWER_SPEC
+from .._fences.power import parse_power
 from .._fences.proof import LEAST_EXPIRY
 from .._fences.state import NodeState, gather_node, pick_host_record
 from .._kube.client import Cluster, Conflict, NotFound, path
@@ -41,7 +43,7 @@ SCOPE = ArgumentSpec(
         },
         "method": {
             "type": "str",
-            "choices": ["auto", "network_fence", "ceph", "none"],
+            "choices": ["auto", "network_fence", "ceph", "power", "none"],
             "default": "auto",
         },
         "ceph": {"type": "dict"},
@@ -58,8 +60,10 @@ SCOPE = ArgumentSpec(
         "proof": {"type": "str", "choices": ["message", "ceph"], "default": "message"},
         "accept_majority": {"type": "bool", "default": False},
         "accept_short_observation": {"type": "bool", "default": False},
+        # A BMC that lies says on again within seconds, and a pod waits for all of them.
+        "power_seconds": {"type": "float", "default": 5.0},
     }
-)
+).merge(POWER_SPEC)
 
 
 def fence_options(params: Mapping[str, Any], run: RunOptions, check_mode: bool) -> FenceOptions:
@@ -67,7 +71,8 @@ def fence_options(params: Mapping[str, Any], run: RunOptions, check_mode: bool) 
     # Options come from surveys and inventories, so each is checked before anything is read or
     # changed.
     # A node that comes back after its entry has expired writes again.
-    check_numbers(params, {"grace_seconds": 0, "fence_timeout": 1, "expiry_seconds": LEAST_EXPIRY})
+    least = {"grace_seconds": 0, "fence_timeout": 1, "expiry_seconds": LEAST_EXPIRY}
+    check_numbers(params, {**least, "power_seconds": 1})
     return FenceOptions(
         node=run.node,
         run=run.run,
@@ -101,6 +106,8 @@ def fence_options(params: Mapping[str, Any], run: RunOptions, check_mode: bool) 
         proof=params["proof"],
         check=check_mode,
         accept_majority=params["accept_majority"],
+        power=parse_power(params["power"]),
+        power_seconds=params["power_seconds"],
     )
 
 

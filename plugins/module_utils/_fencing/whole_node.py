@@ -93,7 +93,7 @@ def check_silent(case: FenceCase, method: str) -> None:
     fence of the whole node.
     """
     silent = _silent(case)
-    _check_attached_here(case, silent)
+    check_attached_here(case, silent)
     if silent and method != "none" and case.source and not _is_whole(case, method):
         names = few(found.name for found in silent)
         left = few((f"{address} {why}" for address, why in case.spared.items()), "; ")
@@ -108,7 +108,7 @@ def check_silent(case: FenceCase, method: str) -> None:
         )
 
 
-def _check_attached_here(case: FenceCase, silent: list[AttachedVolume]) -> None:
+def check_attached_here(case: FenceCase, silent: list[AttachedVolume]) -> None:
     """Nothing was attached to another machine that had the node's name before."""
     host, older = case.state.host, case.older(silent)
     if host and older:

@@ -27,6 +27,7 @@ from .._core.untrusted import few
 from .._fences.ceph_reading import SKEW_SECONDS, Reading, moment
 from .._fences.ledger import ANNOTATION, Entry, FenceObject, Ledger, config_map_path
 from .._fences.network_fence import UNFENCED, NetworkFence, command, networks
+from .._fences.power import POWER
 from .._fences.returned import LONE, is_old, machine_doubt, plain, rebooted
 from .._fences.state import OUT_OF_SERVICE, TAINT, HostRecord
 from .._kube.client import path
@@ -94,6 +95,7 @@ class ReleaseOptions(NamedTuple):
     """What the user gave. ``check``: in check mode, so what the steps before this one do has not
     been done.
 
+    ``switches_on``: the node is switched on next, if its fence has switched it off;
     ``old_machine_off``: where the node is another machine than the one that was fenced, that one is
     off; ``stand_ins``: the entries of ``ceph`` that ceph_blocklist has put in while it renewed
     another one.
@@ -107,6 +109,7 @@ class ReleaseOptions(NamedTuple):
     namespace: str = OWN_NAMESPACE
     old_machine_off: bool = False
     stand_ins: frozenset[str] = frozenset()
+    switches_on: bool = False
 
 
 class ReleaseState(NamedTuple):
@@ -201,6 +204,8 @@ def plan(state: ReleaseState, options: ReleaseOptions) -> Plan:
         )
     elif state.busy:
         finding.refuse(Reason("lease_held", f"{state.busy}. Wait for it, and run again"))
+    elif _is_switched_on(state, options):
+        _plan_switch(finding, options, ledger)
     elif host is None or host.node.ready != "True":
         finding.refuse(_not_ready(state, options.node))
     else:
@@ -259,6 +264,22 @@ def _not_ready(state: ReleaseState, node: str) -> Reason:
     )
 
 
+def _is_switched_on(state: ReleaseState, options: ReleaseOptions) -> bool:
+    """The release begins by switching the node on, which its fence has switched off."""
+    asked = options.switches_on and options.state == "releasing"
+    is_by_power = state.ledger is not None and state.ledger.method == POWER
+    return asked and is_by_power and state.host is not None and state.host.node.ready == "Unknown"
+
+
+def _plan_switch(finding: Finding, options: ReleaseOptions, ledger: Ledger) -> None:
+    """Note that the release has begun, so that nothing is detached from a node that is on."""
+    finding.reason = f"{options.node} is switched on, and released once it is Ready"
+    where = config_map_path(ledger.node, options.namespace)
+    finding.repair = [
+        Action("mark_release", options.node, ["PATCH", where, "phase=releasing"], Subject(ledger))
+    ]
+
+
 # releasing
 
 
@@ -308,6 +329,9 @@ def releasing(options: ReleaseOptions, ledger: Ledger) -> Ledger:
 
 def _is_nothing_in_force(state: ReleaseState, options: ReleaseOptions, ledger: Ledger) -> bool:
     """It was never fenced by us, or a run before this one that had judged it has taken all back."""
+    # What was proven to be off was handed to other nodes, and only another boot shows that it was.
+    if ledger.power and ledger.power.off_at:
+        return False
     # A ledger is written before its fence, so a fail-over that stopped early has noted what it
     # never did.
     # With the taint, its volumes were moved before more was to be fenced.
@@ -433,6 +457,16 @@ def judge_clients(
         if ledger.boot_id
         else f"the bootID that {node} was fenced in is unknown"
     )
+    if ledger.power and ledger.power.off_at:
+        return [
+            Reason(
+                "power_contradicted",
+                f"{same}, but its BMC {ledger.power.address} said at {ledger.power.off_at} that it "
+                "was off: the BMC lied, or is another machine's, and this node may have written to "
+                "volumes that other nodes have since. Check these volumes, correct the BMC in the "
+                "inventory, and reboot the node",
+            )
+        ], ""
     # In the same boot nothing but the node itself can tell which clients it has.
     if options.clients is None:
         return [

@@ -414,6 +414,7 @@ def make_release(cluster: Cluster, params: Mapping[str, Any], check_mode: bool) 
             for entry in (params["ceph"] or {}).get("blocklist", ())
             if entry.get("stand_in")
         ),
+        params["power_on"],
     )
     return Release(cluster, run, options, params["release_timeout"])
 

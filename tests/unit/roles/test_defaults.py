@@ -42,17 +42,23 @@ CEPH = {
     "ceph_user": "",
     "ceph_cluster": "",
 }
+# How a role finds the BMC of a node.
+BMC = {"bmcs": {}, "bmc_user": "", "bmc_password": "", "accept_unverified_bmc": False}
 # What a role does beyond its module.
 MORE: dict[str, dict[str, Any]] = {
     "node_fence": {
         **CEPH,
+        **BMC,
         "observations": 3,
         "observation_seconds": 61,
         "accept_daemons": False,
         "release_lease": True,
     },
-    "volume_failover": {name: value for name, value in CEPH.items() if name != "rados_namespaces"},
-    "node_release": {**CEPH, "inventory_host": ""},
+    "volume_failover": {
+        **{name: value for name, value in CEPH.items() if name != "rados_namespaces"},
+        **BMC,
+    },
+    "node_release": {**CEPH, **BMC, "inventory_host": "", "power_on_timeout": 600},
     "attachment_repair": {
         "lost_status": "report",
         "restart_command": [],
@@ -83,8 +89,8 @@ MORE: dict[str, dict[str, Any]] = {
 }
 # Options that the role itself gives, from what another module returned.
 GIVEN = {
-    "node_fence": {"state", "ceph", "proof", "fence"},
-    "volume_failover": {"state", "ceph", "awaited"},
+    "node_fence": {"state", "ceph", "proof", "fence", "power"},
+    "volume_failover": {"state", "ceph", "awaited", "power"},
     "node_release": {"state", "ceph", "clients", "fence"},
     # An entry of the role's volumes may have its credentials; it hands them over apart.
     "fuse_recovery": {"credentials"},

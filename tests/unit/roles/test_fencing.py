@@ -8,13 +8,19 @@ Ansible computes it.
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
 import pytest
 import yaml
 
-from ansible_collections.storage_ops.runbooks.tests.unit.support.roles import ROLES, variable
+from ansible_collections.storage_ops.runbooks.plugins.action import check_scope
+from ansible_collections.storage_ops.runbooks.tests.unit.support.roles import (
+    ROLES,
+    beginning,
+    variable,
+)
 
 
 def role(role_name: str, name: str, **given: Any) -> Any:
@@ -153,6 +159,10 @@ AGAIN = "Next, once that is mended: ansible-playbook storage_ops.runbooks.{} -e 
         ),
         (lost("releasing"), ["is being released", AGAIN.format("release_fenced_node")]),
         (lost("fenced", method="none", entries=[]), ["stays so: method none."]),
+        (
+            lost("fenced", method="power", entries=[], power={"address": "192.0.2.11"}),
+            ["stays so: its BMC 192.0.2.11."],
+        ),
     ],
 )
 def test_a_failed_run_says_what_is_fenced_and_what_to_do(
@@ -327,3 +337,136 @@ def test_only_what_is_ours_is_removed() -> None:
 )
 def test_the_node_in_the_inventory(given: str, host: str) -> None:
     assert role("node_release", "host", node="worker01", inventory_host=given) == host
+
+
+# the BMC of a node
+
+BMCS: dict[str, Any] = {
+    "a": {"kind": "redfish", "address": "192.0.2.1:8443"},
+    "b": {"kind": "ipmi", "address": "[2001:db8::1]"},
+    "c": {"kind": "ipmi", "address": "bmc.example.com:6230"},
+    "d": {"kind": "redfish", "address": "192.0.2.1:8443", "system": "2"},
+    "e": {"kind": "redfish", "address": "192.0.2.9", "system": "1"},
+    "f": {"kind": "redfish", "address": "192.0.2.9", "system": "2"},
+}
+
+
+def bmc(node: str, name: str, **given: Any) -> Any:
+    return role("node_fence", name, node=node, bmcs=given.pop("bmcs", BMCS), **given)
+
+
+@pytest.mark.parametrize(
+    ("node", "host", "port", "shared"),
+    [
+        ("a", "192.0.2.1", 8443, ["d"]),
+        ("b", "2001:db8::1", 623, []),
+        ("c", "bmc.example.com", 6230, []),
+        # The other one has it whole.
+        ("d", "192.0.2.1", 8443, ["a"]),
+        ("e", "192.0.2.9", 623, []),
+        ("f", "192.0.2.9", 623, []),
+    ],
+)
+def test_where_the_bmc_is_and_who_else_has_it(
+    node: str, host: str, port: int, shared: list[str]
+) -> None:
+    assert (bmc(node, "bmc_host"), bmc(node, "bmc_port")) == (host, port)
+    assert list(bmc(node, "bmc_shared")) == shared
+
+
+@pytest.mark.parametrize("given", [{}, "", "{}", json.dumps(BMCS), {"x": None}])
+def test_a_node_without_a_bmc(given: Any) -> None:
+    found = bmc("x", "power_reading", bmcs=given, __node_fence_power_at="t")
+    assert (found["kind"], found["address"], found["state"]) == ("", "", "")
+
+
+ONE = {"json": {"Members": [{"@odata.id": "/redfish/v1/Systems/abc"}]}, "status": 200}
+SAID = {"json": {"PowerState": "Off", "UUID": "u-1"}, "status": 200, "msg": "OK"}
+
+
+@pytest.mark.parametrize(
+    ("node", "systems", "answer", "wanted"),
+    [
+        ("a", ONE, SAID, {"system": "abc", "state": "Off", "uuid": "u-1", "status": 200}),
+        ("e", {"skipped": True}, SAID, {"system": "1", "state": "Off", "uuid": "u-1"}),
+        ("e", {"skipped": True}, {"status": 401, "msg": "no"}, {"status": 401, "problem": "no"}),
+        ("a", {"status": -1, "msg": "away"}, {"skipped": True}, {"status": -1, "problem": "away"}),
+        (
+            "a",
+            {"json": {"Members": [{}, {}]}, "status": 200},
+            {"skipped": True},
+            {"problem": "it has 2 systems: give the Id of the one that is meant (system)"},
+        ),
+        # Whatever answers there.
+        ("e", {"skipped": True}, {"json": [1], "status": 200}, {"state": "", "uuid": ""}),
+        ("e", {"skipped": True}, {"json": {"PowerState": None}, "status": 200}, {"state": ""}),
+    ],
+)
+def test_what_a_bmc_says_by_redfish(
+    node: str, systems: Any, answer: Any, wanted: dict[str, Any]
+) -> None:
+    given = {"__node_fence_systems": systems, "__node_fence_system_read": answer}
+    found = bmc(node, "power_reading", **given, __node_fence_power_at="2026-01-01T00:00:00Z")
+    assert wanted.items() <= found.items(), found
+
+
+@pytest.mark.parametrize(
+    ("answer", "wanted"),
+    [
+        ({"changed": False, "powerstate": "off"}, ("off", "")),
+        # In check mode the module says what it would make of it.
+        ({"changed": True, "powerstate": "off"}, ("on", "")),
+        ({"changed": False, "msg": "timeout"}, ("", "timeout")),
+    ],
+)
+def test_what_a_bmc_says_by_ipmi(answer: Any, wanted: tuple[str, str]) -> None:
+    found = bmc("b", "power_reading", __node_fence_ipmi_read=answer, __node_fence_power_at="t")
+    assert (found["state"], found["problem"]) == wanted
+
+
+@pytest.mark.parametrize(
+    ("method", "ledger", "wanted"),
+    [
+        ("power", {}, True),
+        ("auto", {}, False),
+        ("auto", {"method": "power", "phase": "fenced"}, True),
+        ("auto", {"method": "power", "phase": "releasing"}, False),
+        ("ceph", {"method": "power", "phase": "fenced"}, False),
+    ],
+)
+def test_when_the_bmc_is_asked(method: str, ledger: dict[str, Any], wanted: bool) -> None:
+    found = {"lost": [{"ledger": ledger}]}
+    assert role("node_fence", "by_power", method=method, __node_fence_info=found) is wanted
+
+
+@pytest.mark.parametrize(
+    ("fence", "check", "wanted"),
+    [
+        ({"method": "power"}, False, True),
+        ({"method": "power"}, True, False),
+        ({"method": "ceph"}, False, False),
+        # Run alone, without what node_fence returned.
+        ({}, False, True),
+    ],
+)
+def test_when_the_bmc_is_asked_before_a_detach(
+    fence: dict[str, Any], check: bool, wanted: bool
+) -> None:
+    given = {"volume_failover_node": "a", "volume_failover_fence": fence}
+    for bmcs in (BMCS, json.dumps(BMCS)):
+        told = variable("volume_failover", "by_power", check, **given, volume_failover_bmcs=bmcs)
+        assert told is wanted
+    assert variable("volume_failover", "by_power", check, **given) is False
+
+
+@pytest.mark.parametrize("name", ["node_fence", "volume_failover", "node_release"])
+def test_no_result_has_what_is_said_to_a_bmc(name: str) -> None:
+    given = {f"{name}_bmc_user": "admin", f"{name}_bmc_password": "hunter2", f"{name}_node": "a"}
+    map_ = {"a": {"kind": "ipmi", "address": "x", "password": "hunter2"}}
+    task = beginning(name)["storage_ops.runbooks.check_scope"]
+    read = check_scope.answered(
+        name,
+        {**given, f"{name}_bmcs": map_},
+        *(task.get(part, []) for part in ("own", "unread", "rare")),
+    )
+    assert "hunter2" not in str(read) and "admin" not in str(read)

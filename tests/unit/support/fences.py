@@ -13,6 +13,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledge
     Entry,
     FenceObject,
     Ledger,
+    PowerFence,
 )
 
 A = "10.0.0.5"
@@ -37,6 +38,33 @@ LEDGER = Ledger(
     "run-1",
     "2026-01-01T12:00:00Z",
 )
+MACHINE = "4c4c4544-0034-5210-8051-b7c04f4b4e31"
+# One by power, not proven yet.
+POWERED = LEDGER._replace(
+    method="power",
+    addresses=(),
+    entries=(),
+    network_fences=(),
+    source={},
+    machine=f"{MACHINE}/machine-id",
+    power=PowerFence("redfish", "192.0.2.11", "1", MACHINE),
+)
+
+
+def looks(*answers: str | dict[str, Any]) -> list[dict[str, Any]]:
+    """What the BMC of POWERED has said, every five seconds from 12:00:20 on: its state, or more."""
+    told = []
+    for number, answer in enumerate(answers):
+        said = {"state": answer} if isinstance(answer, str) else answer
+        told.append(
+            {
+                **{"kind": "redfish", "address": "192.0.2.11", "system": "1", "shared": []},
+                **{"state": "off", "uuid": MACHINE, "status": 200, "problem": ""},
+                **{"read_at": f"2026-01-01T12:00:{20 + 5 * number:02}Z"},
+                **said,
+            }
+        )
+    return told
 
 
 def watcher(

@@ -50,6 +50,10 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledge
     Ledgers,
     RunOptions,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.power import (
+    PowerReading,
+    parse_power,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.state import Filters
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import (
     Forbidden,
@@ -62,6 +66,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
     pick_volume,
 )
 from ansible_collections.storage_ops.runbooks.tests.unit.support.cluster import FakeCluster, path_of
+from ansible_collections.storage_ops.runbooks.tests.unit.support.fences import POWERED, looks
 
 # The last one attaches nothing.
 RBD, OTHER, NFS = "rbd.csi.ceph.com", "csi.example.com", "nfs.csi.example.com"
@@ -2479,7 +2484,7 @@ PARAMS: dict[str, Any] = {
         "attach_timeout": 120.0,
         "ready_timeout": 120.0,
     },
-    **{"deadline": 900.0, "ceph": None, "state": "attached", "awaited": []},
+    **{"deadline": 900.0, "ceph": None, "state": "attached", "awaited": [], "power": []},
 }
 
 
@@ -2487,3 +2492,95 @@ def test_options() -> None:
     assert failover_options(PARAMS, True) == FailoverOptions(
         "a", Filters(claims=("shop/db",)), check=True
     )
+
+
+# a node that is switched off
+
+
+def says(state: str = "off", age: float = 0.0, **more: Any) -> tuple[PowerReading, ...]:
+    """What its BMC has said so many seconds ago."""
+    at = f"{datetime.now(timezone.utc) - timedelta(seconds=age):%Y-%m-%dT%H:%M:%SZ}"
+    return parse_power(looks({"state": state, "read_at": at, **more}))
+
+
+OFF = LEDGER._replace(
+    method="power", entries=(), addresses=(), power=POWERED.power, volumes=("pv-db", "pv-other")
+)
+
+
+def mixed(**how: Any) -> World:
+    """RBD, another driver's, one that is never attached, and an inline one."""
+    nfs = {"name": "share", "nfs": {"server": "192.0.2.1", "path": "/"}}
+    world = World(
+        *claim("db"),
+        attachment("db"),
+        *claim("other", driver=OTHER),
+        attachment("other", driver=OTHER),
+        *claim("files", driver=NFS),
+        pod("db-1", "db", "other"),
+        pod("files-1", "files"),
+        ledger=OFF,
+        **how,
+    )
+    for item in world.of("Pod"):
+        item["spec"]["volumes"].append(nfs)
+    return world
+
+
+def test_whatever_driver_has_it_nothing_is_written_by_a_node_that_is_off() -> None:
+    world = mixed()
+    result = run(world, reading=None, power=says())
+    assert verbs(result)[:2] == ["taint_node", "force_delete_pod"], result
+    (finding,) = result["findings"]
+    assert finding["evidence"]["not_fenced"] == [] and "warning" not in finding["evidence"]
+    assert finding["evidence"]["fence"]["bmc"] == "192.0.2.11"
+    assert world.attached() == {("pv-db", "b"), ("pv-other", "b")}
+    assert world.ledger().phase == "detached"
+
+
+def test_without_the_taint_all_of_them_leave_one_by_one() -> None:
+    world = mixed(version="v1.20.2")
+    assert "delete_volumeattachment" in verbs(run(world, reading=None, power=says()))
+    assert world.attached() == {("pv-db", "b"), ("pv-other", "b")}
+
+
+@pytest.mark.parametrize(
+    ("power", "words"),
+    [
+        ((), "was not asked"),
+        (says("on"), "says on of node a"),
+        (says(age=130.0), "read it again"),
+        (says(address="192.0.2.12"), "is not the one by which node a was switched off"),
+        (says(uuid="4c4c4544-0034-5210-8051-000000000000"), "is not the one by which"),
+    ],
+)
+def test_the_bmc_must_say_off_right_before_anything_is_detached(
+    power: tuple[PowerReading, ...], words: str
+) -> None:
+    before = mixed()
+    for check in (False,):
+        result = run(before, check, reading=None, power=power)
+        assert result["failed"] and not result["changed"], result
+        assert words in result["findings"][0]["reason"]
+    with pytest.raises(StorageOpsError, match="switch it off at once") as said:
+        held(mixed(), reading=None, power=power)
+    assert words in str(said.value)
+    assert held(mixed(), reading=None, power=says())["power"]["address"] == "192.0.2.11"
+
+
+def test_what_was_read_of_the_bmc_may_grow_old_while_it_waits() -> None:
+    """Then what is left is left to the next run, as with a reading of Ceph."""
+    world = World(
+        *claim("db"),
+        attachment("db"),
+        pod("db-1", "db"),
+        *claim("other", driver=OTHER),
+        attachment("other", driver=OTHER),
+        pod("other-1", "other"),
+        ledger=OFF,
+        version="v1.20.2",
+    )
+    at_deletion(world, "other-1", dawdle)
+    result = run(world, reading=None, power=says())
+    assert result["failed"] and "power_reading_unfit" in str(result["findings"]), result
+    assert world.attached() == {("pv-other", "a"), ("pv-db", "b")}

@@ -32,6 +32,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.netwo
     MESSAGES,
     NetworkFence,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.power import parse_power
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.state import (
     NodeState,
     attached_volume,
@@ -49,8 +50,10 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.opti
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import ServerVersion
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import Attachment
 from ansible_collections.storage_ops.runbooks.tests.unit.support.fences import (
+    MACHINE,
     blocked,
     image,
+    looks,
     watcher,
 )
 
@@ -2217,3 +2220,139 @@ def test_a_node_cannot_keep_itself_from_being_fenced_by_many_addresses() -> None
     # What nothing shows may be open at any of them.
     unseen = pure.intend(lying, options(image(), fence_addresses=(A,)))
     refused(unseen, "status with 3001 addresses is not believed", "node_confirmed_off")
+
+
+# power
+
+
+def by_power(*answers: Any, **fields: Any) -> FenceOptions:
+    """What the user asks for, and what the BMC has said."""
+    asked = {"method": "power", "reading": None, **fields}
+    return replace(OPTIONS, power=parse_power(looks(*answers)), **asked)
+
+
+def silent(*drivers: str, **fields: Any) -> NodeState:
+    """The node, with a volume of each driver, some seconds after the ledger was written."""
+    host = node()
+    host["status"]["nodeInfo"]["systemUUID"] = MACHINE
+    found = tuple(volume(f"v{number}", driver) for number, driver in enumerate(drivers))
+    later = {"now": NOW + timedelta(seconds=30)} if "ledger" in fields else {}
+    return state(host, attached=found, **later, **fields)
+
+
+DRIVERS = (RBD, "csi.example.com")
+
+
+def test_a_node_that_is_switched_off_is_fenced_for_every_driver() -> None:
+    """Nothing is read of Ceph, and no address matters."""
+    decision = pure.intend(silent(*DRIVERS), by_power("on"))
+    assert verbs(decision) == ["write_fence_ledger", "cordon_node"]
+    ledger = decision.ledger
+    assert ledger and (ledger.method, ledger.phase, ledger.volumes) == (
+        "power",
+        "intended",
+        ("v0", "v1"),
+    )
+    assert (ledger.addresses, ledger.entries, ledger.unverified) == ((), (), False)
+    assert ledger.power and ledger.power._asdict() == {
+        **{"kind": "redfish", "address": "192.0.2.11", "system": "1", "uuid": MACHINE},
+        "off_at": "",
+    }
+    (finding,) = decision.plan.findings
+    assert "1 RBD volumes and 1 others" in finding.summary
+    assert "switched off by its BMC 192.0.2.11" in finding.reason
+    assert "192.0.2.11" in str(finding.evidence["power"]) and "aside" not in finding.evidence
+
+    after = silent(*DRIVERS, ledger=ledger)
+    proven = pure.confirm(after, by_power("off", "off"))
+    assert verbs(proven) == ["record_fence"] and proven.ledger
+    assert (proven.ledger.phase, proven.ledger.unverified) == ("fenced", False)
+    assert proven.ledger.power and proven.ledger.power.off_at == "2026-01-01T12:00:20Z"
+
+    again = silent(*DRIVERS, ledger=proven.ledger)
+    for decide, given in (
+        (pure.intend, by_power("off")),
+        (pure.intend, by_power("off", method="auto")),
+        (pure.confirm, by_power("off", "off")),
+    ):
+        cordoned = again._replace(host=again.host and _cordoned(again.host))
+        assert decide(cordoned, given).plan.findings == []
+
+
+def _cordoned(host: Any) -> Any:
+    return host._replace(node=host.node._replace(unschedulable=True))
+
+
+@pytest.mark.parametrize(
+    ("answers", "words"),
+    [
+        ((), "was not asked"),
+        (("off",), "1 times in 0 s"),
+        (("off", "on"), "and said off before"),
+        (({"state": "", "status": 401}, {"state": "", "status": 401}), "refuses the user"),
+        (({"uuid": "4c4c4544-0034-5210-8051-000000000000"},), "belongs to machine"),
+    ],
+)
+def test_what_a_bmc_must_say(answers: Sequence[Any], words: str) -> None:
+    ledger = pure.intend(silent(RBD), by_power("on")).ledger
+    refused(pure.confirm(silent(RBD, ledger=ledger), by_power(*answers)), words)
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        ({"kind": ""}, "names no BMC of node a"),
+        ({"shared": ["b"]}, "is that of b too"),
+        ({"uuid": "4c4c4544-0034-5210-8051-000000000000"}, "belongs to machine"),
+        ({"state": "", "problem": "timed out"}, "did not tell whether the node is on (timed out)"),
+    ],
+)
+def test_nothing_is_intended_by_a_bmc_that_may_be_anothers(answer: Any, words: str) -> None:
+    refused(pure.intend(silent(RBD), by_power(answer)), words)
+    refused(pure.intend(silent(RBD), by_power()), "was not asked")
+    refused(pure.intend(silent(), by_power("on")), "no volume is attached to node a")
+
+
+def test_a_machine_that_had_the_name_before_is_not_switched_off() -> None:
+    """What was attached to it may be open there, whatever becomes of the machine of the BMC."""
+    found = silent(*DRIVERS)
+    assert found.host
+    young = found._replace(host=found.host._replace(created=NOW + timedelta(seconds=1)))
+    refused(pure.intend(young, by_power("on")), "was attached before this Node object was made")
+
+
+def test_a_fence_by_power_is_the_strongest() -> None:
+    """It takes over what another one has begun, and none takes it over."""
+    begun = intended()
+    ledger = pure.intend(silent(RBD, ledger=begun), by_power("on")).ledger
+    assert ledger and (ledger.method, ledger.phase) == ("power", "intended")
+    assert ledger.entries == begun.entries and ledger.addresses == ()
+    for method in ("ceph", "none"):
+        given = replace(OPTIONS, method=method, node_confirmed_off=True)
+        refused(pure.intend(silent(RBD, ledger=ledger), given), "was begun by method power")
+    refused(pure.intend(silent(RBD, ledger=ledger), replace(OPTIONS, power=())), "was not asked")
+
+
+def test_another_bmc_is_another_fence_and_what_was_off_is_not_forgotten() -> None:
+    known = pure.intend(silent(RBD), by_power("on")).ledger
+    assert known and known.power
+    known = known._replace(phase="fenced", power=known.power._replace(off_at=FAR))
+    ledger = pure.intend(silent(RBD, ledger=known), by_power({"address": "192.0.2.12"})).ledger
+    assert ledger and ledger.power and ledger.phase == "intended"
+    assert (ledger.power.address, ledger.power.off_at) == ("192.0.2.12", FAR)
+
+
+def test_ceph_may_contradict_a_bmc() -> None:
+    """A watch outlasts its client, so only who is seen for longer is alive."""
+    ledger = pure.intend(silent(RBD), by_power("on")).ledger
+    found = silent(RBD, ledger=ledger)
+
+    def given(seen: int, seconds: float = 35.0) -> FenceOptions:
+        watched = image("v0", watchers=[watcher(A, seen=seen)])
+        at = f"{found.now:%Y-%m-%dT%H:%M:%SZ}"
+        read = reading(watched, observations=2, seconds=seconds, read_at=at)
+        return by_power("off", "off", reading=read)
+
+    assert verbs(pure.confirm(found, given(1))) == ["record_fence"]
+    refused(pure.confirm(found, given(3)), "still holds p/v0")
+    refused(pure.confirm(found, given(1, 30.0)), "Ceph was looked at for 30 s")

@@ -25,6 +25,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledge
     FenceObject,
     Ledger,
     Ledgers,
+    PowerFence,
     config_map_path,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.network_fence import (
@@ -262,6 +263,7 @@ def release(
         "clients": None,
         "ceph": None,
         "old_machine_confirmed_off": False,
+        "power_on": False,
         "release_timeout": 1.0,
         **options,
     }
@@ -1445,3 +1447,47 @@ def test_a_ledger_that_a_node_has_forged_in_another_namespace() -> None:
     assert f"kubectl annotate node a {ANNOTATION}-" in refused["msg"]
     given = release(world, ledger_namespace="tenant", ceph=reading(blocked("10.0.0.77")))
     assert given["failed"] and given["code"] == "fence_shared", given["msg"]
+
+
+# a node that was switched off
+
+
+OFF = LEDGER._replace(
+    method="power",
+    entries=(),
+    addresses=(),
+    power=PowerFence("ipmi", "192.0.2.11", off_at="2026-01-01T00:00:00Z"),
+)
+
+
+@pytest.mark.parametrize("phase", ["intended", "fenced", "detached", "releasing"])
+@pytest.mark.parametrize("clients", [None, CLEAN])
+def test_what_was_off_is_released_in_another_boot_only(phase: str, clients: Any) -> None:
+    """Its BMC said that it was off, so a node in the same boot was never off, whatever it shows."""
+    ledger = OFF._replace(phase=phase, tainted=False)
+    refused(
+        World(node(boot="boot-1"), ledger=ledger), "its BMC 192.0.2.11 said at", clients=clients
+    )
+    assert not release(World(node(), ledger=ledger), clients=clients)["failed"]
+
+
+def test_what_was_never_off_needs_no_other_boot() -> None:
+    """Its fail-over stopped before that, so nothing was detached."""
+    assert OFF.power
+    never = OFF._replace(phase="intended", tainted=False, power=OFF.power._replace(off_at=""))
+    assert not release(World(node(boot="boot-1"), ledger=never))["failed"]
+
+
+def test_a_node_is_switched_on_only_where_it_was_asked_for() -> None:
+    silent = node("Unknown", boot="boot-1")
+    refused(World(silent, ledger=OFF), "a is not Ready")
+    refused(World(silent), "a is not Ready", power_on=True)
+    refused(World(node("False"), ledger=OFF), "a is not Ready", power_on=True)
+    world = World(silent, ledger=OFF)
+    assert outcomes(release(world, power_on=True)) == [("mark_release", "done")]
+    assert world.ledger and world.ledger.phase == "releasing" and TAINT in world.spec["taints"]
+    # It is back, and the same run goes on.
+    world.objects[NODE]["status"] = node()["status"]
+    for step in ("releasing", "unfenced", "released"):
+        assert not release(world, step)["failed"]
+    assert world.ledger is None and TAINT not in world.spec["taints"]

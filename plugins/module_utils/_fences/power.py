@@ -1,0 +1,310 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# This module util is private to the collection, and may change at any time.
+
+"""What a node's BMC has said about its power, and whether that proves that the node is off. Pure:
+no I/O here.
+
+The role node_fence reads the BMC by modules of other collections, and switches the node off by
+them. What they answer reaches the cluster's modules by their option ``power``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from .._core.argspec import ArgumentSpec
+from .._core.codes import Reason
+from .._core.errors import BadOption
+from .._core.untrusted import few, shown
+from .ceph_reading import SKEW_SECONDS, moment
+from .ledger import Ledger, PowerFence
+from .state import HostRecord
+
+# The method of a fence that switches the node off.
+POWER = "power"
+KINDS = ("redfish", "ipmi")
+SPEC = ArgumentSpec(
+    {
+        "power": {
+            "type": "list",
+            "elements": "dict",
+            "default": [],
+            "options": {
+                "kind": {"type": "str", "default": ""},
+                "address": {"type": "str", "default": ""},
+                "system": {"type": "str", "default": ""},
+                "shared": {"type": "list", "elements": "str", "default": []},
+                "read_at": {"type": "str", "required": True},
+                "state": {"type": "str", "default": ""},
+                "uuid": {"type": "str", "default": ""},
+                "status": {"type": "int", "default": 0},
+                "problem": {"type": "str", "default": ""},
+            },
+        }
+    }
+)
+# PowerState of a ComputerSystem (DSP2046), in lower case; IPMI knows only on and off.
+_OFF = "off"
+# What was read of the BMC longer ago (seconds) proves nothing: a node boots in a minute or two.
+_MAX_AGE = 120.0
+# The fence is proven by so many readings; one alone may be between two answers of a BMC that lies.
+_LEAST = 2
+# Characters of another program's message that are shown.
+_MOST = 200
+# How pyghmi says that a BMC has refused the user, the password or what the user may do
+# (pyghmi/ipmi/private/session.py and pyghmi/ipmi/private/constants.py: the RAKP status codes of
+# IPMI 2.0, table 13-15).
+_REFUSED = ("password", "unauthorized", "insufficient privilege", "authentication")
+
+
+class PowerReading(NamedTuple):
+    """One look at a BMC.
+
+    ``kind``: one of KINDS, or empty where the inventory names no BMC; ``address``: with its port,
+    if that is not the usual one; ``system``: the system's Id in Redfish; ``shared``: other nodes
+    that have this BMC in the inventory; ``uuid``: what the BMC calls its machine, normalised, empty
+    if it does not say; ``state``: in lower case, empty if it was not read; ``status``: of HTTP, 0
+    for none; ``problem``: what was said instead.
+    """
+
+    kind: str
+    address: str
+    system: str
+    shared: tuple[str, ...]
+    read_at: datetime
+    state: str
+    uuid: str
+    status: int
+    problem: str
+
+    @property
+    def title(self) -> str:
+        """The BMC, as a message names it."""
+        return f"the BMC {self.address} ({self.kind}{' ' if self.system else ''}{self.system})"
+
+    @property
+    def fence(self) -> PowerFence:
+        """As the ledger notes the BMC; not proven yet."""
+        return PowerFence(self.kind, self.address, self.system, self.uuid)
+
+
+def parse_power(data: Sequence[Mapping[str, Any]]) -> tuple[PowerReading, ...]:
+    """What the option ``power`` has, the oldest first. Raises BadOption for a time that is none."""
+    readings = [_reading(item) for item in data]
+    return tuple(sorted(readings, key=lambda reading: reading.read_at))
+
+
+def _reading(item: Mapping[str, Any]) -> PowerReading:
+    when = moment(item["read_at"])
+    if when is None:
+        raise BadOption("power has a reading without a time: give what the role node_fence reads")
+    return PowerReading(
+        item["kind"],
+        shown(item["address"]),
+        shown(item["system"]),
+        tuple(map(shown, item["shared"])),
+        when,
+        # A BMC is another machine, whatever it answers.
+        shown(item["state"], _MOST).lower(),
+        normal_uuid(item["uuid"]),
+        item["status"],
+        shown(item["problem"], _MOST),
+    )
+
+
+def normal_uuid(text: str) -> str:
+    """A UUID in its usual form; empty for anything else, and for those that stand for none."""
+    # SMBIOS (DSP0134, "System - UUID"): all ones is "not settable", all zeros "not present".
+    try:
+        found = UUID(text)
+    except ValueError:
+        return ""
+    return "" if not found.int or found.int == 2**128 - 1 else str(found)
+
+
+def is_same_machine(one: str, other: str) -> bool:
+    """Two UUIDs are of one machine, as far as both are known."""
+    # Since SMBIOS 2.6 the first three fields are stored with their bytes reversed, and firmware,
+    # BMC and dmidecode do not agree about that (DSP0134, "System - UUID"; dmidecode(8)).
+    if not one or not other:
+        return True
+    return UUID(other).bytes in (UUID(one).bytes, UUID(one).bytes_le)
+
+
+def bmc_doubts(
+    readings: Sequence[PowerReading], node: str, machine: str, noted: PowerFence | None = None
+) -> list[Reason]:
+    """Why these readings are not of the node's BMC, or none at all.
+
+    ``machine``: the node's systemUUID and machineID, as its Node object or its ledger has them;
+    ``noted``: the BMC by which the node was switched off.
+    """
+    if not readings:
+        return [
+            Reason(
+                "power_reading_unfit",
+                f"the BMC of node {node} was not asked (option power), so whether it is off is not "
+                "known",
+            )
+        ]
+    # The newest counts: what is wrong now has to be mended.
+    last = readings[-1]
+    doubts = _unmapped(last, node) or _unread(last)
+    if doubts:
+        return doubts
+    known = _system_uuid(machine)
+    if not is_same_machine(last.uuid, known):
+        return [
+            Reason(
+                "bmc_other_machine",
+                f"{last.title} belongs to machine {last.uuid}, and node {node} is machine {known} "
+                "(systemUUID): correct the BMC of this node in the inventory",
+            )
+        ]
+    others = {reading.fence for reading in readings} | ({noted} if noted else set())
+    if any(not _is_same_bmc(last.fence, other) for other in others):
+        return [
+            Reason(
+                "bmc_other_machine",
+                f"{last.title} is not the one by which node {node} was switched off, or answers "
+                "for another machine now: name the same BMC in the inventory, or run "
+                "fail_over_volumes again",
+            )
+        ]
+    return []
+
+
+def _system_uuid(machine: str) -> str:
+    # A machineID is a UUID without dashes (man 5 machine-id), and alone where there is no
+    # systemUUID.
+    first = machine.partition("/")[0]
+    return normal_uuid(first) if "-" in first else ""
+
+
+def _is_same_bmc(one: PowerFence, other: PowerFence) -> bool:
+    same = (one.kind, one.address, one.system) == (other.kind, other.address, other.system)
+    return same and is_same_machine(one.uuid, other.uuid)
+
+
+def _unmapped(reading: PowerReading, node: str) -> list[Reason]:
+    """Why the inventory does not tell which BMC the node has."""
+    if reading.kind not in KINDS or not reading.address:
+        return [
+            Reason(
+                "bmc_unknown",
+                f"the inventory names no BMC of node {node}: give its kind ({' or '.join(KINDS)}) "
+                "and its address in the variable bmcs of the role",
+            )
+        ]
+    # A variable that was set for all hosts gives every node one BMC.
+    if reading.shared:
+        return [
+            Reason(
+                "bmc_unknown",
+                f"{reading.title} is that of {few(reading.shared)} too, says the inventory, and it "
+                f"can be of one node only: correct the variable bmcs before {node} is switched off",
+            )
+        ]
+    return []
+
+
+def _unread(reading: PowerReading) -> list[Reason]:
+    """Why the BMC has not told whether the node is off."""
+    said = reading.problem or "it gives no reason"
+    is_refused = reading.kind == "ipmi" and any(
+        word in reading.problem.lower() for word in _REFUSED
+    )
+    # missing_required_lib of ansible.module_utils.basic.
+    if "required Python library" in reading.problem:
+        return [Reason("program_missing", f"{said}: install it on the controller")]
+    # RFC 9110, 15.5.2 and 15.5.4.
+    if reading.status in (401, 403) or is_refused:
+        return [
+            Reason(
+                "bmc_login_refused",
+                f"{reading.title} refuses the user or the password ({said}): correct bmc_user and "
+                "bmc_password",
+            )
+        ]
+    if not reading.state:
+        return [
+            Reason(
+                "bmc_unreachable",
+                f"{reading.title} did not tell whether the node is on ({said}): make it answer, or "
+                "prove by other means that the node is off, and use method none with "
+                "node_confirmed_off",
+            )
+        ]
+    return []
+
+
+def proof_doubts(
+    readings: Sequence[PowerReading],
+    ledger: Ledger,
+    host: HostRecord | None,
+    now: datetime,
+    least: int = _LEAST,
+    apart: float = 0.0,
+) -> list[Reason]:
+    """Why these readings do not prove that the node of the ledger is off now.
+
+    ``host``: the node as it is, None if its object is gone; ``least``: so many readings are needed;
+    ``apart``: seconds between the first and the last.
+    """
+    machine = host.machine if host else ledger.machine
+    return (
+        bmc_doubts(readings, ledger.node, machine, ledger.power)
+        or _on(readings, ledger)
+        or _unfit(readings, ledger, now, least, apart)
+    )
+
+
+def _on(readings: Sequence[PowerReading], ledger: Ledger) -> list[Reason]:
+    """Why the node may be on."""
+    on = [reading for reading in readings if reading.state != _OFF]
+    if not on:
+        return []
+    last = on[-1]
+    before = any(one.state == _OFF for one in readings if one.read_at <= last.read_at)
+    return [
+        Reason(
+            "power_not_off",
+            f"{last.title} says {last.state or 'nothing'} of node {ledger.node} (at "
+            f"{last.read_at:%H:%M:%S}Z){', and said off before' if before else ''}: the node is "
+            "not off, or its BMC cannot be believed. Find out which, and run again",
+        )
+    ]
+
+
+def _unfit(
+    readings: Sequence[PowerReading], ledger: Ledger, now: datetime, least: int, apart: float
+) -> list[Reason]:
+    """Why readings that all say off prove nothing."""
+    # The clocks of the controller and of the API server are compared here.
+    first, last, written = readings[0].read_at, readings[-1].read_at, moment(ledger.at)
+    is_early = bool(written and (written - first).total_seconds() > SKEW_SECONDS)
+    seconds = (last - first).total_seconds()
+    if is_early or len(readings) < least or seconds < apart:
+        return [
+            Reason(
+                "power_reading_unfit",
+                f"the BMC of node {ledger.node} was read {len(readings)} times in {seconds:g} s"
+                f"{', and before the ledger was written' if is_early else ''}: at least {least} "
+                f"readings over {apart:g} s are needed, all after {ledger.at}",
+            )
+        ]
+    if abs((now - last).total_seconds()) > _MAX_AGE:
+        return [
+            Reason(
+                "power_reading_unfit",
+                f"the BMC of node {ledger.node} was read at {last:%H:%M:%S}Z, and it is "
+                f"{now:%H:%M:%S}Z by the API server's clock: read it again, or set the clocks",
+            )
+        ]
+    return []

@@ -1,0 +1,223 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A lost node is switched off by its BMC: what is behind that dies, and then the volumes of all
+drivers move. No Ceph is asked.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lab.bmc.bmc import USER, Bmc, Ipmi, Redfish, machine_uuid
+from lab.common import wait
+from lab.kubernetes import api as k8s
+from lab.kubernetes.api import path
+from lab.kubernetes.controlplane import ControlPlane
+from support.cluster import Cluster, Played, fresh
+from support.failover import HEARTBEAT, IMPATIENT
+from support.fencing import OUT_OF_SERVICE, OWN_NAMESPACE, RBAC
+
+DRIVERS = {"db": "rbd.csi.ceph.com", "files": "csi.example.com"}
+LEDGER = path("ConfigMap", "storage-ops-fence-a", OWN_NAMESPACE)
+LEASE = {"lease_seconds": "10", "lease_timeout": "60"}
+
+
+class Powered:
+    """Node a with a workload for each driver, and node b; a's machine is behind a BMC."""
+
+    def __init__(self, cluster: Cluster, bmc: Bmc) -> None:
+        self.cluster, self.api, self.bmc = cluster, cluster.api, bmc
+        drivers = tuple(DRIVERS.values())
+        self.kubelets = cluster.kubelets("a", "b", drivers=drivers, heartbeat=HEARTBEAT)
+        for node in ("a", "b"):
+            self.api.boot(node)
+        for name, driver in DRIVERS.items():
+            self.api.add_volume(name, driver, f"vol-{name}")
+            self._deploy(name)
+        self.kubelets.stop_node("a")
+        self.cluster.wait(lambda: self.api.ready("a") == "Unknown", "a is lost", 40)
+        lost = "node.kubernetes.io/unreachable"
+        self.cluster.wait(lambda: lost in self.api.taints("a"), "a is tainted", 40)
+
+    def _deploy(self, name: str) -> None:
+        here = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["a"]}
+        term = {"weight": 100, "preference": {"matchExpressions": [here]}}
+        affinity = {
+            "nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]},
+        }
+        spec = {"affinity": affinity, "tolerations": IMPATIENT, "grace": 30}
+        self.api.create(k8s.workload("Deployment", name, [name], **spec))
+        self.cluster.wait(lambda: self.places()[name] == {"a"}, f"{name} is attached to a", 60)
+
+    def places(self) -> dict[str, set[str]]:
+        """The nodes to which each volume is attached."""
+        found: dict[str, set[str]] = {name: set() for name in DRIVERS}
+        for item in self.api.all("VolumeAttachment"):
+            name = item["spec"]["source"]["persistentVolumeName"].removeprefix("pv-")
+            found[name].add(item["spec"]["nodeName"])
+        return found
+
+    @property
+    def ledger(self) -> dict[str, Any]:
+        """What is noted of a's fence; empty if nothing is."""
+        found = self.api.get(LEDGER)
+        return json.loads(found["data"]["ledger"]) if found else {}
+
+    def run(self, playbook: str, roles: tuple[str, ...], check: bool, given: Any) -> Played:
+        """One run for node a, as from a survey: all strings."""
+        told = {
+            "bmcs": json.dumps({"a": self.bmc.mapped, "b": {"kind": "ipmi", "address": "b.test"}}),
+            "bmc_user": USER,
+            "bmc_password": self.bmc.password,
+        }
+        options = {f"{role}_options": LEASE for role in roles}
+        extra = {f"{roles[0]}_{name}": value for name, value in {**told, **given}.items()}
+        played = self.cluster.playbook(playbook, check, user=RBAC, target="a", **options, **extra)
+        assert "Traceback" not in played.text, played.text
+        # Neither is said anywhere, nor noted.
+        assert self.bmc.password not in played.text, played.text
+        assert self.bmc.password not in json.dumps(self.ledger)
+        return played
+
+    def fail_over(self, check: bool = False, **given: Any) -> Played:
+        """Run fail_over_volumes."""
+        told = {"method": "power", "grace_seconds": "1", "power_seconds": "2", **given}
+        return self.run("fail_over_volumes", ("node_fence", "volume_failover"), check, told)
+
+    def release(self, **given: Any) -> Played:
+        """Run release_fenced_node."""
+        return self.run("release_fenced_node", ("node_release",), False, given)
+
+    def comes_back_with_its_power(self) -> threading.Thread:
+        """From now on the node boots as soon as its machine has power again."""
+
+        def boot() -> None:
+            wait(lambda: self.bmc.machine.is_on, "the machine of a has power", 60)
+            self.api.boot("a")
+            self.kubelets.start_node("a")
+
+        thread = threading.Thread(target=boot, daemon=True)
+        thread.start()
+        return thread
+
+    def refused(self, code: str, **given: Any) -> None:
+        """It ends before anything is switched off, and with nothing noted."""
+        played = self.fail_over(**given)
+        assert played.rc != 0 and f"({code})" in played.text, played.text
+        assert self.bmc.machine.is_on and self.ledger == {}
+        assert self.places() == {name: {"a"} for name in DRIVERS}
+
+
+def off(bmc: Bmc) -> None:
+    """The machine does nothing any more."""
+    assert not bmc.machine.is_on
+    before = bmc.machine.count
+    time.sleep(0.5)
+    assert bmc.machine.count == before > 0
+
+
+@pytest.fixture
+def redfish(plane_failover_current: ControlPlane, tmp_path: Path) -> Iterator[Powered]:
+    """Behind a BMC that speaks Redfish, on a current Kubernetes."""
+    with Redfish(tmp_path / "bmc", machine_uuid("a")) as bmc:
+        for cluster in fresh(plane_failover_current):
+            yield Powered(cluster, bmc)
+
+
+@pytest.fixture
+def ipmi(plane_failover_1_20: ControlPlane, tmp_path: Path) -> Iterator[Powered]:
+    """Behind one that speaks IPMI, on Kubernetes 1.20.2, which has no taint for this."""
+    with Ipmi(tmp_path / "bmc") as bmc:
+        for cluster in fresh(plane_failover_1_20):
+            yield Powered(cluster, bmc)
+
+
+def moved(scene: Powered, played: Played) -> None:
+    """All of it has moved, and the machine is off."""
+    assert played.rc == 0, played.text
+    off(scene.bmc)
+    assert scene.places() == {name: {"b"} for name in DRIVERS}
+    ledger = scene.ledger
+    assert (ledger["method"], ledger["phase"]) == ("power", "detached")
+    assert set(ledger["volumes"]) == {f"pv-{name}" for name in DRIVERS}
+    assert ledger["power"]["address"] == scene.bmc.mapped["address"] and ledger["power"]["off_at"]
+
+
+def test_the_volumes_of_all_drivers_move_and_the_node_comes_back(redfish: Powered) -> None:
+    check = redfish.fail_over(check=True)
+    assert check.rc == 0 and "planned: write_fence_ledger" in check.text, check.text
+    assert redfish.bmc.machine.is_on and redfish.ledger == {}
+
+    moved(redfish, redfish.fail_over())
+    assert OUT_OF_SERVICE in redfish.api.taints("a")
+    again = redfish.fail_over()
+    assert again.rc == 0 and "| CHANGED" not in again.text, again.text
+
+    # Switched on only where that was asked for.
+    refused = redfish.release()
+    assert refused.rc != 0 and "(node_not_ready)" in refused.text, refused.text
+    off(redfish.bmc)
+    back = redfish.comes_back_with_its_power()
+    played = redfish.release(power_on="true")
+    back.join()
+    assert played.rc == 0 and redfish.ledger == {}, played.text
+    assert OUT_OF_SERVICE not in redfish.api.taints("a")
+
+
+@pytest.mark.alternate
+def test_by_ipmi_one_volume_after_the_other(ipmi: Powered) -> None:
+    ipmi.refused("bmc_login_refused", bmc_password="wrong")
+    moved(ipmi, ipmi.fail_over())
+    # Somebody switches it on, with the same kernel in its memory as it seems: it was never off.
+    ipmi.bmc.machine.switch(True)
+    ipmi.kubelets.start_node("a")
+    ipmi.cluster.wait(lambda: ipmi.api.ready("a") == "True", "a is ready", 40)
+    played = ipmi.release()
+    assert played.rc != 0 and "(power_contradicted)" in played.text, played.text
+    ipmi.api.boot("a")
+    played = ipmi.release()
+    assert played.rc == 0 and ipmi.ledger == {}, played.text
+
+
+@pytest.mark.alternate
+def test_a_bmc_that_may_not_be_the_nodes_switches_nothing_off(redfish: Powered) -> None:
+    bmc, mine = redfish.bmc, redfish.bmc.mapped
+    redfish.refused("bmc_login_refused", bmc_password="wrong")
+    redfish.refused("bmc_unknown", bmcs={"b": mine})
+    redfish.refused("bmc_unknown", bmcs={"a": mine, "b": mine})
+    # Its certificate is checked, unless somebody accepts any.
+    redfish.refused("bmc_unreachable", bmcs={"a": {**mine, "ca_path": ""}})
+    bmc.stop()
+    redfish.refused("bmc_unreachable")
+    bmc.start()
+    # Another machine has come to the name of the node.
+    info = {"systemUUID": machine_uuid("c"), "bootID": "other"}
+    redfish.api.merge(path("Node", "a") + "/status", {"status": {"nodeInfo": info}})
+    redfish.refused("bmc_other_machine")
+
+
+@pytest.mark.alternate
+def test_a_bmc_that_lies_detaches_nothing_and_the_next_run_goes_on(redfish: Powered) -> None:
+    # Asked once by us, twice by the module that switches, then until it says off, and twice more.
+    redfish.bmc.machine.lie(True, True, True, False, False, True)
+    played = redfish.fail_over()
+    assert played.rc != 0 and "(power_not_off)" in played.text, played.text
+    assert redfish.bmc.machine.is_on and redfish.ledger["phase"] == "intended"
+    assert redfish.places() == {name: {"a"} for name in DRIVERS}
+
+    # It says on right before the volumes are detached.
+    redfish.bmc.machine.lie(True, True, True, False, False, False, True)
+    played = redfish.fail_over(method="auto")
+    assert played.rc != 0 and "(power_not_off)" in played.text, played.text
+    assert redfish.ledger["phase"] == "fenced"
+    assert redfish.places() == {name: {"a"} for name in DRIVERS}
+
+    moved(redfish, redfish.fail_over(method="auto"))
