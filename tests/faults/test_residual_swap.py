@@ -114,6 +114,7 @@ def test_a_longer_cycle(node: Node) -> None:
     assert node.residual().findings == []
 
 
+@pytest.mark.alternate
 def test_a_swap_that_one_portal_has_been_cleaned_of(node: Node) -> None:
     """As by hand, at one portal: both maps are mixed by now.
 

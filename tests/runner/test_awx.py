@@ -326,6 +326,7 @@ def below(awx: StandIn, made: dict[str, Any], what: str, body: dict[str, Any]) -
     return awx.answer("POST", made["related"][what], {}, body)[0]
 
 
+@pytest.mark.alternate
 def test_configured_as_code(tmp_path: Path) -> None:
     """A part of the templates, with all else that there is: from the version before, and from one
     slice to four and back.

@@ -356,6 +356,7 @@ def test_load_iscsi_modules(node: Node) -> None:
     assert "iscsi_tcp" in node.sh("lsmod")
 
 
+@pytest.mark.alternate
 def test_duplicate_initiator_names_are_found_host_by_host(node: Node, tmp_path: Path) -> None:
     """With a batch of 1 each host is compared with those whose turn is not yet.
 

@@ -260,8 +260,8 @@ def _facts(
     control: Control, thing: Mapping[str, str], evidence: Mapping[str, Any], host: str
 ) -> dict[str, str | Sequence[str]]:
     """What the arguments of a control may name, of a finding. Nodes and tenants wrote it."""
-    # The node of the cluster's finding is named as Kubernetes names it, which inventories do, too. In
-    # a node's own finding root there writes the name, of another host, or "all".
+    # The node of the cluster's finding is named as Kubernetes names it, which inventories do, too.
+    # In a node's own finding root there writes the name, of another host, or "all".
     named = thing["name"] if thing["kind"] == "Node" else thing["node"]
     node = host if control.where == "node" else named
     wwids = evidence.get("wwids") or [evidence.get("wwid") or ""]
