@@ -365,7 +365,7 @@ def _to_terminal(text: str) -> None:
 
 
 def _only_looks(result: Any) -> bool:
-    name = result._task.action.rpartition(".")[2]
+    name = str(result._task.action).rpartition(".")[2]
     return name.endswith("_info") or name == "nfs_mount_check"
 
 

@@ -62,6 +62,11 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.
     FuseRecovery,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import Node
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.users import (
+    User,
+    Users,
+    VolumeUsers,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._nfs import plan as nfs_plan
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._nfs import runtime_limit
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._nfs.runbook import NfsShares
@@ -201,6 +206,15 @@ def lost(text: str, count: int) -> dict[str, Any]:
     return {"_state": state, "_options": audit_plan.FenceAuditOptions()}
 
 
+def users(text: str, count: int) -> dict[str, Any]:
+    """Names are the API server's. What a tenant chooses is how many there are."""
+    mine = User("u", "evil", text, text, text, ("evil/data",))
+    asked = [mine._replace(uid=f"u{number}") for number in range(count)]
+    other = mine._replace(uid="shop", namespace="shop", name="web", owner="", claims=())
+    read = Users((), (*asked, other))
+    return {"_read": read, "_pods": {pod.uid for pod in read.pods}}
+
+
 Make = Callable[[str, int], dict[str, Any]]
 # Who can make what it hands on long has others' part of it left alone.
 TENANTS: dict[type, Make] = {
@@ -209,6 +223,7 @@ TENANTS: dict[type, Make] = {
     CsiVolumes: csi_volumes,
     NfsShares: shares,
     FenceAudit: lost,
+    VolumeUsers: users,
 }
 # Nothing of these may be missing for the module that decides by it, so what is too long is an
 # error.
@@ -308,6 +323,7 @@ def test_one_tenants_long_texts_leave_the_others_in() -> None:
     assert told[FuseRecovery][0]["stale"][-1]["pod"] == "shop"
     assert [one["volume"] for one in told[CsiVolumes][0]["volumes"]] == ["pv-2"]
     assert told[CsiVolumes][0]["left_out"] == ["evil"]
+    assert told[VolumeUsers][0]["pods"][-1]["namespace"] == "shop"
     nodes = told[FenceAudit][0]["lost"]
     assert [one["node"] for one in nodes] == [f"n{number}" for number in range(20)]
     assert nodes[0]["addresses"] == [] and nodes[1]["addresses"] == ["x"]
