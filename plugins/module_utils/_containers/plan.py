@@ -23,7 +23,7 @@ from .._core.codes import Reason
 from .._core.engine import Action, Finding, Plan
 from .._core.guards import is_most, limit_repairs, majority, most_of, too_many
 from .._core.turns import in_turns
-from .._node.probes import DEAD, ERROR, HUNG, OK, Answer
+from .._node.probes import DEAD, HUNG, OK, Answer
 
 RUNBOOK = "storage_ops.runbooks.recover_fuse_mounts"
 # Only with this policy the kubelet restarts a container that ended without an error, as after
@@ -144,7 +144,7 @@ class Container:
             copy.answer.text
             for copy in self.copies
             # Not an error of the filesystem, but none of the answer, as when time ran out.
-            if copy.answer.state == ERROR and not copy.answer.error
+            if copy.answer.unasked
         ]
         return "" if self.dead or self.hung else self.problem or next(iter(silent), "")
 

@@ -28,7 +28,15 @@ from .._core.engine import Action, ActionFailed, Finding, NotStarted, Plan
 from .._core.errors import StorageOpsError
 from .._node.control_groups import UNKNOWN, container_id_of, pod_of, pod_uid_of, read
 from .._node.host import Host
-from .._node.kubelet import PUBLISH, SUBPATH, classify, find_root, parents_problem
+from .._node.kubelet import (
+    PUBLISH,
+    SUBPATH,
+    classify,
+    find_root,
+    namespaces_of,
+    owner_of,
+    parents_problem,
+)
 from .._node.mounts import MountTable, is_fuse, read_table
 from .._node.probes import DEAD, DEAD_ERRORS, ERROR, HUNG, OK, Answer, opened_itself, probe_folders
 from .._node.processes import require_host_namespace
@@ -83,8 +91,6 @@ _SOCKETS = (
 _MOST_BYTES = 2**22
 MOST_POINTS = 2_000
 _MOST_CHARACTERS = 2**18
-# Children that look into containers, with those that are left since a mount hangs.
-_WORKERS = 32
 # include/uapi/linux/limits.h
 _PATH_MAX = 4096
 # A container takes seconds to start, and each look reads all of /proc.
@@ -191,7 +197,7 @@ class StaleContainers:
     def _ask(self, containers: Sequence[Container]) -> list[Container]:
         """The containers with what their mounts answer.
 
-        Each container is asked once for each file system: it may have any number of mounts of it,
+        Each file system is asked once in each container: there may be any number of mounts of it,
         and they all have one server.
         """
         questions = {
@@ -200,8 +206,16 @@ class StaleContainers:
             # So that the first mount of a file system is the one that is asked.
             for copy in reversed(container.copies)
         }
-        replies = look_into(self._host, list(questions.values()), self._options.probe_timeout)
-        answers = {question: answer for question, (answer, _device) in zip(questions, replies)}
+        # First in one container: a volume that hangs may be in any number of them, and each look at
+        # it leaves a child.
+        first = {device: container for container, device in reversed(list(questions))}
+        asked = {(container, device) for device, container in first.items()}
+        answers = self._answers({one: questions[one] for one in questions if one in asked})
+        hung = {one[1]: answer for one, answer in answers.items() if answer.state == HUNG}
+        answers.update((one, hung[one[1]]) for one in questions if one[1] in hung)
+        answers.update(
+            self._answers({one: questions[one] for one in questions if one not in answers})
+        )
         return [
             replace(
                 container,
@@ -212,6 +226,13 @@ class StaleContainers:
             )
             for container in containers
         ]
+
+    def _answers(
+        self, questions: dict[tuple[str, str], tuple[int, str]]
+    ) -> dict[tuple[str, str], Answer]:
+        """By container and device, what a mount answers. ``questions``: as for ``look_into``."""
+        replies = look_into(self._host, list(questions.values()), self._options.probe_timeout)
+        return {one: answer for one, (answer, _device) in zip(questions, replies)}
 
     def _described(self, containers: Sequence[Container]) -> list[Container]:
         """The containers, those with a dead or hung mount with what the runtime, the cluster and
@@ -239,7 +260,10 @@ class StaleContainers:
             }
         )
         table = read_table(self._host, "self")
-        answers = dict(zip(paths, probe_folders(self._host, paths, self._options.probe_timeout)))
+        namespaces = namespaces_of(self._host)
+        owners = [owner_of(path, self._root, namespaces) for path in paths]
+        timeout = self._options.probe_timeout
+        answers = dict(zip(paths, probe_folders(self._host, paths, timeout, owners)))
         ways = dict(zip(paths, parents_problem(self._host, paths, self._root)))
 
         def hosted(copy: Copy) -> Copy:
@@ -669,16 +693,16 @@ def look_into(
             # JSON on the way from the child, so the error is named and not pickled.
             return {"error": name, "text": error.strerror or str(error)}
 
-    # In turns of the pods: a container may have any number of mounts that hang.
+    # In turns of the namespaces: a container may have any number of mounts that hang, and a
+    # namespace any number of pods.
+    namespaces = namespaces_of(host)
     pods = {pid: pod_of(host, str(pid)) for pid, _point in questions}
     replies = call_each(
         looking,
         questions,
         timeout,
         host.deadline.cap(host.command_timeout + timeout),
-        owners=[pods[pid] for pid, _point in questions],
-        workers=_WORKERS,
-        replaced=False,
+        owners=[namespaces.get(pods[pid], pods[pid]) for pid, _point in questions],
     )
     return [_judge(reply) for reply in replies]
 

@@ -36,9 +36,15 @@ STALL_SECONDS = 1.0
 # Healthy devices answer within a millisecond: one worker asks this many of them before a second
 # worker is worth its fork.
 ITEMS_PER_WORKER = 32
-# Each worker holds a pipe open here, and 1024 is the usual soft limit of open files (getrlimit(2),
-# RLIMIT_NOFILE).
+# How many children of one look there are at a time, with those that SIGKILL does not end. Each of
+# these stays until what it waits for answers, and with it the memory of this process: a tenant may
+# have any number of mounts whose servers hang.
+MOST_CHILDREN = 32
+# As many where something else bounds each of them: each holds a pipe open here, and 1024 is the
+# usual soft limit of open files (getrlimit(2), RLIMIT_NOFILE).
 MAX_WORKERS = 512
+# Seconds in which SIGKILL ends a child, on a busy node as well, unless the kernel holds it.
+_END_SECONDS = 1.0
 
 # Of what a failed program said, so many characters of the beginning and of the end are told.
 _SHOWN = 150
@@ -196,6 +202,11 @@ def _wait(pid: int, until: float, clock: Clock) -> int | None:
         pause = min(pause * 2, 0.02)
 
 
+def _has_ended(pid: int) -> bool:
+    """Whether a child has ended; then it is reaped."""
+    return os.waitpid(pid, os.WNOHANG)[0] == pid
+
+
 def _kill(pid: int) -> None:
     """Kill the child's whole session, without waiting: one in D state does not go."""
     with contextlib.suppress(ProcessLookupError):
@@ -257,8 +268,7 @@ def call_each(
     budget: float = math.inf,
     clock: Clock = time.monotonic,
     owners: Sequence[Hashable] = (),
-    workers: int = MAX_WORKERS,
-    replaced: bool = True,
+    workers: int = MOST_CHILDREN,
 ) -> list[Reply]:
     """Call ``function(item)`` for every item in children, each for at most ``timeout`` seconds; one
     reply per item, in order.
@@ -266,16 +276,15 @@ def call_each(
     All of it ends within ``budget`` seconds; what was not answered by then has a problem.
 
     A few workers go through all the items, which is cheap as long as everything answers. Where one
-    stalls, the rest of its items get a worker each, so that any number of hung items costs about
-    one ``timeout``.
+    stalls, the rest of its items get a worker each, so that as many hung items as there may be
+    workers cost about one ``timeout``.
 
-    ``workers``: how many there are at most. ``owners``: of each item, whose it is, where some may
-    have any number of slow ones: these use up only their own turns. ``replaced``: whether one that
-    was given up has a successor. Without, no more than ``workers`` are left that SIGKILL does not
-    end, and what they were not asked has a problem.
+    ``workers``: how many there are at most, with those that were given up and that SIGKILL has not
+    ended. Once there are so many of these, what was not asked has a problem. ``owners``: of each
+    item, whose it is, where some may have any number of slow ones: these use up only their own
+    turns.
     """
     pool = _Pool(function, items, timeout, clock, owners, workers)
-    pool.replaced = replaced
     until = clock() + budget
     try:
         while pool.busy and clock() < until:
@@ -353,27 +362,40 @@ class _Pool:
         timeout: float,
         clock: Clock,
         owners: Sequence[Hashable] = (),
-        workers: int = MAX_WORKERS,
+        workers: int = MOST_CHILDREN,
     ) -> None:
         self._function, self._items, self._timeout, self._clock = function, items, timeout, clock
         self._most, self._turn = workers, TURN_SECONDS if owners else math.inf
-        self.replaced = True
         self._replies: list[Reply | None] = [None] * len(items)
         self._waiting = _Queue(len(items), owners, max(1, workers // _SHARE) if owners else workers)
         self._running: dict[int, _Worker] = {}
         # pid -> index of the item that it was asked for and never answered, if there is one
         self._killed: dict[int, int | None] = {}
+        # Of these, those that were given up, and when; without those that have ended since.
+        self._given_up: dict[int, float] = {}
         self._held: list[int] = []
         self._poller = select.poll()
 
     @property
     def busy(self) -> bool:
-        """Something is not answered yet."""
-        return bool(self._running or (self._waiting and self._most))
+        """Something is not answered yet, and will be asked."""
+        return bool(self._running or (self._waiting and (self._room > 0 or self._ending)))
+
+    @property
+    def _ending(self) -> bool:
+        """Whether one that was given up may still be about to end."""
+        return self._clock() - max(self._given_up.values(), default=0.0) < _END_SECONDS
+
+    @property
+    def _room(self) -> int:
+        """For how many more workers there is room."""
+        return self._most - len(self._running) - len(self._given_up)
 
     def start_workers(self) -> None:
         """Fork as many as there may be. What no child can be forked for has its answer."""
-        while self._waiting.ready and len(self._running) < self._most:
+        for pid in [pid for pid in self._given_up if _has_ended(pid)]:
+            del self._given_up[pid], self._killed[pid]
+        while self._waiting.ready and self._room > 0:
             indexes = self._waiting.take()
             try:
                 worker = _fork_worker(self._function, self._items, indexes, self._clock)
@@ -425,7 +447,7 @@ class _Pool:
                 problem = f"no answer within {self._timeout:.1f} s, abandoned as pid {worker.pid}"
                 self._replies[worker.current] = Reply(problem=problem, timed_out=True)
                 self._retire(worker)
-                self._most -= not self.replaced
+                self._given_up[worker.pid] = now
 
     def _retire(self, worker: _Worker) -> None:
         self._poller.unregister(worker.pipe)
@@ -446,7 +468,7 @@ class _Pool:
         """One for each item, in order, once the pool is closed."""
         why = (
             "no answer before the deadline"
-            if self._most
+            if self._room > 0
             else "not asked: too many others do not answer"
         )
         found = [reply or Reply(problem=why) for reply in self._replies]

@@ -78,6 +78,18 @@ class Prevented(ActionFailed):
     code = "deadline_passed"
 
 
+def require_time(deadline: Deadline, seconds: float, more: float = 0.0) -> None:
+    """Raise an error, before anything is changed, if too little time is left.
+
+    ``seconds``: what the smallest repair may take: without them it is Prevented, which ends the
+    run. ``more``: what this one takes besides; for that alone others must not lose their turn.
+    """
+    left, needed = deadline.remaining(), seconds + more
+    if left < needed:
+        why = f"less than {needed:g} s are left of the deadline: run again, or raise it"
+        raise Prevented(why) if left < seconds else NotStarted(why, code="deadline_passed")
+
+
 class PassedOver(StorageOpsError):
     """The action changed nothing, and those after it do not need it: they go on."""
 

@@ -55,9 +55,12 @@ def outages_by_remote(
     totals: Counter[Remote] = Counter()
     broken: Counter[Remote] = Counter()
     for device, superblock in found.items():
-        remote = _remote(state, options, [place for _mount, place in superblock.mounts])
-        totals[remote] += 1
-        broken[remote] += is_broken(state.answers.get(device))
+        answer = state.answers.get(device)
+        # What was not asked is no sign that others work.
+        if answer is None or not answer.unasked:
+            remote = _remote(state, options, [place for _mount, place in superblock.mounts])
+            totals[remote] += 1
+            broken[remote] += is_broken(answer)
     unless = "their servers are known to be gone for good"
     return {
         remote: majority(broken[remote], totals[remote], f"FUSE mounts{remote.shown}", unless)

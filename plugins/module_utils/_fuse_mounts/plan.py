@@ -497,7 +497,9 @@ def _tidy(one: Unfinished) -> Action:
 
 
 def _errors(state: FuseState, found: Mapping[str, Superblock]) -> list[Finding]:
-    """Servers that live and answer with an error, as when their remote denies access."""
+    """Servers that live and answer with an error, as when their remote denies access; and those
+    that were not asked, which are never taken for well.
+    """
     findings = []
     for device, superblock in found.items():
         answer = state.answers.get(device)
@@ -511,7 +513,9 @@ def _errors(state: FuseState, found: Mapping[str, Superblock]) -> list[Finding]:
             kind=KIND,
             name=point,
             node=state.node,
-            summary=f"the server of {point} answers with an error: {answer.text}",
+            summary=f"whether the server of {point} answers is not known"
+            if answer.unasked
+            else f"the server of {point} answers with an error: {answer.text}",
             verdict="report",
             reason="",
             runbook=RUNBOOK,
@@ -521,7 +525,11 @@ def _errors(state: FuseState, found: Mapping[str, Superblock]) -> list[Finding]:
             "answer": f"{answer.step}: {answer.error or answer.text}",
             "mounts": [point],
         }
-        finding.reason = "its server lives: read what it logs"
+        finding.reason = (
+            f"{answer.text}: run again, with a longer deadline if there is too much to ask"
+            if answer.unasked
+            else "its server lives: read what it logs"
+        )
         findings.append(finding)
     return findings
 

@@ -10,12 +10,20 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
 from .._core.bounded import Deadline
-from .._core.engine import Action, ActionFailed, Finding, NotStarted, Plan, Prevented
+from .._core.engine import (
+    Action,
+    ActionFailed,
+    Finding,
+    NotStarted,
+    Plan,
+    Prevented,
+    require_time,
+)
 from .._core.errors import StorageOpsError
 from .._node import kubelet
 from .._node.copies import other_mounts
@@ -44,6 +52,8 @@ from .records import make_folder, note_of, read_unfinished, remove, write_privat
 
 # Seconds that one step of a repair may take besides the time-outs that the user has set.
 _STEP_SECONDS = 5.0
+# What each further mount point of the same repair adds.
+_MORE_SECONDS = 2.0
 # Characters. A shorter line of a configuration file, such as "[x]", is no secret, and masking it
 # would make errors unreadable.
 _SECRET_LINE = 8
@@ -89,9 +99,9 @@ class FuseRecovery:
         found = stacks.superblocks(table, root)
         unfinished = read_unfinished(host)
         asked = _asked(table, found, unfinished)
-        answers = dict(
-            zip(asked, probe_folders(host, list(asked.values()), self._options.probe_timeout))
-        )
+        owners = _owners(asked, found, kubelet.namespaces_of(host))
+        timeout = self._options.probe_timeout
+        answers = dict(zip(asked, probe_folders(host, list(asked.values()), timeout, owners)))
         state = FuseState(host.name, root, table, answers, unfinished=unfinished)
         broken = _broken(found, answers)
         if broken or unfinished:
@@ -235,14 +245,18 @@ class FuseRecovery:
             if self._options.strategy == "kubelet":
                 # Every dead layer less is progress, and the next run goes on from there.
                 before.add(stacks.TAKEN_OFF)
-            untouched = set(points.values()) <= before
-            left = []
-            if not untouched and set(points.values()) != {stacks.NEW}:
-                others = [point for point, what in points.items() if what != stacks.AS_BEFORE]
-                left += [f"{point} is {points[point]}" for point in others]
+            there = set(points.values())
+            untouched = there <= before
+            # Whoever runs what the new server talks to may have it stop answering after any of the
+            # points: then each is either as it was or whole, and the next run goes on with the
+            # rest. That must not end the turns of others.
+            whole = there <= {*before, stacks.NEW}
+            others = [point for point, what in points.items() if what != stacks.AS_BEFORE]
+            left = [] if whole else [f"{point} is {points[point]}" for point in others]
             if untouched and _aborted(finding):
                 left.append("the connection to its server was aborted")
-            if os.path.lexists(host.path(recovery.folder)):
+            goes_on = whole and not untouched and there != {stacks.NEW}
+            if os.path.lexists(host.path(recovery.folder)) and not goes_on:
                 left.append(f"{recovery.folder} is still there")
             if untouched and self._may_run(recovery):
                 left.append(f"its new program may still run ({recovery.unit})")
@@ -259,11 +273,11 @@ class FuseRecovery:
     def _recheck(self, recovery: Recovery, seconds: float) -> None:
         """Everything must still be as it was planned for: the same mounts, and broken.
 
-        ``seconds``: what the repair may take. Raises NotStarted, or Prevented if the deadline is
-        too near.
+        ``seconds``: what the repair of one mount point may take. Raises NotStarted, or Prevented if
+        the deadline is too near for any repair.
         """
         host = self._host
-        self._require_time(seconds)
+        self._require_time(seconds, _MORE_SECONDS * (len(recovery.targets) - 1))
         table = read_table(host, "1")
         for target in recovery.targets:
             if not _as_planned(target, table.layers(target.point)):
@@ -281,10 +295,7 @@ class FuseRecovery:
         """Make the new mount in the repair's own folder, and prove it before any pod gets it."""
         host, recovery, service = self._host, step.recovery, step.recovery.service
         timeout = self._options.remount_timeout
-        self._recheck(
-            recovery,
-            timeout + 3 * self._options.probe_timeout + _STEP_SECONDS * (1 + len(recovery.targets)),
-        )
+        self._recheck(recovery, timeout + 3 * self._options.probe_timeout + 2 * _STEP_SECONDS)
         # What an interrupted run of the same key has left would be in the way.
         self._sweep(recovery)
         # Before anything is made, so that even a kill in the next moment is tidied up.
@@ -347,9 +358,7 @@ class FuseRecovery:
     def _adopt(self, _action: Action, step: Step) -> None:
         """Use a mount that already answers."""
         recovery = step.recovery
-        self._recheck(
-            recovery, 2 * self._options.probe_timeout + _STEP_SECONDS * (1 + len(recovery.targets))
-        )
+        self._recheck(recovery, 2 * self._options.probe_timeout + 2 * _STEP_SECONDS)
         different = likeness.unlike(recovery, self._new_mount(recovery))
         if different:
             raise NotStarted(different)
@@ -512,11 +521,8 @@ class FuseRecovery:
     def _clean_up(self, _action: Action, step: Step) -> None:
         self._sweep(step.recovery)
 
-    def _require_time(self, seconds: float) -> None:
-        if self._host.deadline.remaining() < seconds:
-            raise Prevented(
-                f"less than {seconds:g} s are left of the deadline: run again, or raise it"
-            )
+    def _require_time(self, seconds: float, more: float = 0.0) -> None:
+        require_time(self._host.deadline, seconds, more)
 
     def _record(self, recovery: Recovery, begun: bool) -> None:
         """Note what is about to be done, for the run after one that is interrupted.
@@ -739,6 +745,20 @@ def _asked(
         if layers and is_fuse(layers[-1]):
             asked.setdefault(layers[-1].device, one.folder)
     return {device: point for device, point in asked.items() if point}
+
+
+def _owners(
+    asked: dict[str, str], found: dict[str, Superblock], namespaces: Mapping[str, str]
+) -> list[str]:
+    """Whose turn each question is: the namespace of a pod that has the filesystem."""
+    pods = {
+        device: [place.pod for _mount, place in block.mounts if place.pod]
+        for device, block in found.items()
+    }
+    return [
+        next((namespaces.get(pod, pod) for pod in pods.get(device, ())), point)
+        for device, point in asked.items()
+    ]
 
 
 def _broken(found: dict[str, Superblock], answers: dict[str, Answer]) -> set[str]:

@@ -84,13 +84,20 @@ class Target:
     """A share to check.
 
     ``versions``: those of its mounts on this node. ``options``: the options of these mounts that
-    another mount of it needs. ``mounts``: how many there are.
+    another mount of it needs. ``mounts``: how many there are. ``owner``: the namespaces of their
+    pods, as far as the node tells.
     """
 
     share: str
     versions: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
     mounts: int = 0
+    owner: str = ""
+
+    @property
+    def turn(self) -> str:
+        """Whose turn its check uses up: a tenant may have any number of servers."""
+        return self.owner or self.server
 
     @property
     def server(self) -> str:
@@ -145,7 +152,8 @@ class Attempt:
 class Share:
     """All that was found out about a share.
 
-    ``name_problem``: why its server's name has no address. ``routes``: one line per address.
+    ``name_problem``: why its server's name has no address. ``unmeasured``: why it is not known
+    whether it has one. ``routes``: one line per address.
     """
 
     target: Target
@@ -155,6 +163,7 @@ class Share:
     routes: tuple[str, ...] = ()
     ports: tuple[Port, ...] = ()
     attempts: tuple[Attempt, ...] = ()
+    unmeasured: str = ""
 
 
 @dataclass(frozen=True)
@@ -233,6 +242,9 @@ def require_measured(findings: Sequence[Finding]) -> None:
 
 
 def _judge(share: Share, state: NfsState, options: NfsOptions) -> list[Finding]:
+    why = _unmeasured(share)
+    if why:
+        return [_refused(share, state, Reason("evidence_unreadable", why))]
     # A server that cannot be reached explains all versions at once.
     outage = _outage(share)
     if outage:
@@ -252,6 +264,17 @@ def _judge(share: Share, state: NfsState, options: NfsOptions) -> list[Finding]:
         for finding in [_judge_version(share, version, state, options)]
         if finding
     ]
+
+
+def _unmeasured(share: Share) -> str:
+    """Why it is not known whether the server can be reached; empty if it is."""
+    if share.unmeasured:
+        return f"the name {share.target.server} could not be looked up: {share.unmeasured}"
+    ports = [port for port in share.ports if port.service == "nfs"]
+    untried = [port for port in ports if port.state == NOT_TRIED]
+    if not untried or any(port.state == OK for port in ports):
+        return ""
+    return f"{untried[0]}"
 
 
 def _outage(share: Share) -> tuple[str, str] | None:

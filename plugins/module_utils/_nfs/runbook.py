@@ -19,7 +19,7 @@ import socket
 import struct
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -29,7 +29,7 @@ from .._core.engine import Plan
 from .._core.errors import BadOption, StorageOpsError
 from .._node.control_groups import pod_of
 from .._node.host import Host
-from .._node.kubelet import find_root
+from .._node.kubelet import find_root, namespaces_of, owner_of
 from .._node.mounts import Mount, pass_over, read_table
 from .._node.namespaces import Namespaces
 from .._node.options import SHARES
@@ -210,7 +210,7 @@ def _targets_here(host: Host, kubelet_root: str) -> list[Target]:
     """One share of each server from which the kubelet has mounted; none if there is no kubelet."""
     root = find_root(host, kubelet_root)
     mounts = nfs_mounts(read_table(host, "1").mounts, root) if root else []
-    targets = targets_of(mounts, root)
+    targets = targets_of(mounts, root, namespaces_of(host))
     # Else it would look as if no share were mounted here.
     if mounts and not targets:
         raise StorageOpsError(
@@ -231,11 +231,14 @@ def nfs_mounts(mounts: Iterable[Mount], root: str) -> list[Mount]:
     ]
 
 
-def targets_of(mounts: Iterable[Mount], root: str) -> list[Target]:
+def targets_of(
+    mounts: Iterable[Mount], root: str, namespaces: Mapping[str, str] | None = None
+) -> list[Target]:
     """One share for each server, of the NFS mounts below ``root``.
 
-    That the others are mounted shows that their exports exist.
+    That the others are mounted shows that their exports exist. ``namespaces``: of pods, by uid.
     """
+    known = namespaces or {}
     by_server: dict[str, list[Mount]] = {}
     for mount in nfs_mounts(mounts, root):
         # A source that is no share cannot be tried.
@@ -247,6 +250,7 @@ def targets_of(mounts: Iterable[Mount], root: str) -> list[Target]:
             tuple(dict.fromkeys(_version_of(mount) for mount in found)),
             tuple(option for option in found[0].super_options if _KEPT.fullmatch(option)),
             len(found),
+            ", ".join(sorted({owner_of(mount.point, root, known) for mount in found})),
         )
         for found in by_server.values()
     ]
@@ -283,17 +287,24 @@ def _gather(host: Host, targets: Sequence[Target], options: NfsOptions, limit: i
 def _reached(host: Host, targets: Sequence[Target], options: NfsOptions) -> list[Share]:
     """The shares with the addresses, routes and ports of their servers; each is looked at once."""
     # Many shares are on few servers, and each look may cost a whole time-out.
-    servers = list(dict.fromkeys(target.server for target in targets))
-    names = dict(zip(servers, _resolve(host, servers)))
-    shares = [Share(target, *names[target.server]) for target in targets]
-    addresses = list(dict.fromkeys(address for share in shares for address in share.addresses))
+    servers = {target.server: target.turn for target in reversed(targets)}
+    names = _resolve(host, servers)
+    shares = [
+        Share(target, addresses, problem, unmeasured=unknown)
+        for target in targets
+        for addresses, problem, unknown in [names[target.server]]
+    ]
+    addresses = {
+        address: share.target.turn for share in reversed(shares) for address in share.addresses
+    }
     # Which interface and source address is taken decides what the export list must allow.
-    routes = {address: _route(host, address) for address in addresses}
-    ports = _connect(
-        host,
-        {_where(share, address, options) for share in shares for address in share.addresses},
-        options,
-    )
+    routes = _routes(host, addresses)
+    places = {
+        _where(share, address, options): share.target.turn
+        for share in reversed(shares)
+        for address in share.addresses
+    }
+    ports = _connect(host, places, options)
     return [
         replace(
             share,
@@ -308,8 +319,11 @@ def _reached(host: Host, targets: Sequence[Target], options: NfsOptions) -> list
     ]
 
 
-def _resolve(host: Host, servers: Sequence[str]) -> list[tuple[tuple[str, ...], str]]:
-    """(addresses, why there are none) for each server."""
+def _resolve(host: Host, servers: Mapping[str, str]) -> dict[str, tuple[tuple[str, ...], str, str]]:
+    """By server (addresses, why there are none, why that is not known).
+
+    ``servers``: by server, whose turn it is.
+    """
 
     def resolving(server: str) -> list[str]:
         try:
@@ -320,24 +334,42 @@ def _resolve(host: Host, servers: Sequence[str]) -> list[tuple[tuple[str, ...], 
             raise StorageOpsError(getattr(error, "strerror", None) or str(error)) from error
         return [str(entry[4][0]) for entry in found]
 
-    replies = call_each(resolving, servers, host.command_timeout, host.deadline.remaining())
-    return [
-        (
+    asked, owners = list(servers), list(servers.values())
+    timeout, left = host.command_timeout, host.deadline.remaining()
+    replies = call_each(resolving, asked, timeout, left, owners=owners)
+    return {
+        server: (
             # getaddrinfo sorts them by preference (RFC 6724), as mount.nfs uses them.
             tuple(dict.fromkeys(reply.value or ()))[:_MAX_ADDRESSES],
-            reply.problem,
+            # A name server that does not answer has no address for the mount either.
+            reply.problem if reply.error or reply.timed_out else "",
+            "" if reply.error or reply.timed_out else reply.problem,
         )
-        for reply in replies
-    ]
+        for server, reply in zip(asked, replies)
+    }
 
 
-def _route(host: Host, address: str) -> str:
-    """The route to an address, as ``ip route get`` shows it."""
-    said = host.run(["ip", "-o", "route", "get", address])
-    # -o prints one line, with backslashes in place of line breaks (ip(8)); the first part is the
-    # route.
-    words = said.stdout.split("\\")[0] if said.ok else said.problem or said.stderr
-    return f"{address}: {' '.join(words.split())}"
+def _routes(host: Host, addresses: Mapping[str, str]) -> dict[str, str]:
+    """By address the route to it, as ``ip route get`` shows it.
+
+    ``addresses``: by address, whose turn it is.
+    """
+
+    def asking(address: str) -> str:
+        said = host.run(["ip", "-o", "route", "get", address])
+        # -o prints one line, with backslashes in place of line breaks (ip(8)); the first part is
+        # the route.
+        words = said.stdout.split("\\")[0] if said.ok else said.problem or said.stderr
+        return " ".join(words.split())
+
+    asked, owners = list(addresses), list(addresses.values())
+    # It is only evidence.
+    seconds = host.deadline.cap(host.command_timeout)
+    replies = call_each(asking, asked, seconds, seconds, owners=owners)
+    return {
+        address: f"{address}: {reply.problem or reply.value}"
+        for address, reply in zip(asked, replies)
+    }
 
 
 def _where(share: Share, address: str, options: NfsOptions) -> tuple[str, int, bool]:
@@ -347,9 +379,12 @@ def _where(share: Share, address: str, options: NfsOptions) -> tuple[str, int, b
 
 
 def _connect(
-    host: Host, places: Iterable[tuple[str, int, bool]], options: NfsOptions
+    host: Host, places: Mapping[tuple[str, int, bool], str], options: NfsOptions
 ) -> dict[tuple[str, int, bool], tuple[Port, ...]]:
-    """Connect to NFS, and for version 3 to the portmapper and to the mountd that it names."""
+    """Connect to NFS, and for version 3 to the portmapper and to the mountd that it names.
+
+    ``places``: by place, whose turn it is.
+    """
     asked = sorted(places)
     # Each place once, though several shares may be there.
     jobs = [
@@ -367,15 +402,18 @@ def _connect(
 
     # The portmapper is asked three things.
     replies = call_each(
-        connecting, jobs, 3 * options.connect_timeout + 1, host.deadline.remaining()
+        connecting,
+        jobs,
+        3 * options.connect_timeout + 1,
+        host.deadline.remaining(),
+        owners=[places[place] for place, _service in jobs],
     )
     found: dict[tuple[str, int, bool], tuple[Port, ...]] = dict.fromkeys(asked, ())
     for (place, service), reply in zip(jobs, replies):
-        failed = [
-            Port(
-                service, place[0], place[1] if service == "nfs" else 111, FAILED, 0.0, reply.problem
-            )
-        ]
+        # What no time was left for is no server that fails.
+        state = FAILED if reply.error or reply.timed_out else NOT_TRIED
+        number = place[1] if service == "nfs" else 111
+        failed = [Port(service, place[0], number, state, 0.0, reply.problem)]
         found[place] += tuple(failed if reply.problem else [Port(**port) for port in reply.value])
     return found
 
@@ -494,10 +532,10 @@ def _mount_all(
 ) -> dict[int, list[Attempt]]:
     """Every version of every share that can be reached, by the number of the share.
 
-    All of them at the same time at first. What was slow is then measured again alone.
+    Many at the same time at first. What was slow is then measured again alone.
     """
     tried = _to_try(shares, options)
-    # All at once, so that a slow server does not take the others' time.
+    # In company, so that a slow server does not take the others' time.
     jobs = [(number, version) for number, versions in tried.items() for version in versions]
     asked = [(shares[number], version) for number, version in jobs]
     found = dict(zip(jobs, _mount_each(host, asked, options, limit, folder)))
@@ -597,7 +635,15 @@ def _mount_each(
             f"{options.mount_timeout:g} s: raise deadline"
         )
         return [Attempt(version, NOT_TRIED, error=why) for _share, version in jobs]
-    replies = call_each(mounting, jobs, options.mount_timeout + 2 * _GRACE, left)
+    longest = options.mount_timeout + 2 * _GRACE
+    replies = call_each(
+        mounting,
+        jobs,
+        longest,
+        # Half of it is for what has to be measured again alone.
+        max(left / 2, longest) if len(jobs) > 1 else left,
+        owners=[share.target.turn for share, _version in jobs],
+    )
     return [
         _attempt(version, reply.value, reply.problem, reply.timed_out)
         for (_share, version), reply in zip(jobs, replies)

@@ -21,7 +21,15 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any, Callable, TypeVar
 
-from .._core.bounded import CommandResult, Deadline, Reply, call, call_each, run_command
+from .._core.bounded import (
+    MAX_WORKERS,
+    CommandResult,
+    Deadline,
+    Reply,
+    call,
+    call_each,
+    run_command,
+)
 from .._core.errors import StorageOpsError
 from . import scsi
 
@@ -33,8 +41,11 @@ MOST_BYTES = 2**24
 # and mounted on by relative paths (mount(2)).
 MOST_LINE = 2**20
 _CHUNK = 2**16
-# Of a longer line, so many bytes of each later word are kept.
-_MOST_WORD = 2**8
+# Of a longer line, so many bytes of each later word are kept: any path that a system call takes
+# (include/uapi/linux/limits.h, PATH_MAX).
+MOST_WORD = 2**12
+# And of all of them.
+MOST_WORDS = 2**16
 # ioctl_ns(2). Where an architecture numbers it differently, the kernel does not know this number.
 _NS_GET_USERNS = 0xB701
 # The kernel numbers the first user namespace so (PROC_USER_INIT_INO). Where there is none but this,
@@ -246,8 +257,11 @@ class Host:
             name, report_luns = question
             return scsi.ask(self.path(f"/dev/{name}"), timeout, report_luns)
 
-        # The kernel bounds each command by itself (sg_io_hdr.timeout); the second is for the child.
-        replies = call_each(asking, questions, timeout + 1, self.deadline.remaining())
+        # The kernel bounds each command by itself (sg_io_hdr.timeout), so any number of disks may
+        # be asked at a time; the second is for the child.
+        replies = call_each(
+            asking, questions, timeout + 1, self.deadline.remaining(), workers=MAX_WORKERS
+        )
         return [
             scsi.Answer(problem=reply.problem, denied=reply.error == "PermissionError")
             if reply.problem
@@ -369,8 +383,9 @@ def target_of(link: str) -> str:
 def lines_of(path: str, deadline: Deadline) -> Iterator[bytes]:
     """The lines of a file, without their line feeds; only one of them is kept at a time.
 
-    Of a line with more than MOST_LINE bytes, so many are there, and then the beginning of each word
-    after them. Raises OSError, and StorageOpsError when the deadline passes.
+    Of a line with more than MOST_LINE bytes, so many are there, and then at most MOST_WORD of each
+    word after them, MOST_WORDS in all. Raises OSError, and StorageOpsError when the deadline
+    passes.
     """
     begun = words = b""
     for chunk in _chunks(path, deadline):
@@ -378,8 +393,8 @@ def lines_of(path: str, deadline: Deadline) -> Iterator[bytes]:
         room = MOST_LINE - len(begun)
         begun += first[:room]
         # One that goes on is cut again, and stays as it is.
-        cut = (word[:_MOST_WORD] for word in (words + first[room:]).split(b" "))
-        words = b" ".join(cut)[:_CHUNK]
+        cut = (word[:MOST_WORD] for word in (words + first[room:]).split(b" "))
+        words = b" ".join(cut)[:MOST_WORDS]
         if others:
             yield begun + words
             *whole, begun = others

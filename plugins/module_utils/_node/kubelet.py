@@ -18,7 +18,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -39,6 +39,8 @@ BLOCK_MAP = "block_map"
 BLOCK_POD = "block_pod"
 IN_TREE = "in_tree"
 
+# podLogsDir of the kubelet by default (KubeletConfiguration).
+_POD_LOGS = "/var/log/pods"
 # Bytes. A note has a few hundred; more would only be read to be refused.
 _NOTE_BYTES = 65536
 _NOTE = "vol_data.json"
@@ -127,6 +129,26 @@ def classify(point: str, root: str = ROOT) -> Place | None:
             said = {name: text or "" for name, text in match.groupdict().items()}
             return Place(kind, point, note=_note(kind, point, root, said), **said)
     return None
+
+
+def namespaces_of(host: Host) -> dict[str, str]:
+    """By uid of each pod its namespace, as far as the node tells.
+
+    The kubelet names the folders of logs NAMESPACE_NAME_UID (BuildPodLogsDirectory in kubernetes
+    pkg/kubelet/kuberuntime/helpers.go).
+    """
+    parts = [name.split("_") for name in host.names(_POD_LOGS)]
+    return {part[2]: part[0] for part in parts if len(part) == 3}
+
+
+def owner_of(point: str, root: str, namespaces: Mapping[str, str]) -> str:
+    """Whose turn a mount point uses up: the namespace of its pod, as far as that is known.
+
+    ``namespaces``: as of ``namespaces_of``.
+    """
+    place = classify(point, root)
+    pod = place.pod if place else ""
+    return namespaces.get(pod, pod) or point
 
 
 def _note(kind: str, point: str, root: str, said: dict[str, str]) -> str:

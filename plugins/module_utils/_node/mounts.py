@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Callable, Optional, Protocol
 
 from .._core.errors import StorageOpsError
-from .host import MOST_LINE, Host
+from .host import MOST_LINE, MOST_WORD, MOST_WORDS, Host
 
 # Before Linux 5.8 a mount may be missing from mountinfo while others come and go (fixed by cursors
 # in fs/namespace.c m_start), so it is read until two readings are the same.
@@ -135,7 +135,7 @@ def _mount(line: str, pid: str) -> Mount:
         id=int(head["id"]),
         parent=int(head["parent"]),
         device=head["device"],
-        root=_shortened(_unescape(fields[3])),
+        root=_root(fields[3]),
         point=_unescape(fields[4]),
         options=_words(fields[5]),
         shared=groups.get("shared", 0),
@@ -159,14 +159,16 @@ def is_shortened(root: str) -> bool:
     return len(root) > _MOST_ROOT
 
 
-def _shortened(root: str) -> str:
+def _root(text: str) -> str:
     """A root of usual length; of a longer one its beginning and a hash."""
     # Each subPath of a tenant's pod is a mount in the node's namespace, and its root is a path that
-    # the tenant chose: one pod had 16 MiB of them.
-    if not is_shortened(root):
-        return root
-    name = hashlib.sha256(root.encode("utf-8", "surrogateescape")).hexdigest()
-    return f"{root[:_MOST_ROOT]}...{name}{_DELETED * root.endswith(_DELETED)}"
+    # the tenant chose: one pod had 16 MiB of them. It takes long to replace all escapes of such a
+    # one, each of which has four characters.
+    begin = _unescape(text[: 4 * _MOST_ROOT])
+    if not is_shortened(begin):
+        return begin
+    name = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
+    return f"{begin[:_MOST_ROOT]}...{name}{_DELETED * text.endswith(_DELETED)}"
 
 
 # Most mounts share theirs with others, and are many.
@@ -273,7 +275,8 @@ class MountTable:
 def read_table(host: Host, pid: str, most: float = math.inf) -> MountTable:
     """The mount table that a process sees, read until two readings are the same.
 
-    Raises StorageOpsError, also if it has more than ``most`` bytes, or a line of MOST_LINE.
+    Raises StorageOpsError, also if it has more than ``most`` bytes, or a line of MOST_LINE that is
+    not so long by the root of the mount alone.
     """
     path, before = f"{host.living(pid)}/mountinfo", b""
     for _reading in range(_READINGS):
@@ -302,7 +305,7 @@ def _table(host: Host, path: str, pid: str, most: float, digest: _Digest) -> Ite
     """The mounts in a mountinfo file, one by one; ``digest`` is told what tells them apart."""
     for line in host.lines(path):
         most -= len(line)
-        if most < 0 or len(line) >= MOST_LINE:
+        if most < 0 or not _is_known(line):
             what = "more bytes" if most < 0 else "a longer line"
             raise StorageOpsError(f"{path} has {what} than are read", code="evidence_unreadable")
         fields = line.split(b" ", 4)
@@ -310,6 +313,19 @@ def _table(host: Host, path: str, pid: str, most: float, digest: _Digest) -> Ite
         # as often as it likes.
         digest.update(b" ".join([*fields[:3], *fields[4:], b"\n"]))
         yield _mount(line.decode("utf-8", "surrogateescape"), pid)
+
+
+def _is_known(line: bytes) -> bool:
+    """Whether a line tells all of its mount, but perhaps the end of its root.
+
+    A tenant makes the root of a subPath as long as it likes, by renaming folders above it. The
+    kubelet chooses the mount point.
+    """
+    words = line[MOST_LINE:].split(b" ")
+    # The root is the fourth word: the first that is cut may be the end of it (see lines_of).
+    ends_in_root = line[:MOST_LINE].count(b" ") == 3
+    whole = all(len(word) < MOST_WORD for word in words[ends_in_root:])
+    return whole and len(line) < MOST_LINE + MOST_WORDS
 
 
 def read_mount(host: Host, number: int) -> Mount | None:

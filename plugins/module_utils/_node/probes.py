@@ -16,7 +16,7 @@ import errno
 import mmap
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,12 +52,20 @@ class Answer:
     text: str = ""
     left: int = 0
 
+    @property
+    def unasked(self) -> bool:
+        """Whether this is no answer of the folder, as where time ran out, or too many hang."""
+        return self.state == ERROR and not self.error
 
-def probe_folders(host: Host, paths: Sequence[str], timeout: float) -> list[Answer]:
+
+def probe_folders(
+    host: Host, paths: Sequence[str], timeout: float, owners: Sequence[Hashable] = ()
+) -> list[Answer]:
     """Probe folders in parallel; one answer for each path, in order.
 
-    ``timeout``: seconds for each, within the deadline. The topmost mount of a path answers. A file
-    that is mounted by itself (a subPath) is opened instead of listed.
+    ``timeout``: seconds for each, within the deadline. ``owners``: whose each is, as for
+    ``call_each``. The topmost mount of a path answers. A file that is mounted by itself (a subPath)
+    is opened instead of listed.
     """
     # Shared with the children, to know how far one came that never returns.
     with mmap.mmap(-1, max(1, len(paths))) as steps:
@@ -77,7 +85,7 @@ def probe_folders(host: Host, paths: Sequence[str], timeout: float) -> list[Answ
 
         deadline = host.deadline
         replies = call_each(
-            asking, range(len(paths)), timeout, deadline.remaining(), deadline.clock
+            asking, range(len(paths)), timeout, deadline.remaining(), deadline.clock, owners
         )
         return [_judge(reply, _STEPS[step]) for reply, step in zip(replies, steps[: len(paths)])]
 

@@ -29,7 +29,7 @@ from .._core.errors import StorageOpsError
 from . import fdinfo, processes
 from .control_groups import pod_uid_of, text_of
 from .host import Host, lines_of, of_living, target_of
-from .mounts import Mount, each_mount, swap_devices
+from .mounts import Mount, each_mount, is_shortened, swap_devices
 from .namespaces import ENDED, Namespaces
 
 # Types of filesystems with a server, which may be dead when stat(2) asks it. No block device is
@@ -116,9 +116,9 @@ class UsesByDevice:
         self._kernel_names: dict[str, str] = {}
         everywhere = Namespaces(host)
         with_nodes = _filesystems_with_nodes(everywhere)
-        too_long = partial(self._add_long, with_nodes)
+        too_long = partial(self._add_mount, with_nodes, long=True)
         for _namespace, mount in everywhere.mounts(self._is_needed, too_long):
-            self._add_mount(mount, with_nodes)
+            self._add_mount(with_nodes, mount)
         self.unread = tuple(everywhere.unread.values())
         for swap in swap_devices(host):
             self._by_name.setdefault(self._name_of(swap), []).append(
@@ -147,9 +147,14 @@ class UsesByDevice:
             self._kernel_names[source] = self._host.resolve(source).rpartition("/")[2]
         return self._kernel_names.get(source, "")
 
-    def _add_mount(self, mount: Mount, with_nodes: set[str]) -> None:
-        """Index a mount. ``with_nodes``: devices of the filesystems that have device nodes."""
-        where = f"{mount.point} in the mount namespace of pid {mount.pid}"
+    def _add_mount(self, with_nodes: set[str], mount: Mount, long: bool = False) -> None:
+        """Index a mount. ``with_nodes``: devices of the filesystems that have device nodes.
+
+        ``long``: its line in mountinfo is too long to read the whole path.
+        """
+        # The kernel cuts nothing, so behind a path of any length its type and its source are whole.
+        path = "a path that is too long to read," if long else mount.point
+        where = f"{path} in the mount namespace of pid {mount.pid}"
         # No block device has the major number 0, and a tenant may have any number of such mounts.
         if not mount.device.startswith("0:"):
             self._note(self._by_dev, mount.device, f"mounted at {where}")
@@ -157,18 +162,14 @@ class UsesByDevice:
         if mount.fstype.partition(".")[0] not in _ANYBODYS and self._name_of(mount.source):
             self._note(self._by_name, self._name_of(mount.source), f"mounted at {where}")
         # A container gets a device as a bind mount of its node in the host's /dev.
-        if mount.root != "/" and (mount.fstype == "devtmpfs" or mount.device in with_nodes):
-            name = mount.root.rpartition("/")[2]
-            self._note(self._by_name, name, f"its device node is bound at {where}")
-
-    def _add_long(self, with_nodes: set[str], mount: Mount) -> None:
-        """Index a mount whose path is too long to read. ``with_nodes``: as above."""
-        where = f"in the mount namespace of pid {mount.pid}, at a path that is too long to read"
-        if not mount.device.startswith("0:"):
-            self._note(self._by_dev, mount.device, f"mounted {where}")
-        elif mount.fstype.partition(".")[0] not in _ANYBODYS or mount.device in with_nodes:
-            said = f"whether the mount of {mount.device} is of it is unknown: it is {where}"
-            self._unknown.append(Reason("evidence_unreadable", said))
+        if mount.fstype == "devtmpfs" or mount.device in with_nodes:
+            # The name of the node is at the end of its root.
+            if long and is_shortened(mount.root):
+                said = f"whether its device node is bound at {where} is unknown"
+                self._unknown.append(Reason("evidence_unreadable", said))
+            elif mount.root != "/":
+                name = mount.root.rpartition("/")[2]
+                self._note(self._by_name, name, f"its device node is bound at {where}")
 
     def _note(self, index: dict[str, list[Reason]], key: str, text: str) -> None:
         found = index.setdefault(key, [])

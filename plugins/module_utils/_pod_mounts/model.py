@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from .._core import drivers
@@ -75,18 +76,15 @@ class PodMountState:
 
     def places(self, *kinds: str) -> list[Place]:
         """The places of these kinds where something is mounted; none if there is no kubelet."""
-        if not self.root:
-            return []
-        found = [
-            kubelet.classify(point, self.root)
-            for point in dict.fromkeys(mount.point for mount in self.table.mounts)
-        ]
-        return [
-            place
-            for place in found
-            # Mount points below another mount are in mountinfo, too, but cannot be reached.
-            if place is not None and place.kind in kinds and self.table.layers(place.point)
-        ]
+        return [place for place in self._places if place.kind in kinds]
+
+    @cached_property
+    def _places(self) -> list[Place]:
+        # Once, since a pod may have thousands of subPaths, each of which is a mount of the node.
+        points = dict.fromkeys(mount.point for mount in self.table.mounts) if self.root else ()
+        found = (kubelet.classify(point, self.root) for point in points)
+        # Mount points below another mount are in mountinfo, too, but cannot be reached.
+        return [place for place in found if place is not None and self.table.layers(place.point)]
 
 
 @dataclass(frozen=True)

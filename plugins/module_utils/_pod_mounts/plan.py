@@ -13,7 +13,7 @@ where so much is broken that it may be an outage. Pure: no I/O here.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from .._core.codes import Reason
@@ -44,11 +44,14 @@ def plan(state: PodMountState, options: PodMountOptions) -> Plan:
     # All of the node, and the scope only later: whether it is an outage is seen in the whole.
     suspicious = suspicious_stacks(state)
     wrong = [judge_stack(state, stack) for stack in suspicious]
-    judged = (turned_readonly.judge_filesystem(state, one) for one in suspicious_filesystems(state))
+    odd = suspicious_filesystems(state)
+    judged = [turned_readonly.judge_filesystem(state, one) for one in odd]
     turned = [finding for finding in judged if finding]
     # What nothing is known of says nothing of an outage.
     broken = [finding for finding, stack in zip(wrong, suspicious) if not is_unknown(stack)]
-    outages = {} if options.accept_majority else _all_outages(state, broken, turned)
+    unasked = {one.device for one in odd if turned_readonly.is_unasked(state, one)}
+    known = [found for found, one in zip(judged, odd) if found and one.device not in unasked]
+    outages = {} if options.accept_majority else _all_outages(state, broken, known, unasked)
     # A tenant with many broken mounts must not use up the limit, nor the time, of the others.
     wanted = Plan(
         [finding for finding in [*wrong, *turned] if _in_scope(finding, options)],
@@ -69,11 +72,15 @@ def plan(state: PodMountState, options: PodMountOptions) -> Plan:
 
 
 def _all_outages(
-    state: PodMountState, broken: list[Finding], turned: list[Finding]
+    state: PodMountState, broken: list[Finding], turned: list[Finding], unasked: Collection[str]
 ) -> dict[FaultDomain, Reason]:
-    """By driver and namespace, why what is broken there is rather an outage."""
+    """By driver and namespace, why what is broken there is rather an outage.
+
+    ``unasked``: devices of filesystems of which nothing is known.
+    """
     mounts = [_group(state, [place]) for place in state.places(kubelet.PUBLISH)]
-    volumes = [_group(state, one.places) for one in filesystems(state)]
+    asked = [one for one in filesystems(state) if one.device not in unasked]
+    volumes = [_group(state, one.places) for one in asked]
     return {
         **_outages([_group_of(state, one) for one in broken], mounts, "pod mounts"),
         **_outages([_group_of(state, one) for one in turned], volumes, "volume filesystems"),

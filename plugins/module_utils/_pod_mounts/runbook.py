@@ -31,10 +31,6 @@ from .model import LayerSubject, PodMountOptions, PodMountState, show
 from .stacks import is_fuse
 from .wrong_mounts import judge_stack, seen_in
 
-# podLogsDir of the kubelet by default (KubeletConfiguration). Without it the uid stands for the
-# namespace.
-_POD_LOGS = "/var/log/pods"
-
 OPTIONS_SPEC = PUBLISH.merge(
     ArgumentSpec(
         {
@@ -162,7 +158,7 @@ class PodMounts:
             notes=dict(zip(paths, kubelet.read_notes(host, paths, root))),
             loops=loops.read_backing(host, devices),
             publish_from=self._options.publish_from,
-            namespaces=_namespaces(host),
+            namespaces=kubelet.namespaces_of(host),
         )
 
     def _ask(self, state: PodMountState) -> dict[str, probes.Answer]:
@@ -178,14 +174,10 @@ class PodMounts:
         points = {device: stacks.point_of(state, device) for device in dict.fromkeys(devices)}
         # Where other mounts cover it everywhere, it cannot be probed by a path.
         points = {device: point for device, point in points.items() if point}
-        return dict(
-            zip(
-                points,
-                probes.probe_folders(
-                    self._host, list(points.values()), self._options.probe_timeout
-                ),
-            )
-        )
+        asked = list(points.values())
+        owners = [kubelet.owner_of(point, state.root, state.namespaces) for point in asked]
+        answers = probes.probe_folders(self._host, asked, self._options.probe_timeout, owners)
+        return dict(zip(points, answers))
 
     def _users(
         self, state: PodMountState, turned: Collection[str] = (), point: str = ""
@@ -308,14 +300,6 @@ def _doubts(finding: Finding, table: MountTable, gone: list[Mount], kept: list[M
         for staged in finding.evidence["staging"]
         if not _staged(table, staged)
     ]
-
-
-def _namespaces(host: Host) -> dict[str, str]:
-    """By uid of each pod its namespace, by the names that the kubelet gives the folders of logs:
-    NAMESPACE_NAME_UID (BuildPodLogsDirectory in kubernetes pkg/kubelet/kuberuntime/helpers.go).
-    """
-    parts = [name.split("_") for name in host.names(_POD_LOGS)]
-    return {part[2]: part[0] for part in parts if len(part) == 3}
 
 
 def _key(mount: Mount) -> tuple[int, str, str, str]:

@@ -158,15 +158,19 @@ def _is_dead(state: PodMountState, layer: Mount) -> bool:
     )
 
 
+def has_turned(filesystem: Filesystem) -> bool:
+    """Whether it is read-only, and was not mounted so."""
+    # A volume that was mounted read-only is as it should be.
+    return filesystem.read_only and filesystem.wanted == "rw"
+
+
 def suspicious_filesystems(state: PodMountState) -> list[Filesystem]:
     """The filesystems that turned read-only, have given up, or cannot be read."""
     found = []
     for filesystem in filesystems(state):
         answer = state.answers.get(filesystem.device, Answer(probes.OK))
-        # A volume that was mounted read-only is as it should be.
-        turned = filesystem.read_only and filesystem.wanted == "rw"
         if (
-            turned
+            has_turned(filesystem)
             or filesystem.given_up
             or filesystem.device in state.logs
             or answer.state != probes.OK

@@ -15,7 +15,7 @@ from .._node.mounts import Mount
 from .._node.probes import Answer
 from .backing import Backing
 from .model import RUNBOOK, Filesystem, PodMountState, show, workload_of
-from .stacks import pod_stacks
+from .stacks import has_turned, pod_stacks
 
 
 def judge_filesystem(state: PodMountState, filesystem: Filesystem) -> Finding | None:
@@ -35,6 +35,11 @@ def judge_filesystem(state: PodMountState, filesystem: Filesystem) -> Finding | 
         if stack.has(filesystem.device)
     }
     finding = _filesystem_finding(state, filesystem, sorted(volumes))
+    if is_unasked(state, filesystem):
+        # A doubt, and no proof of harm.
+        finding.severity = "minor"
+        finding.refuse(Reason("evidence_unreadable", f"it was not asked: {answer.text}"))
+        return finding
     obstacles = _obstacles(state, filesystem)
     if not proof:
         # Whether it was an error decides how urgent it is.
@@ -68,6 +73,12 @@ def judge_filesystem(state: PodMountState, filesystem: Filesystem) -> Finding | 
     return finding
 
 
+def is_unasked(state: PodMountState, filesystem: Filesystem) -> bool:
+    """Whether nothing is known to be wrong, but that it could not be asked."""
+    answer = state.answers.get(filesystem.device, Answer(probes.OK))
+    return answer.unasked and not (has_turned(filesystem) or _proof(state, filesystem))
+
+
 def _proof(state: PodMountState, filesystem: Filesystem) -> list[str]:
     """What shows that an error made it read-only, and not an administrator."""
     proof = [f"the kernel shows it as {flag}" for flag in filesystem.given_up]
@@ -93,7 +104,9 @@ def _filesystem_finding(
         kind="volume filesystem",
         name=filesystem.places[0].point,
         node=state.node,
-        summary=_said(filesystem, answer),
+        summary=_said(filesystem, answer)
+        if not is_unasked(state, filesystem)
+        else f"whether {_named(filesystem)} answers is not known",
         verdict="report",
         reason="",
         runbook=RUNBOOK,
@@ -166,10 +179,14 @@ def _unproven_severity(backing: Backing, answer: Answer) -> str:
     return "critical" if odd else "minor"
 
 
+def _named(filesystem: Filesystem) -> str:
+    return f"{filesystem.first.fstype} on {show(filesystem.first.source)}"
+
+
 def _said(filesystem: Filesystem, answer: Answer) -> str:
-    name = f"{filesystem.first.fstype} on {show(filesystem.first.source)}"
+    name = _named(filesystem)
     # The usual case: ext4 with errors=remount-ro (ext4(5)).
-    if filesystem.read_only and filesystem.wanted == "rw":
+    if has_turned(filesystem):
         return f"{name} is read-only, though it was mounted read-write"
     if answer.state == probes.HUNG:
         return f"{name} does not answer"

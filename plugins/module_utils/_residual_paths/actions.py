@@ -21,6 +21,12 @@ def removed_paths(finding: Finding) -> PathsSubject:
     return PathsSubject(tuple(path for subject in subjects for path in subject.paths))
 
 
+def most_removed(finding: Finding) -> int:
+    """How many paths one action of the repair removes at most."""
+    subjects = (action.subject for action in finding.repair)
+    return max((len(one.paths) for one in subjects if isinstance(one, PathsSubject)), default=0)
+
+
 def flushed_maps(finding: Finding) -> list[MapSubject]:
     """The maps that the repair of a finding flushes."""
     return [action.subject for action in finding.repair if action.verb == "flush_map"]

@@ -19,7 +19,16 @@ from typing import Any
 from .._core.argspec import check_numbers, given_names, given_options, missing
 from .._core.bounded import Deadline, call
 from .._core.codes import Reason
-from .._core.engine import Action, ActionFailed, Finding, Missed, NotStarted, Plan, Prevented
+from .._core.engine import (
+    Action,
+    ActionFailed,
+    Finding,
+    Missed,
+    NotStarted,
+    Plan,
+    Prevented,
+    require_time,
+)
 from .._core.errors import StorageOpsError
 from .._node import block, multipath, processes, usage
 from .._node.block import Disk, DmDevice
@@ -27,7 +36,7 @@ from .._node.host import UNDO_SECONDS, Host
 from .._node.scsi import Answer
 from . import judging, scans
 from . import plan as pure
-from .actions import flushed_maps, removed_paths, scanned_targets
+from .actions import flushed_maps, most_removed, removed_paths, scanned_targets
 from .cases import judge_map, judge_plain_disk
 from .model import (
     MapSubject,
@@ -391,7 +400,9 @@ class ResidualPaths:
         paths = removed_paths(planned)
         # Before the first change: a map that no longer queues and is not flushed yet is the worst
         # place to stop at.
-        self._require_time(_MAP_SECONDS + _MORE_SECONDS * (len(maps) - 1))
+        # With its paths, which take as long as they are many, once the maps are gone.
+        more = max(0, len(maps) - 1) + max(0, most_removed(planned) - 1)
+        require_time(self._host.deadline, _MAP_SECONDS, _MORE_SECONDS * more)
         wanted = {slave for device in maps for slave in device.slaves} | paths.leaving
         with _before_a_change():
             # None asks every disk, as for a map without paths.
@@ -423,12 +434,6 @@ class ResidualPaths:
         if finding.control != planned.control:
             raise NotStarted(
                 f"{planned.name} is now another finding, {finding.control}: {finding.summary}"
-            )
-
-    def _require_time(self, seconds: float) -> None:
-        if self._host.deadline.remaining() < seconds:
-            raise Prevented(
-                f"less than {seconds:g} s are left of the deadline: run again, or raise it"
             )
 
     def _find_map(self, wwid: str) -> DmDevice | None:
@@ -510,8 +515,8 @@ class ResidualPaths:
         their numbers would join a wrong map.
         """
         host = self._host
-        needed = _PATH_SECONDS + _MORE_SECONDS * (len(subject.paths) - 1)
-        self._require_time(needed)
+        more = _MORE_SECONDS * (len(subject.paths) - 1)
+        require_time(host.deadline, _PATH_SECONDS, more)
         with _before_a_change():
             seen = self._look(subject.leaving, subject.brings)
             for path in subject.paths:
@@ -522,7 +527,7 @@ class ResidualPaths:
         # A LUN that took a number joins the map of its WWID at once, whatever the others read.
         if risks:
             raise NotStarted("; ".join(risks), risks[0].code)
-        self._delete(subject, needed)
+        self._delete(subject, _PATH_SECONDS + more)
 
     def _require_unchanged(self, path: PathSubject, seen: Observation) -> None:
         """A path must be the planned one, answer as it did, and have no user. Raises NotStarted."""

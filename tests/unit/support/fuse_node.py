@@ -93,7 +93,9 @@ class FuseNode(Host):
         (root / "run/systemd/system").mkdir(parents=True)
         self.put("etc/crictl.yaml", "")
         for module in (fuse, containers):
-            monkeypatch.setattr(module, "probe_folders", lambda _host, paths, _s: self.probe(paths))
+            monkeypatch.setattr(
+                module, "probe_folders", lambda _host, paths, *_how: self.probe(paths)
+            )
         monkeypatch.setattr(containers, "look_into", lambda _host, asked, _s: self.look(asked))
         monkeypatch.setattr(gathering, "find_program", lambda name: f"/usr/bin/{name}")
         monkeypatch.setattr(fuse, "call_libc", self.call_libc)

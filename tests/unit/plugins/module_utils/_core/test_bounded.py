@@ -136,7 +136,7 @@ def test_many_hung_items_cost_about_one_time_out(hanging: Arrivals, killed: list
         (lambda: hanging.count == 4, bounded.STALL_SECONDS * 1.1),
         (lambda: hanging.count == 50 and len(killed) == 50, 2.1),
     )
-    replies = bounded.call_each(answer, items, 2, clock=clock)
+    replies = bounded.call_each(answer, items, 2, clock=clock, workers=bounded.MAX_WORKERS)
     assert len(killed) == 100
     for item, reply in zip(items, replies):
         assert (
@@ -163,28 +163,66 @@ def test_who_has_many_hung_items_leaves_others_their_turn(
     assert hanging.count <= 2
 
 
+@pytest.fixture
+def unkillable(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """The children that were given up: nothing ends them until the test is over."""
+    pids: list[int] = []
+    monkeypatch.setattr(bounded, "_kill", pids.append)
+    yield pids
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
 def test_who_hangs_leaves_no_more_children_than_allowed(
-    hanging: Arrivals, killed: list[int]
+    hanging: Arrivals, unkillable: list[int]
 ) -> None:
     """Each mount that a tenant's server holds up left a process that nothing ends, in each run."""
     items = ["hang"] * 40 + [7]
     owners = [item == "hang" for item in items]
     clock = Steps(
-        (lambda: hanging.count == 2 and len(killed) == 1, bounded.STALL_SECONDS * 1.1),
+        (lambda: hanging.count == 2 and len(unkillable) == 1, bounded.STALL_SECONDS * 1.1),
         # One owner has a quarter of the workers at a time.
         (lambda: hanging.count == 3, 100.0),
         (lambda: hanging.count == 6, 100.0),
         (lambda: hanging.count == 9, 100.0),
         (lambda: hanging.count == 12, 100.0),
+        (lambda: len(unkillable) == 13, 100.0),
+        # None of them has ended in the moment that is waited at the end.
+        (lambda: True, 1.0),
     )
-    replies = bounded.call_each(
-        answer, items, 50, clock=clock, owners=owners, workers=12, replaced=False
-    )
+    replies = bounded.call_each(answer, items, 50, clock=clock, owners=owners, workers=12)
     assert hanging.count == 12
     assert replies[40].value[0] == 7
     problems = [reply.problem for reply in replies[:40]]
     assert sum("no answer within" in problem for problem in problems) == 12
     assert sum("not asked" in problem for problem in problems) == 28
+
+
+def test_no_look_leaves_any_number_of_children(hanging: Arrivals, unkillable: list[int]) -> None:
+    """Whoever calls it: only what something else bounds says how many there may be."""
+    most = bounded.MOST_CHILDREN
+    clock = Steps(
+        (lambda: hanging.count >= 2, bounded.STALL_SECONDS * 1.1),
+        (lambda: hanging.count == most, 100.0),
+        (lambda: len(unkillable) == most, 100.0),
+        (lambda: True, 1.0),
+    )
+    replies = bounded.call_each(answer, ["hang"] * 2 * most, 50, clock=clock)
+    assert hanging.count == len(unkillable) == most
+    assert sum("not asked" in reply.problem for reply in replies) == most
+
+
+def test_who_ends_by_a_signal_takes_no_others_place(hanging: Arrivals, killed: list[int]) -> None:
+    """As a name server that does not answer: any number of names may wait for it."""
+    items = ["hang"] * 6
+    clock = Steps(
+        (lambda: hanging.count == 1, bounded.STALL_SECONDS * 1.1),
+        *((lambda count=count: hanging.count == count, 100.0) for count in (2, 4, 6)),
+    )
+    replies = bounded.call_each(answer, items, 50, clock=clock, workers=2)
+    assert all(reply.timed_out for reply in replies)
+    assert len(killed) == 6
 
 
 def test_turns_are_by_time_and_by_the_workers_that_each_has() -> None:

@@ -1184,6 +1184,23 @@ def many(dead: int, total: int) -> FuseState:
     )
 
 
+UNASKED = Answer("error", "statvfs", text="not asked: too many others do not answer")
+
+
+def test_what_was_not_asked_is_told_and_is_no_sign_that_others_work() -> None:
+    """Two of four hung, and the others were not asked: an outage looked like less."""
+    some = many(2, 4)
+    found = replace(some, answers={**some.answers, "0:52": UNASKED, "0:53": UNASKED})
+    plan = fuse_plan.plan(found, options(volumes=entries(4), accept_majority=False))
+    broken, unknown = plan.findings[:2], plan.findings[2:]
+    assert [finding.code for finding in broken] == ["majority_broken"] * 2
+    assert len(unknown) == 2
+    for finding in unknown:
+        assert (finding.severity, finding.verdict) == ("minor", "report")
+        assert finding.summary.endswith("answers is not known")
+        assert finding.reason.startswith("not asked: too many others do not answer: run again")
+
+
 def entries(total: int) -> tuple[FuseVolume, ...]:
     return tuple(replace(VOLUME, volume=f"pvc-{number}", handle="") for number in range(total))
 

@@ -314,8 +314,23 @@ def test_a_repair_that_lacks_the_time_for_its_end_is_not_begun(scene: Scene) -> 
     """A mount that may come up, three looks, and as many replacements as there are points."""
     module = scene.repair(remount_timeout=100_000)
     assert module.failed
-    assert "less than 100035 s are left of the deadline" in module.result["msg"]
+    assert "less than 100029 s are left of the deadline" in module.result["msg"]
     assert module.outcomes[0] == ("mount", "skipped")
+    assert (scene.node.commands, scene.left(), scene.devices()) == ([], [], UNTOUCHED)
+
+
+@pytest.mark.parametrize(("seconds", "prevented"), [(54.0, True), (57.0, False)])
+def test_who_has_many_mount_points_does_not_end_the_turns_of_others(
+    scene: Scene, seconds: float, prevented: bool
+) -> None:
+    """A pod with 52 subPaths of a dead volume needed more time than there ever is, and each run
+    ended there. Only if there is no time for a single one it ends.
+    """
+    scene.node.deadline = Deadline(seconds, lambda: 0.0)
+    module = scene.repair()
+    assert module.failed is prevented
+    said = module.result["msg"] if prevented else module.reasons
+    assert "less than 59 s are left of the deadline" in said
     assert (scene.node.commands, scene.left(), scene.devices()) == ([], [], UNTOUCHED)
 
 
@@ -508,9 +523,24 @@ def test_a_point_that_was_emptied_gets_the_new_mount(scene: Scene) -> None:
         ("bind_mount", "done"),
     ]
     assert scene.devices() == [[NEW], [OLD], [OLD]]
-    assert f"{STAGING} is the new mount" in module.result["msg"]
-    # And its server goes on, since there it is in use.
+    # And its server goes on, since there it is in use. Each point is as it was or whole.
     assert len(scene.node.units) == 1
+    assert module.result["undone"] == [STAGING]
+
+
+def test_a_server_that_stops_answering_half_way_does_not_end_the_turns_of_others(
+    scene: Scene,
+) -> None:
+    """A tenant's S3 server that answered twice, and then no more, ended the run of the node; two
+    of them that of all nodes.
+    """
+    scene.node.at("bind", lambda: scene.node.answers.update({NEW: STUCK}))
+    module = scene.repair()
+    assert module.failed
+    assert f"the new mount at {PRIVATE}/{scene.left()[0]}/mount no longer answers" in module.reasons
+    assert scene.devices() == [[NEW], [OLD], [OLD]]
+    assert module.result["undone"] == [STAGING]
+    assert "half_made" not in module.result
 
 
 def test_where_a_mount_is_there_by_now_none_is_put_on_it(scene: Scene) -> None:

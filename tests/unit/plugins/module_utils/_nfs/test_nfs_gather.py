@@ -97,8 +97,26 @@ MOUNTINFO = rf"""1 0 8:1 / / rw - ext4 /dev/sda1 rw
 
 def test_one_share_for_each_server() -> None:
     assert nfs.targets_of(parse_mountinfo(MOUNTINFO, "1"), ROOT) == [
-        Target("nas1:/a", ("4.1", "3"), ("proto=tcp", "sec=krb5", "port=2050"), 2),
-        Target("[fd00::1]:/z", ("4.2",), (), 1),
+        Target("nas1:/a", ("4.1", "3"), ("proto=tcp", "sec=krb5", "port=2050"), 2, "a, b"),
+        Target("[fd00::1]:/z", ("4.2",), (), 1, "c"),
+    ]
+    # The namespaces of the pods, of which one may have any number, with any names for a server.
+    found = nfs.targets_of(parse_mountinfo(MOUNTINFO, "1"), ROOT, {"a": "team", "b": "team"})
+    assert [target.turn for target in found] == ["team", "c"]
+    assert Target("nas1:/a").turn == "nas1"
+
+
+def test_what_no_time_was_left_for_is_no_server_that_fails(tmp_path: Path) -> None:
+    """A tenant's servers that drop packets used up the deadline, and others were called broken."""
+    late = Host(Deadline(0), 10, str(tmp_path))
+    assert nfs._resolve(late, {"localhost": "x"}) == {
+        "localhost": ((), "", "no answer before the deadline")
+    }
+    place = ("127.0.0.1", 2049, True)
+    ports = nfs._connect(late, {place: "x"}, NfsOptions())[place]
+    assert [(port.service, port.state) for port in ports] == [
+        ("nfs", NOT_TRIED),
+        ("portmapper", NOT_TRIED),
     ]
 
 

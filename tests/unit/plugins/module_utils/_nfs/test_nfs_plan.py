@@ -109,6 +109,20 @@ def test_one_address_of_two_is_enough() -> None:
     assert findings(share(*ports, v42=0.1)) == []
 
 
+def test_what_was_not_looked_at_is_no_outage() -> None:
+    """With one that was, all is known; without, nothing is."""
+    untried = Port("nfs", "192.0.2.10", 2049, NOT_TRIED, 0.0, "no answer before the deadline")
+    closed = Port("nfs", "192.0.2.11", 2049, REFUSED, 0.1)
+    for one in (
+        Share(Target(SHARE), unmeasured="no answer before the deadline"),
+        Share(Target(SHARE), ("192.0.2.10", "192.0.2.11"), ports=(untried, closed)),
+    ):
+        finding = only(findings(one))
+        assert (finding.severity, finding.code) == ("minor", "evidence_unreadable")
+        assert "no answer before the deadline" in finding.reason
+    assert findings(share(untried, PORTS[0], v42=0.1)) == []
+
+
 def test_name_without_an_address() -> None:
     finding = only(findings(Share(Target(SHARE), name_problem="Name or service not known")))
     assert (

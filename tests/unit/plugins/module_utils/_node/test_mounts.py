@@ -22,7 +22,11 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors 
     StorageOpsError,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import mounts, usage
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import MOST_LINE, Host
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import (
+    MOST_LINE,
+    MOST_WORD,
+    Host,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
     Mount,
     MountTable,
@@ -334,7 +338,7 @@ def test_of_a_line_without_end_little_is_kept(tmp_path: Path) -> None:
     (tmp_path / "mountinfo").write_text(f"{'x' * 3 * MOST_LINE} {'y' * MOST_LINE} - {'z ' * 2**17}")
     (line,) = Host(Deadline(60), 10, str(tmp_path)).lines("/mountinfo")
     kept = line[MOST_LINE:].decode()
-    assert kept.startswith(f"{'x' * 256} {'y' * 256} - z z ")
+    assert kept.startswith(f"{'x' * MOST_WORD} {'y' * MOST_WORD} - z z ")
     assert len(kept) == 2**16
 
 
@@ -358,36 +362,90 @@ def test_of_a_path_without_end_the_device_is_known(tmp_path: Path) -> None:
     assert uses.of({"sdx": "8:64"}) == []
 
 
+@pytest.mark.parametrize("by", ["root", "point"])
 @pytest.mark.parametrize(
-    ("mount", "unknown"),
+    ("mount", "code"),
     [
-        # A filesystem without a device of its own may be one on this device.
-        ("btrfs /dev/x", True),
-        ("fuseblk.ntfs /dev/x", True),
-        ("devtmpfs udev", True),
+        # The words behind a path are whole, so they tell as much as behind a short one.
+        ("btrfs /dev/sdx", "in_use_mounted"),
+        ("btrfs /dev/x", ""),
+        # A folder of a volume can be renamed to any depth, and is on no disk of this node.
+        ("nfs4 server:/export", ""),
+        ("ceph 192.0.2.1:/volumes/csi", ""),
         # Those that a container can mount in a user namespace of its own are on none.
-        ("overlay /dev/sdx", False),
-        ("fuse.btrfs /dev/sdx", False),
-        ("tmpfs tmpfs", False),
+        ("overlay /dev/sdx", ""),
+        ("fuse.btrfs /dev/sdx", ""),
+        ("tmpfs tmpfs", ""),
     ],
 )
 def test_a_containers_path_without_end_hides_no_use_of_a_disk(
-    tmp_path: Path, mount: str, unknown: bool
+    tmp_path: Path, mount: str, code: str, by: str
 ) -> None:
+    """Nor does it hold up what it cannot use."""
     text = "1 0 254:0 / / rw - ext4 /dev/vda rw\n"
-    long = text + long_line(2, "0:99").replace("ext4 /dev/x", mount)
-    files = {"proc/1/mountinfo": text, "proc/7/mountinfo": long}
+    deep = "x" * MOST_LINE
+    path = f"/{deep} /a" if by == "root" else f"/ /{deep}"
+    files = {"proc/1/mountinfo": text, "proc/7/mountinfo": f"{text}2 1 0:99 {path} rw - {mount} rw"}
     links = {"proc/1/ns/mnt": "mnt:[1]", "proc/7/ns/mnt": "mnt:[7]"}
     uses = usage.UsesByDevice(tree(tmp_path, files, links)).of({"sdx": "8:64"})
-    assert [use.code for use in uses] == ["evidence_unreadable"] * unknown
+    assert [use.code for use in uses] == [code] * bool(code)
 
 
-def test_a_tmpfs_with_device_nodes_may_have_one_at_a_path_without_end(tmp_path: Path) -> None:
-    text = "1 0 254:0 / / rw - ext4 /dev/vda rw\n2 1 0:99 / /dev rw - tmpfs tmpfs rw\n"
-    long = long_line(3, "0:99").replace("ext4 /dev/x", "tmpfs tmpfs")
+@pytest.mark.parametrize(
+    ("fstype", "root", "code"),
+    [
+        ("tmpfs", f"/{'x' * MOST_LINE} /a", "evidence_unreadable"),
+        ("devtmpfs", f"/{'x' * MOST_LINE} /a", "evidence_unreadable"),
+        ("tmpfs", f"/sdx /{'x' * MOST_LINE}", "in_use_mounted"),
+        ("devtmpfs", f"/sdx /{'x' * MOST_LINE}", "in_use_mounted"),
+        ("devtmpfs", f"/null /{'x' * MOST_LINE}", ""),
+    ],
+)
+def test_a_filesystem_with_device_nodes_may_have_one_at_a_path_without_end(
+    tmp_path: Path, fstype: str, root: str, code: str
+) -> None:
+    text = f"1 0 254:0 / / rw - ext4 /dev/vda rw\n2 1 0:99 / /dev rw - {fstype} udev rw\n"
+    long = f"3 1 0:99 {root} rw - {fstype} udev rw\n"
     host = tree(tmp_path, {"proc/1/mountinfo": text + long}, {"proc/1/ns/mnt": "mnt:[1]"})
-    (use,) = usage.UsesByDevice(host).of({"sdx": "8:64"})
-    assert use.code == "evidence_unreadable"
+    uses = usage.UsesByDevice(host).of({"sdx": "8:64"})
+    assert [use.code for use in uses] == [code] * bool(code)
+
+
+def test_a_subpath_of_any_length_does_not_hide_the_mounts_of_the_node(tmp_path: Path) -> None:
+    """A container may rename a folder of its volume to any depth, above the subPath that it has.
+    That is a mount of the node, and no reason to read none of the others.
+    """
+    first = "1 0 254:0 / / rw - ext4 /dev/vda rw\n"
+    deep = "/d" * MOST_LINE
+
+    def read(*lines: str) -> mounts.MountTable:
+        text = "".join(f"{line}\n" for line in lines)
+        text = f"{first}{text}9 1 8:48 / /b rw - ext4 /dev/sdd rw\n"
+        return mounts.read_table(tree(tmp_path, {"proc/1/mountinfo": text}, {}), "1")
+
+    point = "/var/lib/kubelet/pods/11111111-2222-3333-4444-555555555555/volume-subpaths/data/app/0"
+    behind = f"{point} rw,relatime shared:5 - ext4 /dev/sdc rw,stripe=4"
+    # Also where what is kept whole ends anywhere behind it.
+    for number in (len(deep), *(MOST_LINE - less for less in (8, 9, 10, 60, 120))):
+        found = {mount.id: mount for mount in read(f"2 1 8:32 {deep[:number]} {behind}").mounts}
+        assert list(found) == [1, 2, 9]
+        long = found[2]
+        assert (long.point, long.device, long.shared) == (point, "8:32", 5)
+        assert (long.fstype, long.source, long.super_options) == (
+            "ext4",
+            "/dev/sdc",
+            ("rw", "stripe=4"),
+        )
+        assert mounts.is_shortened(long.root)
+    # A mount point of that length could be any, and so could one that is cut behind the root.
+    for line in (
+        f"2 1 8:32 / {deep} rw - ext4 /dev/sdc rw",
+        f"2 1 8:32 {deep} {deep} rw - ext4 /dev/sdc rw",
+        f"2 1 8:32 {deep} /{'p' * MOST_WORD} rw - ext4 /dev/sdc rw",
+        f"2 1 8:32 / /a rw - ext4 /dev/sdc {deep}",
+    ):
+        with pytest.raises(StorageOpsError, match="has a longer line than are read"):
+            read(line)
 
 
 def test_no_length_of_a_mountinfo_outlasts_the_deadline(tmp_path: Path) -> None:

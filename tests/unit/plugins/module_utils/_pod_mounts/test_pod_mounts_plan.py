@@ -753,6 +753,18 @@ def turned(
 
 
 EIO = Answer("error", "listing", "EIO", "Input/output error")
+UNASKED = Answer("error", "statvfs", text="not asked: too many others do not answer")
+
+
+def test_what_was_not_asked_has_not_given_up() -> None:
+    """It was a critical finding about a healthy volume; what is known counts all the same."""
+    finding = only(turned("rw", answer=UNASKED))
+    assert (finding.severity, finding.code) == ("minor", "evidence_unreadable")
+    assert finding.summary == "whether ext4 on /dev/mapper/253:1 answers is not known"
+    assert "not asked: too many others" in finding.reason
+    assert only(turned("ro", answer=UNASKED, errors={"errors_count": "2"})).severity == "critical"
+
+
 LOG = ("[12.0] XFS (dm-1): Filesystem has been shut down due to log error (0x2).",)
 
 
