@@ -56,7 +56,10 @@ def test_only_the_pod_that_was_meant(cluster: KindCluster, node_pods: NodePods) 
     worker = cluster.kind.workers[0]
     # Ansible looks for a pod by its name: this is as if another had the name by now.
     path = "/run/storage_ops/interpreters/"
-    wrong = json.dumps({"ansible_python_interpreter": f"{path}{ANOTHER}"})
+    # Without pipelining: kubectl does not end while nothing reads a long module from its stdin.
+    wrong = json.dumps(
+        {"ansible_python_interpreter": f"{path}{ANOTHER}", "ansible_pipelining": False}
+    )
     answer = node_pods.run(worker, "ansible.builtin.ping", AUDITOR, "-e", wrong)
     assert answer.returncode != 0 and ANOTHER in answer.stdout + answer.stderr, answer.stdout
     assert "pong" not in answer.stdout
