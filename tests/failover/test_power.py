@@ -56,6 +56,13 @@ class Powered:
         spec = {"affinity": affinity, "tolerations": IMPATIENT, "grace": 30}
         self.api.create(k8s.workload("Deployment", name, [name], **spec))
         self.cluster.wait(lambda: self.places()[name] == {"a"}, f"{name} is attached to a", 60)
+        # What the kubelet does not say to use may be detached without it.
+        self.cluster.wait(lambda: self._uses(name), f"{name} is in use on a", 60)
+
+    def _uses(self, name: str) -> bool:
+        node = self.api.get(path("Node", "a")) or {}
+        used = node["status"].get("volumesInUse") or []
+        return any(one.endswith(f"^vol-{name}") for one in used)
 
     def places(self) -> dict[str, set[str]]:
         """The nodes to which each volume is attached."""

@@ -22,7 +22,7 @@ OTHERS = {
         *("_initiator_names", "_iscsid", "_kernel_forbids", "_named", "_persisted"),
         *("_whole_lines", "_would_do"),
     },
-    "_nfs/runbook.py": {"_mount_each", "_route", "mounting"},
+    "_nfs/runbook.py": {"_mount_each", "_routes", "asking", "mounting"},
     "_nfs/runtime_limit.py": {"_blocks", "_judge", "_runtime"},
     "_reattach/gathering.py": {"has_ended", "process_of"},
 }
