@@ -97,6 +97,7 @@ extends_documentation_fragment:
   - storage_ops.runbooks._attributes.actiongroup_cluster
   - storage_ops.runbooks._fence
   - storage_ops.runbooks._fence.ledger
+  - storage_ops.runbooks._fence.power
   - storage_ops.runbooks._kubernetes.auth
   - storage_ops.runbooks._kubernetes.bounds
 seealso:
@@ -300,6 +301,7 @@ python.require()
 
 from ..module_utils._core.engine import run
 from ..module_utils._fences.ledger import RUN
+from ..module_utils._fences.power import SPEC as POWER_SPEC
 from ..module_utils._kube.options import AUTH, BOUNDS, ArgumentSpec, make_cluster, reveal
 from ..module_utils._release.runbook import make_release
 
@@ -321,7 +323,9 @@ RELEASE = ArgumentSpec(
 
 def main() -> None:
     """Entry point."""
-    module = AnsibleModule(supports_check_mode=True, **RUN.merge(RELEASE, AUTH, BOUNDS).to_kwargs())
+    module = AnsibleModule(
+        supports_check_mode=True, **RUN.merge(RELEASE, AUTH, BOUNDS, POWER_SPEC).to_kwargs()
+    )
     reveal(module)
     params: dict[str, Any] = module.params
     run(

@@ -27,8 +27,6 @@ _RESIDUAL = {
     "multipath map": "-e residual_paths_wwids={wwids}",
     "SCSI disk": "-e residual_paths_wwids={wwids}",
     "swapped LUNs": "-e residual_paths_wwids={wwids}",
-    # All of its maps: no multipathd answers.
-    "node": "",
 }
 _FUSE = {
     "FUSE mount": "-e fuse_recovery_paths={path}",
@@ -97,7 +95,8 @@ CONTROLS = {
             "node",
             "load_iscsi_modules",
             _TARGET,
-            {"kernel module": "-e iscsi_ready_modules={name}", "service": "", "initiator name": ""},
+            # The modules are all that the playbook repairs without being asked for more.
+            {"kernel module": "-e iscsi_ready_modules={name}"},
         ),
         Control("STOR-05", "Dead FUSE mount", "node", "recover_fuse_mounts", _TARGET, _FUSE),
         Control("STOR-06", "Hung FUSE mount", "node", "recover_fuse_mounts", _TARGET, _FUSE),
@@ -198,7 +197,8 @@ CONTROLS = {
             "cluster",
             "release_fenced_node",
             ("-i inventory -e target={node}",),
-            {"Node": "", "NetworkFence": "", "BlocklistEntry": ""},
+            # A fence that no ledger of the node names is no finding about that node's own.
+            {"Node": ""},
         ),
     )
 }

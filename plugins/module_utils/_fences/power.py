@@ -13,6 +13,7 @@ them. What they answer reaches the cluster's modules by their option ``power``.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -63,6 +64,10 @@ _MOST = 200
 _REFUSED = ("password", "unauthorized", "insufficient privilege", "authentication")
 
 
+# HOST or HOST:PORT, an IPv6 address in brackets.
+_ADDRESS = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]+)(?::[0-9]+)?")
+
+
 class PowerReading(NamedTuple):
     """One look at a BMC.
 
@@ -106,7 +111,8 @@ def _reading(item: Mapping[str, Any]) -> PowerReading:
         raise BadOption("power has a reading without a time: give what the role node_fence reads")
     return PowerReading(
         item["kind"],
-        shown(item["address"]),
+        # A user or a password in it would be in the ledger next.
+        item["address"] if _ADDRESS.fullmatch(item["address"]) else "",
         shown(item["system"]),
         tuple(map(shown, item["shared"])),
         when,
@@ -199,7 +205,8 @@ def _unmapped(reading: PowerReading, node: str) -> list[Reason]:
             Reason(
                 "bmc_unknown",
                 f"the inventory names no BMC of node {node}: give its kind ({' or '.join(KINDS)}) "
-                "and its address in the variable bmcs of the role",
+                "and its address (HOST or HOST:PORT, without user or password) in the variable "
+                "bmcs of the role",
             )
         ]
     # A variable that was set for all hosts gives every node one BMC.

@@ -126,7 +126,10 @@ def _is_unverified(case: FenceCase, method: str) -> bool:
 def _power(case: FenceCase) -> PowerFence:
     """The BMC by which the node is switched off; that of the ledger if it is still the same."""
     fence = case.options.power[-1].fence
-    known = case.known.power if case.known else None
+    # So does a release that has begun, as long as the node is in the same boot.
+    before, host = case.state.ledger, case.state.host
+    same = before and (case.known or (host and host.boot_id == before.boot_id))
+    known = before.power if before and same else None
     # When the node was proven to be off is not forgotten: other nodes may have had its volumes
     # since, so its release takes another boot.
     return fence._replace(off_at=known.off_at) if known else fence

@@ -25,7 +25,7 @@ from .._core.codes import Reason
 from .._core.engine import Action, Finding, Plan
 from .._core.untrusted import few
 from .._fences.ceph_reading import Reading
-from .._fences.ledger import Ledger, config_map_path, read_note
+from .._fences.ledger import UNKNOWN_MACHINE, Ledger, config_map_path, read_note
 from .._fences.network_fence import FENCED, command
 from .._fences.power import POWER, bmc_doubts, proof_doubts
 from .._fences.proof import iso, mapped_clients
@@ -119,11 +119,29 @@ def _judge_power(case: FenceCase) -> Ledger | None:
     check_volumes(case)
     # The BMC that the Node object leads to is this machine's. One that had the name before runs on.
     check_attached_here(case, list(case.state.held))
+    _check_machine_known(case)
     holder = case.state.host or case.known
     case.reasons += bmc_doubts(
         case.options.power, case.options.node, holder.machine if holder else ""
     )
     return None if case.reasons else make_ledger(case, POWER, [])
+
+
+def _check_machine_known(case: FenceCase) -> None:
+    """Without its Node object, only the ledger tells which machine has the volumes."""
+    known = case.known
+    if case.state.host or not known:
+        return
+    new = [found.name for found in case.meant if found.name not in known.volumes]
+    if new or known.machine in ("", UNKNOWN_MACHINE):
+        case.reasons.append(
+            Reason(
+                "fence_incomplete",
+                f"the Node object of {known.node} is gone, so it is not known which machine has "
+                f"{few(new or known.volumes)}: one that had the name before may run. Prove that "
+                "each of them is off, and use method none with node_confirmed_off",
+            )
+        )
 
 
 def confirm(state: NodeState, options: FenceOptions, busy: str = "") -> Decision:

@@ -27,7 +27,7 @@ from .._core.untrusted import few
 from .._fences.ceph_reading import SKEW_SECONDS, Reading, moment
 from .._fences.ledger import ANNOTATION, Entry, FenceObject, Ledger, config_map_path
 from .._fences.network_fence import UNFENCED, NetworkFence, command, networks
-from .._fences.power import POWER
+from .._fences.power import POWER, PowerReading, bmc_doubts
 from .._fences.returned import LONE, is_old, machine_doubt, plain, rebooted
 from .._fences.state import OUT_OF_SERVICE, TAINT, HostRecord
 from .._kube.client import path
@@ -95,7 +95,8 @@ class ReleaseOptions(NamedTuple):
     """What the user gave. ``check``: in check mode, so what the steps before this one do has not
     been done.
 
-    ``switches_on``: the node is switched on next, if its fence has switched it off;
+    ``switches_on``: the node is switched on next, if its fence has switched it off, by the BMC of
+    ``power``;
     ``old_machine_off``: where the node is another machine than the one that was fenced, that one is
     off; ``stand_ins``: the entries of ``ceph`` that ceph_blocklist has put in while it renewed
     another one.
@@ -110,6 +111,7 @@ class ReleaseOptions(NamedTuple):
     old_machine_off: bool = False
     stand_ins: frozenset[str] = frozenset()
     switches_on: bool = False
+    power: tuple[PowerReading, ...] = ()
 
 
 class ReleaseState(NamedTuple):
@@ -273,6 +275,11 @@ def _is_switched_on(state: ReleaseState, options: ReleaseOptions) -> bool:
 
 def _plan_switch(finding: Finding, options: ReleaseOptions, ledger: Ledger) -> None:
     """Note that the release has begun, so that nothing is detached from a node that is on."""
+    # Switched on by mistake, another node would have volumes that were moved off it.
+    doubts = bmc_doubts(options.power, options.node, ledger.machine, ledger.power)
+    if doubts:
+        finding.refuse(*doubts)
+        return
     finding.reason = f"{options.node} is switched on, and released once it is Ready"
     where = config_map_path(ledger.node, options.namespace)
     finding.repair = [
@@ -421,7 +428,11 @@ def judge_clients(
             "Find out whose it is, and end it"
         )
         left = [Reason("ceph_watcher_left", seen)] if watchers else []
-        return left if ledger.phase != "releasing" else [], proof
+        # In a release that has begun the node's own new clients may be seen, since its entries are
+        # gone. That of a node that was switched on has begun before anything was judged.
+        begins = options.state == "releasing" and not options.clients
+        judged = ledger.phase == "releasing" and not (ledger.method == POWER and begins)
+        return [] if judged else left, proof
     # Two unknown boot IDs are equal, and would prove that the node was never rebooted.
     if not host.boot_id:
         return [

@@ -24,6 +24,7 @@ from .._fences import network_fence
 from .._fences.ceph_reading import parse_reading
 from .._fences.lease import RunLease
 from .._fences.ledger import Ledger, Ledgers, RunOptions, read_note, run_options
+from .._fences.power import parse_power
 from .._fences.returned import rebooted
 from .._fences.state import OUT_OF_SERVICE, TAINT, HostRecord, pick_host_record
 from .._kube.changing import change_object
@@ -415,6 +416,7 @@ def make_release(cluster: Cluster, params: Mapping[str, Any], check_mode: bool) 
             if entry.get("stand_in")
         ),
         params["power_on"],
+        parse_power(params["power"]),
     )
     return Release(cluster, run, options, params["release_timeout"])
 

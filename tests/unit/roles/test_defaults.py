@@ -91,7 +91,7 @@ MORE: dict[str, dict[str, Any]] = {
 GIVEN = {
     "node_fence": {"state", "ceph", "proof", "fence", "power"},
     "volume_failover": {"state", "ceph", "awaited", "power"},
-    "node_release": {"state", "ceph", "clients", "fence"},
+    "node_release": {"state", "ceph", "clients", "fence", "power"},
     # An entry of the role's volumes may have its credentials; it hands them over apart.
     "fuse_recovery": {"credentials"},
 }

@@ -374,6 +374,13 @@ def test_where_the_bmc_is_and_who_else_has_it(
     assert list(bmc(node, "bmc_shared")) == shared
 
 
+@pytest.mark.parametrize("address", ["admin:pw@192.0.2.1", "192.0.2.1/x", "a b", "", "a\n"])
+def test_an_address_that_is_none_is_neither_asked_nor_shown(address: str) -> None:
+    given = {"x": {"kind": "redfish", "address": address}}
+    found = bmc("x", "power_reading", bmcs=given, __node_fence_power_at="t")
+    assert (found["kind"], found["address"]) == ("", "")
+
+
 @pytest.mark.parametrize("given", [{}, "", "{}", json.dumps(BMCS), {"x": None}])
 def test_a_node_without_a_bmc(given: Any) -> None:
     found = bmc("x", "power_reading", bmcs=given, __node_fence_power_at="t")
@@ -381,14 +388,30 @@ def test_a_node_without_a_bmc(given: Any) -> None:
 
 
 ONE = {"json": {"Members": [{"@odata.id": "/redfish/v1/Systems/abc"}]}, "status": 200}
-SAID = {"json": {"PowerState": "Off", "UUID": "u-1"}, "status": 200, "msg": "OK"}
+
+
+def system_said(system: str) -> dict[str, Any]:
+    told = {"Id": system, "PowerState": "Off", "UUID": "u-1"}
+    return {"json": told, "status": 200, "msg": "OK"}
 
 
 @pytest.mark.parametrize(
     ("node", "systems", "answer", "wanted"),
     [
-        ("a", ONE, SAID, {"system": "abc", "state": "Off", "uuid": "u-1", "status": 200}),
-        ("e", {"skipped": True}, SAID, {"system": "1", "state": "Off", "uuid": "u-1"}),
+        (
+            "a",
+            ONE,
+            system_said("abc"),
+            {"system": "abc", "state": "Off", "uuid": "u-1", "status": 200},
+        ),
+        ("e", {"skipped": True}, system_said("1"), {"system": "1", "state": "Off", "uuid": "u-1"}),
+        # What is switched is found by Id, so it would be another machine.
+        (
+            "e",
+            {"skipped": True},
+            system_said("2"),
+            {"system": "1", "state": "", "problem": "its system 1 has another Id"},
+        ),
         ("e", {"skipped": True}, {"status": 401, "msg": "no"}, {"status": 401, "problem": "no"}),
         ("a", {"status": -1, "msg": "away"}, {"skipped": True}, {"status": -1, "problem": "away"}),
         (

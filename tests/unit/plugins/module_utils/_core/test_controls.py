@@ -66,7 +66,6 @@ POINT = "/var/lib/kubelet/pods/8d3f-1/volumes/kubernetes.io~csi/pvc-1/mount"
 # what limits the playbook to it.
 SCOPED: list[tuple[str, str, str, dict[str, Any], str]] = [
     ("STOR-01", "multipath map", "mpatha", {"wwid": "36a"}, "-e residual_paths_wwids=36a"),
-    ("STOR-01", "node", "n1", {"maps": ["mpatha"]}, ""),
     (
         "STOR-02",
         "swapped LUNs",
@@ -77,8 +76,6 @@ SCOPED: list[tuple[str, str, str, dict[str, Any], str]] = [
     ("STOR-02", "SCSI disk", "sdb", {"wwid": "36a"}, "-e residual_paths_wwids=36a"),
     ("STOR-03", "SCSI disk", "sdb", {"wwid": "36a"}, "-e residual_paths_wwids=36a"),
     ("STOR-04", "kernel module", "iscsi_tcp", {}, "-e iscsi_ready_modules=iscsi_tcp"),
-    ("STOR-04", "service", "iscsid", {}, ""),
-    ("STOR-04", "initiator name", "iqn.2026-01.org:n1", {}, ""),
     ("STOR-05", "FUSE mount", POINT, {}, f"-e fuse_recovery_paths='{POINT}'"),
     ("STOR-05", "container", "web-0/app", {}, "-e fuse_recovery_namespaces=shop"),
     ("STOR-06", "FUSE mount", POINT, {}, f"-e fuse_recovery_paths='{POINT}'"),
@@ -93,7 +90,6 @@ SCOPED: list[tuple[str, str, str, dict[str, Any], str]] = [
     ("STOR-15", "pod", "web-0", {}, "-e triage_namespace=shop -e triage_pod=web-0"),
     ("STOR-16", "Node", "n9", {}, "-e target=n9"),
     ("STOR-17", "Node", "n9", {}, "-e target=n9"),
-    ("STOR-17", "NetworkFence", "fence-1", {}, "-e target=n1"),
 ]
 
 
@@ -140,7 +136,7 @@ def test_each_scope_is_tested() -> None:
     same = {
         (control, kind) for control, kind in every if control in ("STOR-01", "STOR-02", "STOR-03")
     }
-    same |= {("STOR-06", "container"), ("STOR-17", "BlocklistEntry")}
+    same.add(("STOR-06", "container"))
     assert every - same <= {(control, kind) for control, kind, *_rest in SCOPED}
 
 
@@ -179,5 +175,11 @@ def test_no_command_for_what_no_playbook_repairs() -> None:
     assert controls.check_command(finding("", "node", "n1"), "worker01") == ""
     assert controls.check_command(finding("STOR-12", "PersistentVolume", "pvc-1"), "cluster") == ""
     assert controls.check_command(finding("STOR-10", "process", "4711"), "worker01") == ""
+    # What the playbook would do is not about the object.
+    for kind in ("service", "initiator name"):
+        assert controls.check_command(finding("STOR-04", kind, "a"), "worker01") == ""
+    for kind in ("NetworkFence", "BlocklistEntry"):
+        assert controls.check_command(finding("STOR-17", kind, "a"), "worker01") == ""
+    assert controls.check_command(finding("STOR-01", "node", "worker01"), "worker01") == ""
     # Its evidence was left out, so it cannot be told from others.
     assert controls.check_command(finding("STOR-01", "multipath map", "a", cut="x"), "n1") == ""

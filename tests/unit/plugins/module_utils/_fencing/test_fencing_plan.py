@@ -2321,6 +2321,17 @@ def test_a_machine_that_had_the_name_before_is_not_switched_off() -> None:
     refused(pure.intend(young, by_power("on")), "was attached before this Node object was made")
 
 
+def test_without_its_node_object_only_the_ledgers_machine_is_switched_off() -> None:
+    ledger = pure.intend(silent(RBD), by_power("on")).ledger
+    assert ledger
+    gone = silent(RBD, ledger=ledger)._replace(host=None)
+    more = silent(*DRIVERS, ledger=ledger)._replace(host=None)
+    assert pure.intend(gone, by_power("on")).ledger
+    refused(pure.intend(more, by_power("on")), "which machine has v1")
+    other = gone._replace(ledger=ledger._replace(machine="unknown"))
+    refused(pure.intend(other, by_power("on")), "which machine has v0")
+
+
 def test_a_fence_by_power_is_the_strongest() -> None:
     """It takes over what another one has begun, and none takes it over."""
     begun = intended()

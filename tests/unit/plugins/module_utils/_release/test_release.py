@@ -41,6 +41,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._release.runb
     make_release,
 )
 from ansible_collections.storage_ops.runbooks.tests.unit.support.cluster import FakeCluster
+from ansible_collections.storage_ops.runbooks.tests.unit.support.fences import looks
 
 NODE = "/api/v1/nodes/a"
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/storage-ops/leases/{object_name('a')}"
@@ -264,6 +265,7 @@ def release(
         "ceph": None,
         "old_machine_confirmed_off": False,
         "power_on": False,
+        "power": [],
         "release_timeout": 1.0,
         **options,
     }
@@ -1460,6 +1462,19 @@ OFF = LEDGER._replace(
 )
 
 
+def said(address: str = "192.0.2.11", **more: Any) -> list[dict[str, Any]]:
+    """What the BMC of OFF says."""
+    plain = {"kind": "ipmi", "system": "", "uuid": ""}
+    return looks({**plain, "address": address, **more})
+
+
+def test_ceph_contradicts_a_reboot_that_only_the_kubelet_tells() -> None:
+    """A node that is switched on has its release begun before anything was judged."""
+    taken = LEDGER._replace(method="power", power=OFF.power, phase="releasing")
+    seen = reading(watchers=(watcher("10.0.0.1:0/7"),))
+    refused(World(node(), ledger=taken), "Ceph still sees", ceph=seen)
+
+
 @pytest.mark.parametrize("phase", ["intended", "fenced", "detached", "releasing"])
 @pytest.mark.parametrize("clients", [None, CLEAN])
 def test_what_was_off_is_released_in_another_boot_only(phase: str, clients: Any) -> None:
@@ -1484,7 +1499,12 @@ def test_a_node_is_switched_on_only_where_it_was_asked_for() -> None:
     refused(World(silent), "a is not Ready", power_on=True)
     refused(World(node("False"), ledger=OFF), "a is not Ready", power_on=True)
     world = World(silent, ledger=OFF)
-    assert outcomes(release(world, power_on=True)) == [("mark_release", "done")]
+    # Another node's BMC, or none that has answered, switches nothing on.
+    refused(world, "was not asked", power_on=True)
+    refused(world, "is not the one by which", power_on=True, power=said("192.0.2.12"))
+    refused(world, "is that of b too", power_on=True, power=said(shared=["b"]))
+    found = release(world, power_on=True, power=said())
+    assert outcomes(found) == [("mark_release", "done")]
     assert world.ledger and world.ledger.phase == "releasing" and TAINT in world.spec["taints"]
     # It is back, and the same run goes on.
     world.objects[NODE]["status"] = node()["status"]
