@@ -589,6 +589,8 @@ LEFT_OUT = re.compile(
     r"|hosts|result|others|inputs|partial|folder|keep|formats|prometheus_file|title|cluster|slice"
     r"|namespace|claims|nodes|node|attachments"
     r"|required_metadata|vendor|product|rescan_targets|strict"
+    # A BMC belongs to the inventory, and its password to a credential.
+    r"|bmcs|bmc_user|bmc_password|accept_unverified_bmc|power_seconds|users"
     r"|options|fleet|accept_short_observation)$"
 )
 
