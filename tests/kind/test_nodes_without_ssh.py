@@ -70,7 +70,11 @@ def test_only_the_pod_that_was_meant(cluster: KindCluster, node_pods: NodePods) 
     assert not node_pods.ansible(worker, "ansible.builtin.ping", AUDITOR).failed
     meta = node_pods.pod(worker)["metadata"]
     cluster.api.delete(k8s.path("Pod", meta["name"], SPACE), grace=0)
-    cluster.wait(lambda: node_pods.pod(worker)["metadata"]["uid"] != meta["uid"], "another", 60)
+    cluster.wait(
+        lambda: [one for one in node_pods.pods(worker) if one["metadata"]["uid"] != meta["uid"]],
+        "another pod",
+        60,
+    )
     node_pods.wait()
     answer = node_pods.run(worker, "ansible.builtin.ping", AUDITOR)
     assert answer.returncode != 0 and "NotFound" in answer.stdout, answer.stdout

@@ -66,13 +66,17 @@ class NodePods:
         """As when the work is done."""
         self.kubectl("delete", "namespace", SPACE, "--ignore-not-found")
 
-    def pod(self, node: str) -> dict[str, Any]:
-        """The pod on a node."""
-        (found,) = (
+    def pods(self, node: str) -> list[dict[str, Any]]:
+        """None on a node while one follows another."""
+        return [
             pod
             for pod in self.cluster.api.all("Pod", SPACE)
             if pod["spec"].get("nodeName") == node and "deletionTimestamp" not in pod["metadata"]
-        )
+        ]
+
+    def pod(self, node: str) -> dict[str, Any]:
+        """The pod on a node."""
+        (found,) = self.pods(node)
         return found
 
     def kubectl(self, *arguments: str, data: str = "") -> str:
