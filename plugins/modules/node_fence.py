@@ -69,7 +69,7 @@ options:
       - A NetworkFence with another driver and another C(clusterID) than the volumes belongs to
         another storage system, and is ignored.
     type: str
-    choices: [auto, network_fence, ceph, none]
+    choices: [auto, network_fence, ceph, power, none]
     default: auto
   ceph:
     description:

@@ -946,7 +946,7 @@ def within(cluster: Cluster, seconds: float) -> Iterator[None]:
         except KubeError as error:
             if not error.passes:
                 raise
-            raise TurnOver(str(error)) from error
+            raise TurnOver(str(error)) from None
 
 
 def until_none(
