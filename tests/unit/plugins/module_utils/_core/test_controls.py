@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import shlex
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +108,8 @@ def test_a_command_is_limited_to_its_finding(
     # The inventory's name of the node, not Kubernetes'.
     assert ("-e target=worker01" in line) == (known.where == "node")
     # What a shell and Ansible make of it: each variable is one of the playbook or of its roles.
-    given = [word for before, word in pairwise(shlex.split(line)) if before == "-e"]
+    words = shlex.split(line)
+    given = [word for before, word in zip(words, words[1:]) if before == "-e"]
     names = {word.partition("=")[0] for word in given}
     assert names <= variables(known.playbook), names - variables(known.playbook)
     assert POINT not in scope or any(word.endswith(f"={POINT}") for word in given)
