@@ -200,7 +200,7 @@ def test_a_bmc_that_may_not_be_the_nodes_switches_nothing_off(redfish: Powered) 
     redfish.refused("bmc_login_refused", bmc_password="wrong")
     redfish.refused("bmc_unknown", bmcs={"b": mine})
     redfish.refused("bmc_unknown", bmcs={"a": mine, "b": mine})
-    # Its certificate is checked, unless somebody accepts any.
+    # Its certificate is checked, unless the operator accepts any.
     redfish.refused("bmc_unreachable", bmcs={"a": {**mine, "ca_path": ""}})
     bmc.stop()
     redfish.refused("bmc_unreachable")

@@ -106,18 +106,23 @@ def named_by(finding: Mapping[str, Any]) -> Named:
         *(match["pod"] for match in found if "pod" in match.groupdict()),
     ]
     claims = [*_texts(evidence.get("claim")), *_texts(evidence.get("claims"))]
+    return Named(
+        tuple(dict.fromkeys(name for name in volumes if untrusted.is_name(name))),
+        tuple(dict.fromkeys(uid for uid in uids if re.fullmatch(_UID, uid))),
+        tuple(dict.fromkeys(claim for claim in claims if "/" in claim)),
+        _is_cut(evidence),
+    )
+
+
+def _is_cut(evidence: Mapping[str, Any]) -> bool:
+    """Some of what is affected had no room in the evidence."""
     every = [
         text
         for key in (*_PATHS, "pods", "volumes", "claims")
         for text in _list(evidence.get(key))
         if isinstance(text, str)
     ]
-    return Named(
-        tuple(dict.fromkeys(name for name in volumes if untrusted.is_name(name))),
-        tuple(dict.fromkeys(uid for uid in uids if re.fullmatch(_UID, uid))),
-        tuple(dict.fromkeys(claim for claim in claims if "/" in claim)),
-        "cut" in evidence or any(_CUT.match(text) for text in every),
-    )
+    return "cut" in evidence or any(map(_CUT.match, every))
 
 
 def _list(value: Any) -> list[Any]:

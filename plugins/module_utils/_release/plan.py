@@ -281,10 +281,13 @@ def _plan_switch(finding: Finding, options: ReleaseOptions, ledger: Ledger) -> N
         finding.refuse(*doubts)
         return
     finding.reason = f"{options.node} is switched on, and released once it is Ready"
+    finding.repair = [_mark(options, ledger)]
+
+
+def _mark(options: ReleaseOptions, ledger: Ledger) -> Action:
+    """Note in the ledger that the release has begun."""
     where = config_map_path(ledger.node, options.namespace)
-    finding.repair = [
-        Action("mark_release", options.node, ["PATCH", where, "phase=releasing"], Subject(ledger))
-    ]
+    return Action("mark_release", ledger.node, ["PATCH", where, "phase=releasing"], Subject(ledger))
 
 
 # releasing
@@ -318,10 +321,7 @@ def _plan_releasing(
     finding.reason = f"{host.node.name} is Ready, and {proof}"
     # A run that was killed after this one may have left the phase, but the Lease is to be ours, and
     # both copies of the ledger current.
-    where = config_map_path(ledger.node, options.namespace)
-    finding.repair = [
-        Action("mark_release", host.node.name, ["PATCH", where, "phase=releasing"], Subject(ledger))
-    ]
+    finding.repair = [_mark(options, ledger)]
 
 
 def releasing(options: ReleaseOptions, ledger: Ledger) -> Ledger:

@@ -40,7 +40,7 @@ class Machine:
 
     @property
     def _process(self) -> Process:
-        # Made anew each time, since the BMC, which is another process, may have started it again.
+        # Read each time, since the BMC, which is another process, may have restarted it.
         return Process(self._folder, "machine")
 
     @property

@@ -539,7 +539,7 @@ def test_nor_does_a_claim_that_is_made_again_for_a_pod_that_runs() -> None:
     runs = make_pod("p", namespace="evil", claims=("c",), scheduled=OLD - timedelta(hours=1))
     seen = observe(make_attachment(), RELEASED, runs, again)
     assert only(state(seen)).verdict == "repair"
-    # Unless the kubelet says that it is mounted, or the volume is nobody's and may become its.
+    # Unless the kubelet says that it is mounted, or the volume has no claim and may be bound to it.
     used = replace(seen, passed_nodes=(IN_USE,))
     assert "pod evil/p has the claim c" in observation.blockers(used, make_attachment())[0]
     free = make_volume(phase="Available", claim_namespace="", claim_name="", claim_uid="")

@@ -128,7 +128,7 @@ def test_many_pods_are_counted() -> None:
         finding(volumes=["pvc-1"], cut="left out, since the result is too long"),
         finding(volumes=["pvc-1", "pvc-2"]),
         finding(pods=[UID, OTHER]),
-        # It names neither a volume nor a pod, which does not mean that nobody is affected.
+        # It names neither a volume nor a pod, but workloads may be affected all the same.
         finding("STOR-04"),
     ],
 )
