@@ -13,8 +13,8 @@ STAGES := $(RUN) --lab --kind --report python -P tests/tools/stages.py
 # Tests on nodes keep a processor busy and the others mostly wait, so they come first and run beside the others.
 SUITES := tests/kubelets tests/faults tests/vm tests/adhoc tests/ceph tests/cluster tests/cluster_faults tests/eda tests/failover \
 	tests/failover_faults tests/report tests/runner
-# Of the tests that CI takes in turn: the shares that the commit chooses, those of number K, or (ALL=1) all.
-VARIATIONS := $(if $(ALL),all,$(if $(SHARE),$(SHARE),commit))
+# Of the tests that CI takes in turn: those of the number that the commit chooses, those of number K, or (ALL=1) all.
+TURN = $(if $(ALL),all,$(if $(SHARE),$(SHARE),$(shell tests/tools/share.sh)))
 REAL = $(RUN) --lab --report pytest -v --durations=10 -n "$$(tests/tools/workers.sh)" --dist worksteal \
 	--junitxml=build/stages/$@.xml $(SUITES)
 
@@ -34,7 +34,7 @@ docs: ## the documentation as a site, with pictures of the report, in build/docs
 test: ## everything, with one scenario of each class on real parts
 	@$(STAGES) test
 
-test-faults: ## every other test on real parts, and a share of those taken in turn; ALL=1: all of them, SHARE=K: those of number K
+test-faults: ## the other tests on real parts, in turn; ALL=1: all of them, SHARE=K: those of number K
 	@$(STAGES) test-faults
 
 test-matrix: ## the residual scenarios on Debian 11, 12 and 13
@@ -48,10 +48,10 @@ smoke: ## one scenario of each class, on real parts
 
 kind: ## the tests on a cluster made by kind: real kubelets, a real CSI driver, the real external-attacher
 	@$(KIND) python -m lab kind prepare
-	@$(KIND) pytest -v --durations=10 --variations=$(VARIATIONS) --junitxml=build/stages/$@.xml tests/kind
+	@$(KIND) pytest -v --durations=10 --turn=$(TURN) --junitxml=build/stages/$@.xml tests/kind
 
-faults: ## all other tests on real parts, and a share of those taken in turn
-	@$(REAL) -m 'not smoke' --variations=$(VARIATIONS)
+faults: ## the other tests on real parts, in turn
+	@$(REAL) -m 'not smoke' --turn=$(TURN)
 
 lint: ## ruff, mypy, yamllint, shellcheck, licences, changelog, documentation, ansible-lint
 	@$(RUN) tests/tools/lint.sh
@@ -68,7 +68,7 @@ sanity: ## ansible-test sanity with both ansible-cores
 	@tests/tools/ansible_test.sh sanity
 
 mutants: ## drop refusals of the collection, one at a time: a unit test must turn red; ALL=1, SHARE=K as for test-faults
-	@$(RUN) python -P tests/tools/mutants.py --share=$(VARIATIONS)
+	@$(RUN) python -P tests/tools/mutants.py --share=$(TURN)
 
 importer: ## build the collection and import it as Galaxy would
 	@$(RUN) tests/tools/galaxy_import.sh
@@ -79,10 +79,8 @@ lock: ## write the versions and hashes of the execution environment's Python pac
 sbom: ## list what the collection and the execution environment consist of, as CycloneDX in build/sbom
 	@$(RUN) tests/tools/sbom.sh
 
-molecule: ## the roles, by molecule, on a real node
-	@# A run leaves behind what it had prepared, in a state that most scenarios share, and the next one would go on there.
-	@$(LAB) molecule reset --scenario-name default --scenario-name attachment_repair
-	@$(LAB) molecule test --all --report
+molecule: ## the roles, by molecule, on a real node: a quarter of them in turn; ALL=1, SHARE=K as for test-faults
+	@$(LAB) tests/tools/molecule.sh $(TURN)
 
 bench: ## what an audit costs: of a node with 2 and with 256 maps, of a cluster with 5,000 nodes; how long a failover takes; residual paths cleaned by others and by us; fleets and reports
 	@$(LAB) python tests/benchmarks/cluster.py

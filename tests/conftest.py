@@ -10,10 +10,8 @@ The oldest Python that a node may have loads this too, without the lab.
 from __future__ import annotations
 
 import signal
-import subprocess
 import zlib
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,9 +20,9 @@ from hypothesis import settings
 # Property tests are about what comes out, not about how busy the machine is.
 settings.register_profile("unhurried", deadline=None)
 settings.load_profile("unhurried")
-# A test with one of these marks belongs to one share for good; the commit's hash chooses a number
-# from 0 to 19, and so one share of each mark.
-SHARES = {"variation": 20, "alternate": 4}
+# Of how many shares CI takes one at a time, by mark; of a test on real parts without any, one of
+# two. Each test belongs to one share for good. A number from 0 to 19 chooses a share of each kind.
+SHARES = {"smoke": 1, "variation": 20, "alternate": 4, "": 2}
 NUMBERS = 20
 
 
@@ -47,11 +45,10 @@ def heard() -> Iterator[None]:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """The option that `make faults` gives."""
     parser.addoption(
-        "--variations",
+        "--turn",
         default="all",
-        metavar="all|commit|K",
-        help="of the tests marked variation or alternate: all, the shares that the commit chooses, "
-        f"or those of the number K from 0 to {NUMBERS - 1}",
+        metavar="all|K",
+        help=f"all tests, or those whose turn it is with the number K from 0 to {NUMBERS - 1}",
     )
 
 
@@ -60,32 +57,18 @@ def taken(nodeid: str, mark: str, number: int) -> bool:
     return zlib.crc32(nodeid.encode()) % SHARES[mark] == number % SHARES[mark]
 
 
-def chosen(option: str, commit: str) -> int | None:
+def chosen(option: str) -> int | None:
     """The number whose shares run; None is all of them. Raises pytest.UsageError."""
     if option == "all":
         return None
-    if option == "commit":
-        return int(commit, 16) % NUMBERS
     if option.isdigit() and int(option) < NUMBERS:
         return int(option)
-    raise pytest.UsageError(
-        f"--variations={option}: it is all, commit, or a number from 0 to {NUMBERS - 1}"
-    )
-
-
-def _commit() -> str:
-    command = ["git", "rev-parse", "HEAD"]
-    root = Path(__file__).resolve().parents[1]
-    answer = subprocess.run(
-        command, cwd=root, capture_output=True, text=True, timeout=60, check=False
-    )
-    return answer.stdout.strip() or "0"
+    raise pytest.UsageError(f"--turn={option}: it is all, or a number from 0 to {NUMBERS - 1}")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Decide once, and tell it to the workers of pytest-xdist by the same option."""
-    option = config.getoption("--variations")
-    config.stash[NUMBER] = chosen(option, _commit() if option == "commit" else "0")
+    """Decide, and have no process for each test."""
+    config.stash[NUMBER] = chosen(config.getoption("--turn"))
     # ansible-test runs each test in a process of its own. `make units` runs the same ones without,
     # so they need none, and thousands of them cost as much as all that the tests do.
     forked = config.pluginmanager.get_plugin("ansible_forked")
@@ -94,12 +77,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> str:
-    """Say which shares run, and how to repeat it."""
+    """Say whose turn it is, and how to repeat it."""
     number = config.stash[NUMBER]
-    if number is None:
-        return "variations and alternates: all"
-    shares = ", ".join(f"{mark}s: share {number % n} of {n}" for mark, n in SHARES.items())
-    return f"{shares}; again: make faults SHARE={number}"
+    return f"turn: {'all' if number is None else f'{number}; again: make faults SHARE={number}'}"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[Any]) -> None:
@@ -114,8 +94,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[Any]) -> No
 
 def _runs(item: Any, number: int) -> bool:
     # A variation of an alternate is a variation: it has one share, not a share of a share.
-    mark = next((mark for mark in SHARES if item.get_closest_marker(mark)), None)
-    return mark is None or taken(item.nodeid, mark, number)
+    mark = next((mark for mark in SHARES if mark and item.get_closest_marker(mark)), "")
+    return taken(item.nodeid, mark, number)
 
 
 NUMBER: pytest.StashKey[int | None] = pytest.StashKey()

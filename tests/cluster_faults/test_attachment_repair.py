@@ -215,6 +215,7 @@ def move(cluster: Cluster, workloads: list[Workload]) -> tuple[set[str], Played]
     return moved, run
 
 
+@pytest.mark.alternate
 def test_a_tenant_whose_move_fails_keeps_no_other_out(control_plane_current: Cluster) -> None:
     """His second workload is not tried; the next run finishes what is to be done."""
     cluster = control_plane_current
@@ -242,6 +243,7 @@ def test_a_tenant_whose_move_fails_keeps_no_other_out(control_plane_current: Clu
     no_trace(cluster)
 
 
+@pytest.mark.alternate
 def test_a_driver_that_publishes_nothing_breaks_two_workloads(
     control_plane_current: Cluster,
 ) -> None:

@@ -19,7 +19,7 @@ OURS = f"{ADDRESSES[NODE_A]}:0/0"
 AUTOMATIC, FOREIGN = "192.0.2.7:0/4711", "192.0.2.9:0/0"
 
 
-@pytest.mark.smoke
+@pytest.mark.alternate
 def test_release(failover_current: Failover) -> None:
     scene, fencing = failover_current, Fencing(failover_current)
     ceph = scene.storage.ceph

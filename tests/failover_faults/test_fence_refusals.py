@@ -196,6 +196,7 @@ def test_no_network_fence(lost: Failover) -> None:
     refused(lost, f"covers {A}: prepare one", read(lost), method="network_fence")
 
 
+@pytest.mark.alternate
 @pytest.mark.parametrize("callback", ["default", "storage_ops.runbooks.findings"])
 def test_a_failed_run_prints_a_refusal_in_one_task(lost: Failover, callback: str) -> None:
     """The task that refuses. The last one names that task, the code and the next command."""

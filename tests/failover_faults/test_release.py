@@ -208,6 +208,7 @@ def refused(fenced: Fenced, words: str, **options: Any) -> None:
         assert fenced.state() == before
 
 
+@pytest.mark.smoke
 def test_refused_until_the_old_client_is_proven_gone(fenced: Fenced) -> None:
     """Lost; back without a reboot, with and without a look at the node; and at last with one that
     shows none: only its kubelet had died.
@@ -239,6 +240,7 @@ def test_refused_until_the_old_client_is_proven_gone(fenced: Fenced) -> None:
     assert f"{BEFORE}:0/0" in fenced.storage.entries()
 
 
+@pytest.mark.alternate
 def test_released_after_a_reboot(fenced: Fenced) -> None:
     """Exactly what is ours goes: an entry from before and one that Ceph has made by itself stay.
     The bootID was patched by this test.

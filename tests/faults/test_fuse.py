@@ -10,9 +10,6 @@ import json
 from typing import Any
 
 import pytest
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import (
-    MOST_CHILDREN,
-)
 from support.mounts import (
     Kubelet,
     Volume,
@@ -26,6 +23,10 @@ from support.mounts import (
     upload,
 )
 from support.node import Node
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import (
+    MOST_CHILDREN,
+)
 
 BINDFS = ["bindfs", "-f", "{options}", "{source}", "{target}"]
 

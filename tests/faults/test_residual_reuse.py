@@ -34,7 +34,7 @@ def first_bytes(node: Node, device: str) -> str:
     )
 
 
-@pytest.mark.smoke
+@pytest.mark.alternate
 def test_unused_map_is_replaced(node: Node, reused: tuple[str, str, str]) -> None:
     name, wwid, other = reused
     check = node.residual(check=True)
@@ -66,6 +66,7 @@ def test_unused_map_is_replaced(node: Node, reused: tuple[str, str, str]) -> Non
     assert node.residual(check=True).findings == []
 
 
+@pytest.mark.smoke
 def test_mounted_map_is_refused(node: Node) -> None:
     name, wwid = node.map_of(2)
     node.sh(

@@ -177,6 +177,7 @@ def test_remounted_below_the_pods(
     app.comes_anew()
 
 
+@pytest.mark.alternate
 def test_through_a_pod(
     cluster: KindCluster, bucket_driver: BucketDriver, node_pods: NodePods, tmp_path: Path
 ) -> None:

@@ -12,6 +12,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from support.failover import NODE_A, NODE_B
 from support.kubelets import KubeletScene
 from support.node import QUICK
@@ -19,6 +20,7 @@ from support.node import QUICK
 AUDITOR = Path(__file__).parents[2] / "playbooks/files/rbac-audit.yml"
 
 
+@pytest.mark.alternate
 def test_nothing_is_found(scene: KubeletScene, tmp_path: Path) -> None:
     scene.count()
     before = scene.cluster.attachment_uids(), scene.storage.ceph.json("osd", "dump")["epoch"]

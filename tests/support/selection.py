@@ -27,7 +27,7 @@ def variation(*values: Any) -> Any:
 
 
 def alternate(*values: Any) -> Any:
-    """Parameters of a test that are slow, and of a class that others prove each time."""
+    """Parameters of a test that are slow, and of a class that others prove, too."""
     return pytest.param(*values, marks=pytest.mark.alternate)
 
 

@@ -4,7 +4,7 @@
 
 """Drop each refusal of the collection, one at a time: a unit test must turn red.
 
-``mutants.py [--share=all|commit|K] [FILE...]``: a refusal is a condition under which a Reason is
+``mutants.py [--share=all|K] [FILE...]``: a refusal is a condition under which a Reason is
 made. A mutant has that condition, and never what follows from it. So has one for each condition
 that keeps a control from being not applicable. Prints what survives, and exits 1 where that is not
 in EQUAL.
@@ -181,12 +181,7 @@ def chosen(mutants: Sequence[Mutant], share: str) -> list[Mutant]:
     """Those of a share; a mutant belongs to one for good."""
     if share == "all":
         return list(mutants)
-    if share == "commit":
-        command = ["git", "rev-parse", "HEAD"]
-        answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-        number = int(answer.stdout.strip(), 16) % SHARES
-    else:
-        number = int(share)
+    number = int(share)
     print(f"share {number} of {SHARES}; --share={number} repeats it")
     return [
         mutant for mutant in mutants if zlib.crc32(repr(mutant.key).encode()) % SHARES == number
@@ -196,7 +191,7 @@ def chosen(mutants: Sequence[Mutant], share: str) -> list[Mutant]:
 def main() -> int:
     """1 where a refusal can be dropped and no test says so."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--share", default="all", help=f"all, commit, or 0 to {SHARES - 1}")
+    parser.add_argument("--share", default="all", help=f"all, or 0 to {SHARES - 1}")
     parser.add_argument("files", nargs="*", type=Path, metavar="FILE")
     options = parser.parse_args()
     files = options.files or sorted((ROOT / FOLDER).rglob("*.py"))

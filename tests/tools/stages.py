@@ -70,7 +70,7 @@ PLANS: dict[str, tuple[tuple[Stage, ...], ...]] = {
             Stage("sanity", 6),
             Stage("units", 5),
         ),
-        (Stage("molecule", 12, after=("prepare",)),),
+        (Stage("molecule", 8, after=("prepare",)),),
     ),
     "test-faults": ((Stage("faults", 35),),),
 }

@@ -259,7 +259,7 @@ def test_misspelt_variable_repairs_nothing(node: Node) -> None:
     assert result.returncode != 0
 
 
-@pytest.mark.smoke
+@pytest.mark.alternate
 def test_survey_strings(node: Node) -> None:
     """The word false means false: a map with a hung reader is refused. With true it is repaired."""
     name, _wwid = node.map_of(2)

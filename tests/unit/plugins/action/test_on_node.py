@@ -307,7 +307,7 @@ def test_an_error_that_quotes_a_host_is_no_more_than_a_failure(error: Exception,
     kept = on_node.answered(task(), "ansible.builtin.copy", {}, failed)
     assert kept["failed"] is True and said in kept["msg"] and printable(kept)
     assert "skipped" not in kept
-    # Where it was not foreseen. An old ansible-core gives the exception of an action that fails, too.
+    # Where it was not foreseen. Old ansible-cores give that of an action that fails, too.
     assert "exception" in kept or isinstance(error, AnsibleError)
     assert "exception" not in kept or type(error) is not AnsibleError
 
