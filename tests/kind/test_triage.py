@@ -233,12 +233,12 @@ def broken(kind: Kind, started_driver: Driver) -> Iterator[Broken]:
     cluster = KindCluster(kind)
     started_driver.forget()
     made = Broken(cluster, started_driver)
+    time.sleep(max(0.0, made.ends + 1 - time.monotonic()))
     yield made
     made.close()
 
 
 def test_each_is_named_by_its_cause_and_no_other(broken: Broken) -> None:
-    time.sleep(max(0.0, broken.ends + 1 - time.monotonic()))
     before = broken.cluster.attachment_uids()
     outcome = broken.cluster.ansible("pod_volume_info", user=AUDITOR, stuck_seconds=5)
     assert not outcome.failed and not outcome.changed, outcome.msg
