@@ -158,6 +158,7 @@ def moved(scene: Powered, played: Played) -> None:
     assert ledger["power"]["address"] == scene.bmc.mapped["address"] and ledger["power"]["off_at"]
 
 
+@pytest.mark.alternate
 def test_the_volumes_of_all_drivers_move_and_the_node_comes_back(redfish: Powered) -> None:
     check = redfish.fail_over(check=True)
     assert check.rc == 0 and "planned: write_fence_ledger" in check.text, check.text
