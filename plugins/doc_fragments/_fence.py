@@ -83,7 +83,7 @@ options:
         type: str
         default: ''
       shared:
-        description: Other nodes that have this BMC in the inventory.
+        description: Other nodes that have this BMC in the inventory, or may have it.
         type: list
         elements: str
         default: []

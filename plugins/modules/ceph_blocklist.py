@@ -16,6 +16,8 @@ description:
   - Reads the list from the OSD map, changes it entry by entry, and reads it back. Entries that are
     not named are never changed, except for those that a killed run of this module left behind. The
     list is never cleared.
+  - No entry is begun with less than 5 seconds of O(deadline) left. One that was removed to be
+    renewed is added again in any case.
   - The kind of an entry counts. A blocked address does not make the entry of a single client
     present, and removing it does not remove the entry of a client. If another entry still blocks
     the same clients, the result says so.
@@ -371,7 +373,12 @@ def main() -> None:
     """Entry point."""
     module = AnsibleModule(supports_check_mode=True, **WANTED.merge(CONNECTION).to_kwargs())
     params: dict[str, Any] = module.params
-    run(module, lambda: Runbook(make_ceph(params), make_options(params)), fail_on_refusal=True)
+    run(
+        module,
+        lambda: Runbook(make_ceph(params), make_options(params)),
+        True,
+        params["deadline"],
+    )
 
 
 if __name__ == "__main__":

@@ -146,7 +146,8 @@ options:
   max_repairs:
     description:
       - Restart at most this many containers in one run; the others are refused.
-      - The pods in RV(pods) count too.
+      - The pods in RV(pods) count too. First one container or pod of each namespace is restarted,
+        then a second one of each; in each turn, the containers come first.
     type: int
     default: 10
   accept_majority:

@@ -314,6 +314,7 @@ def main() -> None:
         module,
         lambda: FencePreparation(make_cluster(params), make_options(params)),
         params["strict"],
+        params["deadline"],
     )
 
 

@@ -599,7 +599,7 @@ def main() -> None:
         cluster = make_cluster(params)
         return Fence(cluster, options, wanted, params["state"], params["fence_timeout"])
 
-    run(module, fence, fail_on_refusal=True)
+    run(module, fence, True, params["deadline"])
 
 
 if __name__ == "__main__":

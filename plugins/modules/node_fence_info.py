@@ -313,7 +313,12 @@ def main() -> None:
     )
     reveal(module)
     params: dict[str, Any] = module.params
-    report(module, lambda: make_audit(make_cluster(params), params), params["controls"])
+    report(
+        module,
+        lambda: make_audit(make_cluster(params), params),
+        params["controls"],
+        params["deadline"],
+    )
 
 
 if __name__ == "__main__":

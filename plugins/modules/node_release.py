@@ -331,7 +331,8 @@ def main() -> None:
     run(
         module,
         lambda: make_release(make_cluster(params), params, module.check_mode),
-        fail_on_refusal=True,
+        True,
+        params["deadline"],
     )
 
 

@@ -423,13 +423,13 @@ def main() -> None:
     module = AnsibleModule(supports_check_mode=True, **SCOPE.merge(CONNECTION).to_kwargs())
     params: dict[str, Any] = module.params
 
+    more_seconds = params["observation_seconds"] + params["gone_timeout"]
+
     def make_audit() -> Watchers:
         options = make_options(params)
-        return Watchers(
-            make_ceph(params, options.observation_seconds + options.gone_timeout), options
-        )
+        return Watchers(make_ceph(params, more_seconds), options)
 
-    report(module, make_audit, {CONTROL})
+    report(module, make_audit, {CONTROL}, params["deadline"] + more_seconds)
 
 
 if __name__ == "__main__":

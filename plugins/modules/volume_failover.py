@@ -436,8 +436,8 @@ def main() -> None:
         )
 
     if params["state"] == "held":
-        report(module, still_fenced, set())
-    run(module, failover, fail_on_refusal=False)
+        report(module, still_fenced, set(), params["deadline"])
+    run(module, failover, False, params["deadline"])
 
 
 if __name__ == "__main__":

@@ -169,6 +169,7 @@ def main() -> None:
         module,
         lambda: VolumeUsers(make_cluster(params), params["volumes"], params["pods"]),
         set(),
+        params["deadline"],
     )
 
 

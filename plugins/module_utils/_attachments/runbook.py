@@ -22,7 +22,15 @@ from typing import Any, Callable, TypeVar
 
 from .._core import untrusted
 from .._core.argspec import ArgumentSpec, check_numbers, given_names, given_options
-from .._core.engine import Action, ActionFailed, Finding, NotStarted, Plan, Prevented
+from .._core.engine import (
+    Action,
+    ActionFailed,
+    Finding,
+    NotStarted,
+    Plan,
+    Prevented,
+    require_time,
+)
 from .._core.errors import BadOption, StorageOpsError
 from .._core.untrusted import few
 from .._kube import in_tree, observation
@@ -532,11 +540,7 @@ class VolumeAttachments:
         """
         orphan: Orphan = action.subject
         # A deletion that is not followed to its end would be neither proven nor refuted.
-        needed = self._detach_timeout + _LAST_LOOK
-        if self._cluster.deadline.remaining() < needed:
-            raise Prevented(
-                f"less than {needed:g} s are left of the deadline; run again, or raise it"
-            )
+        require_time(self._cluster.deadline, self._detach_timeout + _LAST_LOOK)
         # Nothing was changed yet, so a failure here is not a failed action.
         try:
             self._recheck(orphan)

@@ -15,8 +15,9 @@ from datetime import datetime, timedelta, timezone
 from typing import Any, Callable, NamedTuple
 
 from .._core.argspec import check_numbers
+from .._core.bounded import Deadline
 from .._core.codes import Reason
-from .._core.engine import Action, ActionFailed, Finding, Plan, Prevented
+from .._core.engine import Action, ActionFailed, Finding, Plan, Prevented, require_time
 from .._core.errors import BadOption, StorageOpsError, words
 from .._core.ip import Network
 from .addresses import (
@@ -60,6 +61,12 @@ _EINVAL = 22
 # told; and what is about to end is not.
 _GIVEN_LATE, _LEAST_GIVEN = timedelta(minutes=2), timedelta(minutes=1)
 _THIS_HOST = "this very host"
+# No entry is begun with less of the deadline left (seconds). A healthy cluster answers a command in
+# 0.2 s, and an entry takes twelve at most.
+_LEAST_SECONDS = 5.0
+# So much at least has each further step of an entry that was begun, also beyond the deadline: it
+# can wait for one command that hangs.
+_STEP_SECONDS = 20.0
 
 
 class Blocked(NamedTuple):
@@ -339,7 +346,7 @@ class Runbook:
         options: BlocklistOptions,
         now: Callable[[], datetime] = lambda: datetime.now(timezone.utc),
     ) -> None:
-        self._ceph = ceph
+        self._ceph, self._deadline = ceph, ceph.deadline
         self._options = options
         self._now = now
         self._blocklist: Blocklist | None = None
@@ -444,6 +451,7 @@ class Runbook:
         did not do.
         """
         step: Step = action.subject
+        self._make_time(action)
         # Between planning and this step another client may have removed what protects the data.
         if step.needs and not self._has(step.needs):
             raise ActionFailed(
@@ -463,6 +471,15 @@ class Runbook:
                 f"{step.text} too",
                 code="repair_unproven",
             )
+
+    def _make_time(self, action: Action) -> None:
+        """Begin with an entry only if there is some time left, and end one that was begun."""
+        if any(found.repair and found.repair[0] is action for found in self._findings):
+            self._ceph.deadline = self._deadline
+            require_time(self._deadline, _LEAST_SECONDS)
+        # One that was removed to be added again protects nothing until it is.
+        elif self._ceph.deadline.remaining() < _STEP_SECONDS:
+            self._ceph.deadline = Deadline(_STEP_SECONDS, self._deadline.clock)
 
     def undo(self, action: Action) -> Action | None:
         """An entry that was added protects data, and one that was removed was to go: nothing is

@@ -22,6 +22,7 @@ from typing import Any
 from .._core import untrusted
 from .._core.controls import NODE_CONTROLS
 from .._core.errors import words
+from .._core.turns import in_turns
 from .._kube.users import MAX_PODS, MAX_VOLUMES
 from . import clean
 
@@ -77,13 +78,27 @@ NOT_ASKED = Users()
 
 def question(findings: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
     """Volumes and pods to look up, those of the first findings first."""
-    volumes: dict[str, None] = {}
-    pods: dict[str, None] = {}
+    volumes: list[tuple[str, str, str]] = []
+    pods: list[tuple[str, str, str]] = []
     for finding in findings:
-        named = named_by(finding)
-        volumes.update(dict.fromkeys(named.volumes))
-        pods.update(dict.fromkeys(named.pods))
-    return {"volumes": list(volumes)[:MAX_VOLUMES], "pods": list(pods)[:MAX_PODS]}
+        named, host, space = named_by(finding), finding["host"], _space(finding)
+        volumes += [(host, space, name) for name in named.volumes]
+        pods += [(host, space, uid) for uid in named.pods]
+    return {"volumes": _first(volumes, MAX_VOLUMES), "pods": _first(pods, MAX_PODS)}
+
+
+def _space(finding: Mapping[str, Any]) -> str:
+    """The namespace that the finding itself names."""
+    claim = str(finding["evidence"].get("claim", ""))
+    return str(finding["object"]["namespace"]) or claim.rpartition("/")[0]
+
+
+def _first(named: Iterable[tuple[str, str, str]], most: int) -> list[str]:
+    """So many names, of ``(host, namespace, name)``."""
+    # A node writes its findings itself, and a tenant on it may cause any number of them.
+    turns = in_turns(dict.fromkeys(named), lambda one: one[:2])
+    turns = in_turns(turns, lambda one: one[0])
+    return list(dict.fromkeys(name for _host, _space, name in turns))[:most]
 
 
 def named_by(finding: Mapping[str, Any]) -> Named:

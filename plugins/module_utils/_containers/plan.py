@@ -21,7 +21,7 @@ from typing import Any
 
 from .._core.codes import Reason
 from .._core.engine import Action, Finding, Plan
-from .._core.guards import is_most, limit_repairs, majority, most_of, too_many
+from .._core.guards import is_most, majority, most_of, too_many
 from .._core.turns import in_turns
 from .._node.probes import DEAD, HUNG, OK, Answer
 
@@ -277,16 +277,17 @@ def _refuse_outages(
 def _limit(findings: list[Finding], moved: Moved, options: ContainerOptions) -> Moved:
     """Refuse what is beyond max_repairs, and return the pods that are left to restart.
 
-    Restarts of containers come first: they interrupt less than those of pods.
+    Restarts of containers come first in each turn: they interrupt less than those of pods.
     """
-    planned = [finding for finding in findings if finding.repair]
-    limit_repairs(planned, options.max_repairs)
-    # Both kinds of restart together stay within max_repairs.
-    room = max(0, options.max_repairs - len(planned))
-    for pod in list(moved)[room:]:
-        for _container, finding in moved[pod]:
-            finding.refuse(*_said(finding), too_many(options.max_repairs))
-    return {pod: moved[pod] for pod in list(moved)[:room]}
+    # Both kinds share the limit, and so the turns: of either a tenant may have any number.
+    repairs = [[finding] for finding in findings if finding.repair]
+    repairs += [[finding for _container, finding in group] for group in moved.values()]
+    turns = in_turns(repairs, lambda repair: repair[0].namespace)
+    beyond = [finding for repair in turns[options.max_repairs :] for finding in repair]
+    for finding in beyond:
+        finding.refuse(*_said(finding), too_many(options.max_repairs))
+    left = {id(finding) for finding in beyond}
+    return {pod: group for pod, group in moved.items() if id(group[0][1]) not in left}
 
 
 def _said(finding: Finding) -> list[Reason]:

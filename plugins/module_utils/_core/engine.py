@@ -339,7 +339,7 @@ def run(
     plan = Plan([])
     before: list[str] = []
     try:
-        with _ended_if_late(deadline):
+        with ended_if_late(deadline):
             runbook = make_runbook()
             made.append(runbook)
             # Before gather: what is read without the Lease, another run may be changing.
@@ -471,7 +471,7 @@ def report_parts(
     """
     looks = _Looks(frozenset(controls))
     try:
-        with _ended_if_late(deadline):
+        with ended_if_late(deadline):
             looks.over(make_parts)
     # Between two of them.
     except StorageOpsError as error:
@@ -664,7 +664,7 @@ def _late() -> StorageOpsError:
 
 
 @contextlib.contextmanager
-def _ended_if_late(deadline: float) -> Iterator[None]:
+def ended_if_late(deadline: float) -> Iterator[None]:
     """Raise StorageOpsError well after a deadline, wherever the module is by then.
 
     All that may hang runs in children, each with a time limit. This is for what is only long, and
@@ -732,7 +732,7 @@ def _signals_as_errors() -> Iterator[_Signals]:
         # at a shell by SIGINT (signal(7)).
         # Only the main thread may; and what is ignored (nohup) stays so.
         if threading.current_thread() is threading.main_thread():
-            # An alarm: see _ended_if_late.
+            # An alarm: see ended_if_late.
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGALRM):
                 if signal.getsignal(number) is not signal.SIG_IGN:
                     before[number] = signal.signal(number, signals.interrupt)

@@ -15,7 +15,7 @@ from typing import Callable
 
 from .._core.turns import TurnOver, timed
 from .._fences.state import ATTACHMENTS, AttachedVolume
-from .._kube.client import Cluster
+from .._kube.client import Cluster, within
 from .._kube.objects import (
     Attachment,
     Tenant,
@@ -50,8 +50,10 @@ class PodLists:
     ) -> None:
         self._cluster, self._renew, self._longest = cluster, renew, longest
         self._spare, self._clock = spare, clock
-        # How long the last LIST of a namespace took, and what was read since begin().
+        # How long the last LIST of a namespace took, what the API server said if it did not end,
+        # and what was read since begin().
         self._took: dict[str, float] = {}
+        self._said: dict[str, str] = {}
         self._known: dict[tuple[str, str], list[Tenant]] = {}
         self._until = clock()
 
@@ -100,9 +102,10 @@ class PodLists:
         folder = f"/api/v1/namespaces/{namespace}/pods"
         fields = f"spec.nodeName={node}" if node else ""
         try:
-            self._known[namespace, node] = self._cluster.list(folder, pick, fields=fields)
-        except TurnOver:
-            pass
+            with within(self._cluster, seconds):
+                self._known[namespace, node] = self._cluster.list(folder, pick, fields=fields)
+        except TurnOver as error:
+            self._said[namespace] = str(error)
         finally:
             self._took[namespace] = self._clock() - began
 
@@ -110,7 +113,8 @@ class PodLists:
         return Remark(
             covered.name,
             f"whether pods use {covered.name} is not known: those of namespace {namespace} could "
-            f"not be read within {self._took.get(namespace, 0.0):.0f} s; does it have very many?",
+            f"not be read within {self._took.get(namespace, 0.0):.0f} s "
+            f"({self._said.get(namespace) or 'does it have very many?'})",
         )
 
 

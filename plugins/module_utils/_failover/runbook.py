@@ -20,7 +20,16 @@ from typing import Any, Callable
 
 from .._core.argspec import check_numbers, given_names, given_options
 from .._core.codes import Reason
-from .._core.engine import Action, ActionFailed, Finding, NotStarted, PassedOver, Plan, Prevented
+from .._core.engine import (
+    Action,
+    ActionFailed,
+    Finding,
+    NotStarted,
+    PassedOver,
+    Plan,
+    Prevented,
+    require_time,
+)
 from .._core.errors import BadOption, StorageOpsError
 from .._core.turns import TurnOver, timed
 from .._core.untrusted import few
@@ -38,7 +47,7 @@ from .._fences.state import (
     gather_node,
     pick_host_record,
 )
-from .._kube.changing import change_object, delete_exactly, not_done
+from .._kube.changing import LEAST_SECONDS, change_object, delete_exactly, not_done
 from .._kube.client import Cluster, KubeError, Object, path, until_none, within
 from .._kube.events import Message, pick_message
 from .._kube.objects import (
@@ -57,10 +66,8 @@ from . import plan as pure
 from .looks import PodLists, read_attachments
 from .plan import FailoverOptions, FailoverState, LostPod, Remark, Subject
 
-# Nothing is begun with less time left (seconds).
-_LEAST_SECONDS = 30.0
 # A wait ends with so much left of the deadline (seconds), so that what was proven is noted.
-_KEPT_SECONDS = _LEAST_SECONDS + 15.0
+_KEPT_SECONDS = LEAST_SECONDS + 15.0
 _POLL_SECONDS = 0.5
 # A controller that recreates a pod does so within this time (seconds), and the scheduler has
 # placed it.
@@ -282,10 +289,7 @@ class Failover:
         """
         # Between plan and action minutes may pass in the wait for the Lease or for another volume,
         # in which the node may come back or a fence may end.
-        if self._cluster.deadline.remaining() < _LEAST_SECONDS:
-            raise Prevented(
-                f"less than {_LEAST_SECONDS:g} s are left of the deadline; run again, or raise it"
-            )
+        require_time(self._cluster.deadline, LEAST_SECONDS)
         self._lease.check()
         self._renewed = self._clock()
         name = self._options.node

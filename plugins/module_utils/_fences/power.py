@@ -22,14 +22,18 @@ from uuid import UUID
 from .._core.argspec import ArgumentSpec
 from .._core.codes import Reason
 from .._core.errors import BadOption
-from .._core.untrusted import few, shown
+from .._core.ip import normal_address
+from .._core.untrusted import few, is_name, shown
 from .ceph_reading import SKEW_SECONDS, moment
 from .ledger import Ledger, PowerFence
 from .state import HostRecord
 
 # The method of a fence that switches the node off.
 POWER = "power"
-KINDS = ("redfish", "ipmi")
+# With the port where none is named (RFC 9110, section 4.2.2; asf-rmcp of IANA's registry of ports).
+_PORTS = {"redfish": 443, "ipmi": 623}
+KINDS = tuple(_PORTS)
+_LAST_PORT = 65535
 SPEC = ArgumentSpec(
     {
         "power": {
@@ -65,7 +69,100 @@ _REFUSED = ("password", "unauthorized", "insufficient privilege", "authenticatio
 
 
 # HOST or HOST:PORT, an IPv6 address in brackets.
-_ADDRESS = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]+)(?::[0-9]+)?")
+_ADDRESS = re.compile(
+    r"(?:\[(?P<ipv6>[0-9A-Fa-f:.]+)\]|(?P<name>[A-Za-z0-9.-]+))(?::(?P<port>[0-9]{1,5}))?"
+)
+# So ends what a resolver takes for an IPv4 address, as 192.0.2.011 or 0xc000020b (inet_aton(3)).
+_NUMBER = re.compile(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)")
+
+
+class Place(NamedTuple):
+    """Where a BMC is, in the one spelling in which it is compared.
+
+    ``port``: 0 for the usual one.
+    """
+
+    host: str
+    port: int
+
+
+def place_of(kind: str, address: str) -> Place | None:
+    """Where an address of the inventory leads; None if it is not HOST or HOST:PORT, or can be read
+    in two ways.
+
+    A name and its IP address are two places here, since nothing is resolved.
+    """
+    match = _ADDRESS.fullmatch(address)
+    host = _host(match) if match else ""
+    port = int(match["port"] or 0) if match else 0
+    if not host or port > _LAST_PORT:
+        return None
+    # With a kind that is none, the usual port of either.
+    usual = (_PORTS[kind],) if kind in _PORTS else tuple(_PORTS.values())
+    return Place(host, 0 if port in usual else port)
+
+
+def _host(match: re.Match[str]) -> str:
+    """Empty for what is none."""
+    # Case means nothing in a name (RFC 4343), and a dot at its end that it is absolute.
+    name = (match["ipv6"] or match["name"]).lower().removesuffix(".")
+    if not match["ipv6"] and not _NUMBER.fullmatch(name):
+        return name if is_name(name) else ""
+    try:
+        return normal_address(name)
+    except ValueError:
+        return ""
+
+
+def address_of(bmcs: Mapping[str, Any], node: str) -> str:
+    """The address of a node's BMC as the inventory has it; empty if there is none, or none that
+    can be read. ``bmcs``: the variable of the role.
+    """
+    mine = _Named.of(bmcs.get(node))
+    return mine.address if mine.place else ""
+
+
+def sharing(bmcs: Mapping[str, Any], node: str) -> list[str]:
+    """Other nodes that have the BMC of this one in the inventory, or may have it.
+
+    ``bmcs``: the variable of the role. Empty if it names no BMC of the node.
+    """
+    mine = _Named.of(bmcs.get(node))
+    if mine.place is None:
+        return []
+    others = [(str(name), _Named.of(given)) for name, given in bmcs.items() if name != node]
+    unread = " (its address cannot be read, so it may be the same)"
+    return [
+        name if other.place else f"{name}{unread}"
+        for name, other in others
+        if other.address and (other.place is None or mine.is_of(other))
+    ]
+
+
+class _Named(NamedTuple):
+    """A BMC as the inventory names it, whatever was written there."""
+
+    kind: str
+    address: str
+    system: str
+
+    @classmethod
+    def of(cls, given: Any) -> _Named:
+        """What was given for a node."""
+        # A number is taken for its text, as in a URL.
+        fields = given if isinstance(given, Mapping) else {}
+        return cls(*(str(fields.get(name) or "") for name in cls._fields))
+
+    @property
+    def place(self) -> Place | None:
+        """Where it is."""
+        return place_of(self.kind, self.address)
+
+    def is_of(self, other: _Named) -> bool:
+        """Both are of one machine, as far as is known."""
+        # A BMC with several machines tells them apart by their systems; IPMI has none.
+        apart = self.kind == other.kind == "redfish" and self.system and other.system
+        return self.place == other.place and not (apart and self.system != other.system)
 
 
 class PowerReading(NamedTuple):
@@ -112,7 +209,7 @@ def _reading(item: Mapping[str, Any]) -> PowerReading:
     return PowerReading(
         item["kind"],
         # A user or a password in it would be in the ledger next.
-        item["address"] if _ADDRESS.fullmatch(item["address"]) else "",
+        item["address"] if place_of(item["kind"], item["address"]) else "",
         shown(item["system"]),
         tuple(map(shown, item["shared"])),
         when,
@@ -194,8 +291,8 @@ def _system_uuid(machine: str) -> str:
 
 
 def _is_same_bmc(one: PowerFence, other: PowerFence) -> bool:
-    same = (one.kind, one.address, one.system) == (other.kind, other.address, other.system)
-    return same and is_same_machine(one.uuid, other.uuid)
+    places = [(bmc.kind, place_of(bmc.kind, bmc.address), bmc.system) for bmc in (one, other)]
+    return places[0] == places[1] and is_same_machine(one.uuid, other.uuid)
 
 
 def _unmapped(reading: PowerReading, node: str) -> list[Reason]:

@@ -18,7 +18,7 @@ from typing import Any, Callable
 
 from .._core.argspec import ArgumentSpec, check_numbers
 from .._core.codes import Reason
-from .._core.engine import Action, Finding, NotStarted, Plan
+from .._core.engine import Action, Finding, NotStarted, Plan, require_time
 from .._core.errors import BadOption, StorageOpsError
 from .._core.ip import normal_address, normal_network
 from .._fences import network_fence
@@ -29,6 +29,7 @@ from .._fences.power import SPEC as POWER_SPEC
 from .._fences.power import parse_power
 from .._fences.proof import LEAST_EXPIRY
 from .._fences.state import NodeState, gather_node, pick_host_record
+from .._kube.changing import LEAST_SECONDS
 from .._kube.client import Cluster, Conflict, NotFound, path
 from . import plan as pure
 from .lost import not_lost
@@ -227,6 +228,8 @@ class Fence:
         elif action.verb == "uncordon_node":
             self._set_unschedulable(subject.ledger, None)
         else:
+            # A fence that is begun is followed until its message says that it is there.
+            require_time(self._cluster.deadline, LEAST_SECONDS)
             self._recheck(subject.ledger)
             if subject.fence:
                 network_fence.fence(self._cluster, subject.fence, self._fence_timeout, self._sleep)

@@ -17,6 +17,9 @@ from .client import Cluster, Conflict, KubeError, NotFound, Object
 T = TypeVar("T")
 # What is to be patched in an object, None for nothing; and it may be gone.
 Change = Callable[[Optional[Object]], Optional[Object]]
+# No change is begun with less of the deadline left (seconds): it has to be followed to its end,
+# with the repetitions of a request that an API server in trouble lost.
+LEAST_SECONDS = 30.0
 # Nodes change all the time: the kubelet of one that has come back writes its Node often, and each
 # write is another resourceVersion.
 TRIES = 10

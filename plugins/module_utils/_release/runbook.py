@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from typing import Any, Callable
 
 from .._core.argspec import check_numbers
-from .._core.engine import Action, ActionFailed, Finding, NotStarted, Plan
+from .._core.engine import Action, ActionFailed, Finding, NotStarted, Plan, require_time
 from .._core.errors import StorageOpsError
 from .._fences import network_fence
 from .._fences.ceph_reading import parse_reading
@@ -27,7 +27,7 @@ from .._fences.ledger import Ledger, Ledgers, RunOptions, read_note, run_options
 from .._fences.power import parse_power
 from .._fences.returned import rebooted
 from .._fences.state import OUT_OF_SERVICE, TAINT, HostRecord, pick_host_record
-from .._kube.changing import change_object
+from .._kube.changing import LEAST_SECONDS, change_object
 from .._kube.client import Cluster, Object, path
 from .._kube.objects import Pod, pick_pod, pick_volume
 from . import plan as pure
@@ -200,6 +200,7 @@ class Release:
         # Each action is checked against the Node right before it, since a node may be lost again at
         # any time.
         subject: Subject = action.subject
+        require_time(self._cluster.deadline, LEAST_SECONDS)
         if action.verb == "mark_release":
             self._mark(subject.ledger)
             return
@@ -230,6 +231,8 @@ class Release:
         except StorageOpsError as error:
             raise NotStarted(str(error), error.code) from error
         try:
+            # The wait for the Lease may have taken it.
+            require_time(self._cluster.deadline, LEAST_SECONDS)
             state = self._read()
             refusals = pure.plan(state, self._options).refusals
             if refusals:

@@ -375,7 +375,32 @@ def test_where_the_bmc_is_and_who_else_has_it(
     assert list(bmc(node, "bmc_shared")) == shared
 
 
-@pytest.mark.parametrize("address", ["admin:pw@192.0.2.1", "192.0.2.1/x", "a b", "", "a\n"])
+@pytest.mark.parametrize(
+    ("mine", "other"),
+    [
+        ({"address": "192.0.2.1"}, {"address": "192.0.2.1:443"}),
+        ({"address": "192.0.2.1"}, {"address": "192.0.2.1:623", "kind": "ipmi"}),
+        ({"address": "192.0.2.1", "kind": "ipmi"}, {"address": "192.0.2.1:0623", "kind": "ipmi"}),
+        ({"address": "192.0.2.1"}, {"address": "[::ffff:192.0.2.1]"}),
+        ({"address": "[2001:db8::1]"}, {"address": "[2001:DB8:0:0::0001]:443"}),
+        ({"address": "bmc.example.com"}, {"address": "BMC.example.com."}),
+        # Of several machines: numbers are texts, too, and an empty one names none.
+        ({"address": "b", "system": "1"}, {"address": "B", "system": 1}),
+        ({"address": "b", "system": "1"}, {"address": "B", "system": ""}),
+        # By IPMI there is one.
+        ({"address": "b", "system": "1"}, {"address": "b", "kind": "ipmi", "system": "2"}),
+    ],
+)
+def test_one_bmc_by_two_names(mine: dict[str, Any], other: dict[str, Any]) -> None:
+    """A variable with a slip gave both nodes one BMC, and the wrong machine was switched off."""
+    bmcs = {"a": {"kind": "redfish", **mine}, "b": {"kind": "redfish", **other}}
+    assert list(bmc("a", "bmc_shared", bmcs=bmcs)) == ["b"]
+    assert list(bmc("b", "bmc_shared", bmcs=bmcs)) == ["a"]
+
+
+@pytest.mark.parametrize(
+    "address", ["admin:pw@192.0.2.1", "192.0.2.1/x", "a b", "", "a\n", "192.0.2.01", "2001:db8::1"]
+)
 def test_an_address_that_is_none_is_neither_asked_nor_shown(address: str) -> None:
     given = {"x": {"kind": "redfish", "address": address}}
     found = bmc("x", "power_reading", bmcs=given, __node_fence_power_at="t")

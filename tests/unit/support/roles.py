@@ -19,6 +19,7 @@ from ansible.template import Templar
 from ansible_collections.storage_ops.runbooks.plugins.action import check_scope
 
 ROLES = Path(__file__).resolve().parents[3] / "roles"
+PLUGINS = "ansible_collections.storage_ops.runbooks.plugins"
 
 
 def beginning(role: str) -> dict[str, Any]:
@@ -44,7 +45,15 @@ def load(file: Path) -> Any:
 
 def rendered(template: Any, variables: dict[str, Any]) -> Any:
     """What the installed ansible-core makes of a template, or of all templates in a value."""
-    return Templar(loader=DataLoader(), variables=variables).template(template)
+    templar = Templar(loader=DataLoader(), variables=variables)
+    # The collection's own filters: Ansible finds only those of a collection that it has loaded
+    # itself. (Since ansible-core 2.19 the engine has the environment.)
+    environment = getattr(templar, "_engine", templar).environment
+    for file in sorted((ROLES.parent / "plugins/filter").glob("*.py")):
+        found = importlib.import_module(f"{PLUGINS}.filter.{file.stem}").FilterModule().filters()
+        for name, function in found.items():
+            environment.filters[f"storage_ops.runbooks.{name}"] = function
+    return templar.template(template)
 
 
 def variable(role: str, name: str, check: bool = False, **given: Any) -> Any:

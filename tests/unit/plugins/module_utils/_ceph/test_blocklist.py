@@ -35,6 +35,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.cli imp
     Connection,
     Denied,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import engine
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import (
     CommandResult,
     Deadline,
@@ -191,6 +192,61 @@ class Tool:
 
 def runbook(tool: Tool, wanted: BlocklistOptions) -> Runbook:
     return Runbook(Ceph(Connection(user="ops"), Deadline(60), tool), wanted, lambda: NOW)
+
+
+class Slow(Tool):
+    """Each command takes so many seconds, and none is started once the deadline is over."""
+
+    def __init__(self, first: dict[str, Any]) -> None:
+        super().__init__(first)
+        self.seconds, self.now = 0.0, 0.0
+
+    def __call__(self, argv: Sequence[str], timeout: float) -> CommandResult:
+        if timeout <= 0:
+            return CommandResult(tuple(argv), None, "", "", 0, "not started: no time left")
+        self.now += self.seconds
+        return super().__call__(argv, timeout)
+
+    def runbook(self, deadline: float, wanted: BlocklistOptions) -> Runbook:
+        clock = Deadline(deadline, lambda: self.now)
+        return Runbook(Ceph(Connection(), clock, self), wanted, lambda: NOW)
+
+
+def carried_out(work: Runbook, plan: Plan) -> str:
+    """What the run says that has carried it out; empty if all went well."""
+    try:
+        engine._carry_out(work, plan)
+    except StorageOpsError as error:
+        return f"{error.code}: {error}"
+    return ""
+
+
+def test_no_entry_is_begun_with_too_little_time() -> None:
+    tool = Slow(dump())
+    work = tool.runbook(4.9, options("10.0.0.5", "10.0.0.6"))
+    plan = work.plan(work.gather())
+    assert "less than 5 s are left of the deadline" in carried_out(work, plan)
+    assert [action.outcome for action in plan.actions] == ["skipped", "skipped"]
+    assert tool.changes == []
+    work = tool.runbook(5.0, options("10.0.0.5"))
+    assert carried_out(work, work.plan(work.gather())) == ""
+    assert tool.changes == [f"osd blocklist add 10.0.0.5:0/0 {YEAR}"]
+
+
+def test_an_entry_that_was_removed_to_be_renewed_is_added_whatever_the_time_is() -> None:
+    """Else the deadline, passing between the two, would have ended the fence."""
+    tool = Slow(dump({"10.0.0.5:0/123": 1}))
+    work = tool.runbook(14.5, options("10.0.0.5:0/123", "10.0.0.6", accept_gap=True))
+    plan = work.plan(work.gather())
+    tool.seconds = 7.0
+    # But nothing else is begun after it.
+    assert "less than 5 s are left of the deadline" in carried_out(work, plan)
+    assert [action.outcome for action in plan.actions] == ["done", "done", "skipped"]
+    assert tool.changes == [
+        "osd blocklist rm 10.0.0.5:0/123",
+        f"osd blocklist add 10.0.0.5:0/123 {YEAR}",
+    ]
+    assert list(tool.dump["blocklist"]) == ["10.0.0.5:0/123"]
 
 
 def judged(tool: Tool, wanted: BlocklistOptions) -> list[Finding]:

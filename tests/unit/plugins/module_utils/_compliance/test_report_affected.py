@@ -151,6 +151,37 @@ def test_the_question_has_a_limit() -> None:
     assert asked == {"volumes": volumes[:MAX_VOLUMES], "pods": pods[:MAX_PODS]}
 
 
+def test_one_host_leaves_room_for_the_names_of_others() -> None:
+    """A node writes the evidence of its findings, and may have any number of them."""
+    theirs = [
+        {
+            **finding(
+                volumes=[f"pvc-{number}-{one}" for one in range(50)],
+                pods=[f"{UID}-{number}-{one}" for one in range(50)],
+            ),
+            "host": "evil",
+        }
+        for number in range(MAX_PODS)
+    ]
+    asked = question([*theirs, finding(volumes=["pvc-1"], pods=[UID]), finding(volumes=["pvc-2"])])
+    assert asked["volumes"][:4] == ["pvc-0-0", "pvc-1", "pvc-0-1", "pvc-2"]
+    assert asked["pods"][:3] == [f"{UID}-0-0", UID, f"{UID}-0-1"]
+    assert (len(asked["volumes"]), len(asked["pods"])) == (MAX_VOLUMES, MAX_PODS)
+    # It gains nothing by naming the same again.
+    asked = question([*theirs, *theirs, finding(volumes=["pvc-1", "pvc-2", "pvc-3"])])
+    assert asked["volumes"][1:7:2] == ["pvc-1", "pvc-2", "pvc-3"]
+
+
+def test_one_namespace_leaves_room_for_the_names_of_others_on_a_host() -> None:
+    def of(namespace: str, name: str, **evidence: Any) -> dict[str, Any]:
+        told = finding(volumes=[name], **evidence)
+        return {**told, "object": {**told["object"], "namespace": namespace}}
+
+    theirs = [of("evil", f"pvc-e{number}") for number in range(MAX_VOLUMES)]
+    more = [of("", "pvc-1", claim="shop/data"), of("shop", "pvc-2")]
+    assert question([*theirs, *more])["volumes"][:4] == ["pvc-e0", "pvc-1", "pvc-e1", "pvc-2"]
+
+
 @pytest.mark.parametrize("told", [None, {}, {"pods": "all"}, {"skipped": True}, {"msg": "no"}])
 def test_no_answer_is_no_knowledge(told: Any) -> None:
     assert read_users(told) == Users()

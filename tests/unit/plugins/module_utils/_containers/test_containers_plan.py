@@ -447,6 +447,28 @@ def test_pods_are_counted_like_containers() -> None:
     assert len(pods(*once, well, accept_majority=True)) == 3
 
 
+def test_restarts_of_one_tenant_leave_another_its_move() -> None:
+    """Restarts came first, so whoever has many containers kept the pods of others in each run."""
+
+    def some(namespace: str, *numbers: int, policy: str = "Always") -> list[Container]:
+        known = replace(KNOWN, restart_policy=policy)
+        made = [container(number=one, namespace=namespace, known=known) for one in numbers]
+        return [replace(one, pod=f"{one.pid % 10}{UID[1:]}") for one in made]
+
+    both = [*some("evil", 1, 2, 3), *some("shop", 7, 8, policy="Never")]
+    assert [pod["uid"][0] for pod in pods(*both, max_repairs=2)] == ["7"]
+    found = judged(*both, max_repairs=2)
+    assert [one.namespace for one in found if one.repair] == ["evil"]
+    assert sum("max_repairs is 2" in one.reason for one in found) == 3
+    # Within a turn, what interrupts less comes first.
+    assert pods(*both, max_repairs=1) == []
+    # Nor does anyone gain by pods of its own.
+    other = [*some("evil", 1, 2, 3, policy="Never"), *some("shop", 7, 8)]
+    assert [pod["uid"][0] for pod in pods(*other, max_repairs=3)] == ["1"]
+    found = judged(*other, max_repairs=3)
+    assert [one.namespace for one in found if one.repair] == ["shop", "shop"]
+
+
 def test_containers_of_a_pod_that_must_be_restarted_are_one_pod() -> None:
     once = replace(KNOWN, restart_policy="Never")
     both = pods(

@@ -90,6 +90,28 @@ def test_what_a_bmc_says_by_ipmi(problem: str, code: str) -> None:
     assert doubts({"state": "", "problem": "no password", "status": 500}) == ["bmc_unreachable"]
 
 
+@pytest.mark.parametrize(
+    ("noted", "said"),
+    [
+        ("192.0.2.11:443", "192.0.2.11"),
+        ("BMC.example.com", "bmc.example.com."),
+        ("[2001:DB8::0:1]", "[2001:db8::1]:443"),
+    ],
+)
+def test_one_bmc_by_two_names(noted: str, said: str) -> None:
+    """The run before, or the inventory before it was tidied up, named it in another way."""
+    ledger = POWERED._replace(power=PowerFence("redfish", noted, "1", MACHINE))
+    assert doubts({"address": said}, {"address": noted}, ledger=ledger) == []
+    assert doubts({"address": said}, {"address": "192.0.2.12"}, ledger=ledger) == [
+        "bmc_other_machine"
+    ]
+
+
+def test_a_noted_bmc_that_cannot_be_read_is_no_other_one() -> None:
+    ledger = POWERED._replace(power=PowerFence("redfish", "192.0.2.011", "1", MACHINE))
+    assert doubts("off", "off", ledger=ledger) == ["bmc_other_machine"]
+
+
 def test_by_ipmi_no_machine_can_be_compared() -> None:
     said = {"kind": "ipmi", "system": "", "uuid": ""}
     by_ipmi = POWERED._replace(power=PowerFence("ipmi", "192.0.2.11"))

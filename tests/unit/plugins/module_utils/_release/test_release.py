@@ -14,6 +14,7 @@ from typing import Any, Callable
 import pytest
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import engine
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
     StorageOpsError,
 )
@@ -303,7 +304,53 @@ def begun(world: World, **options: Any) -> World:
     return world
 
 
+def too_late(result: Object) -> list[tuple[str, str]]:
+    """What became of the actions of a run that had too little time."""
+    assert (result["failed"], result["code"]) == (True, "deadline_passed")
+    assert "less than 30 s are left of the deadline" in result["msg"]
+    return outcomes(result)
+
+
+def at(world: World, verb: str, place: str, seconds: float = 29.0) -> None:
+    """So many seconds are left from such a request on."""
+
+    def before(asked: str, path: str) -> None:
+        if asked == verb and place in path:
+            world.deadline = Deadline(seconds, lambda: 0.0)
+
+    world.before = before
+
+
 # releasing
+
+
+@pytest.mark.parametrize(("verb", "place"), [("get", NODE), ("create", "/leases")])
+def test_with_too_little_time_no_release_begins(verb: str, place: str) -> None:
+    """Also if the wait for the Lease took it."""
+    world = World(node())
+    at(world, verb, place)
+    assert too_late(release(world)) == [("mark_release", "skipped")]
+    assert not any("configmaps" in request for request in world.changes())
+    assert LEASE not in world.objects and world.ledger and world.ledger.phase == "detached"
+    world.deadline = Deadline(300.0, lambda: 0.0)
+    at(world, verb, place, 30.0)
+    assert not release(world)["failed"]
+
+
+def test_a_release_whose_time_is_over_stops_before_the_next_step() -> None:
+    """Nothing is begun that could be ended half-way, and the next run goes on."""
+    world = begun(World(node()))
+    at(world, "patch", NODE)
+    assert too_late(release(world, "released", ceph=GONE)) == [
+        ("untaint_node", "done"),
+        ("uncordon_node", "skipped"),
+        ("remove_fence_ledger", "skipped"),
+    ]
+    assert world.ledger and world.spec["unschedulable"]
+    at(world, "patch", NODE, 30.0)
+    world.deadline = Deadline(30.0, lambda: 0.0)
+    assert not release(world)["failed"] and not release(world, "released", ceph=GONE)["failed"]
+    assert world.ledger is None
 
 
 def test_a_rebooted_node_may_be_released() -> None:
