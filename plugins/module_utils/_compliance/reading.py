@@ -81,10 +81,20 @@ def read_result(
         said = f"it returned {len(findings)} findings, and an audit returns {MAX_FINDINGS} at most"
         row.reason = Reason("result_too_long", said)
         return row
+    _read_audit(row, result, controls)
+    if not row.reason and not left_out and _ended_early(result):
+        # It does not say how far it came.
+        left = set(controls).intersection(KINDS[kind])
+        row.reasons = dict.fromkeys(left, Reason(_code_of_audit(result.get("code")), said))
+    return row
+
+
+def _read_audit(row: Row, result: Mapping[str, Any], controls: Sequence[str]) -> None:
+    """Put what an audit found into its row, or why that cannot be read."""
     try:
-        row.findings = [_read_finding(finding, row) for finding in findings]
+        row.findings = [_read_finding(finding, row) for finding in result["findings"]]
         row.reasons = _read_reasons(result, controls)
-        row.not_applicable = _read_not_applicable(result.get("not_applicable"), kind)
+        row.not_applicable = _read_not_applicable(result.get("not_applicable"), row.kind)
     # One host that answers nonsense must not cost the report of all others.
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
         row.findings = []
@@ -92,12 +102,6 @@ def read_result(
             "unexpected_error",
             f"its result is not the result of an audit: {clean.line(words(error), 100)}",
         )
-        return row
-    if not left_out and _ended_early(result):
-        # It does not say how far it came.
-        left = set(controls).intersection(KINDS[kind])
-        row.reasons = dict.fromkeys(left, Reason(_code_of_audit(result.get("code")), said))
-    return row
 
 
 def _ended_early(result: Mapping[str, Any]) -> bool:
