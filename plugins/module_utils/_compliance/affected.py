@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """Who is affected by a finding: pods, claims, namespaces and the workloads of the pods.
 
 A node knows pods by uid and volumes by the name of their PersistentVolume, which are in the

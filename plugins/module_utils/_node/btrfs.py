@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """The block devices of a btrfs filesystem, which its device number does not tell."""
 
 # A btrfs may have several devices, so the kernel gives its superblock an anonymous number, 0:N

@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """Ask a SCSI disk itself: INQUIRY, VPD page 0x83, TEST UNIT READY and REPORT LUNS, by SG_IO.
 
 sysfs, udev and multipathd remember what a disk said when it was found. After its LUN was unmapped,

@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """Unmount exactly these layers of a mount point of the kubelet, or bind a mount to it.
 
 No link is followed on the way. The system calls are used: umount(8) and mount(8) resolve paths

@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """Pod mounts that are not their volume (STOR-07) and volumes that turned read-only (STOR-08).
 
 wrong_mounts.py and turned_readonly.py judge them. Here they are limited to the scope, and refused

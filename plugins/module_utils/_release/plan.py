@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """Whether a fenced node may be given back, and what then has to be taken back. Pure: no I/O here.
 
 Without its fence, a client that has lived through it goes on writing where it stopped: the

@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """Residual multipath maps and SCSI disks (STOR-01, -02, -03): which of them may be removed.
 
 cases.py judges each map and disk. Here they are grouped, limited to the scope, and refused where

@@ -2,7 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
 """Pods that are stuck: which control it is, and the one command that repairs it (R15).
 
 What the objects prove counts more than what a message says; a message that is unknown is shown as
