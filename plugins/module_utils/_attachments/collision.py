@@ -77,7 +77,6 @@ def _collision(state: AttachmentState, volume: Volume, affected: str) -> Finding
         node="",
         summary=f"{volume.name} {'is' if surely else 'may be'} mistaken for a VolumeAttachment "
         "when it is detached, and stays attached",
-        verdict="report",
         reason=f"{sure}; {_detaches(state, attached, surely)}. The volume keeps its name: upgrade "
         f"to 1.24 or newer, or run {RUNBOOK} after each detach. For new volumes a longer "
         "--volume-name-prefix prevents it (filter storage_ops.runbooks.safe_volume_name_prefix)",
@@ -138,7 +137,6 @@ def growing(state: AttachmentState) -> list[Finding]:
             node="",
             summary=f"{driver} has volumes ({len(volumes)}) whose names grow into the collision by "
             "the number at their end",
-            verdict="report",
             reason="a longer --volume-name-prefix of its provisioner prevents it (filter "
             "storage_ops.runbooks.safe_volume_name_prefix); volumes that exist keep their names",
             runbook=RUNBOOK,

@@ -61,8 +61,6 @@ def attachment_finding(
         name=attachment.name,
         node=attachment.node,
         summary="",
-        verdict="report",
-        reason="",
         runbook=RUNBOOK,
         evidence=evidence,
     )

@@ -77,7 +77,6 @@ def _never_attached_pod(
         node=pod.node,
         summary=f"pod {pod.title} has waited on {pod.node} for {duration(seconds)}, "
         "and nothing attaches its volume",
-        verdict="report",
         reason=_of_the_attacher(unanswered[0])
         if unanswered
         else _of_the_manager(last, idle, state.attach_unread),

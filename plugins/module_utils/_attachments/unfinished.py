@@ -85,7 +85,6 @@ def _unfinished_move(node: Node, move: Move, state: AttachmentState) -> Finding:
         node=node.name,
         summary=f"node {node.name} takes no new pods since {who}, to move those of "
         f"{untrusted.shown(namespace, 100)}/{untrusted.shown(', '.join(claims), 500)}",
-        verdict="report",
         reason="an annotation of the node says so, which its kubelet may have written too: check "
         "whether there was such a run. If there was, and it has ended, the module "
         "workload_reattach finishes it and frees the node, for these claims",

@@ -413,7 +413,6 @@ def plan(state: WatcherState, options: WatcherOptions) -> Plan:
                 name=name,
                 node="",
                 summary=summary,
-                verdict="report",
                 reason=f"nothing may be concluded from it: {image.problem}. If ceph-csi is "
                 "configured "
                 "with a RADOS namespace for the clusterID, give it in rados_namespaces, or the "
@@ -441,8 +440,6 @@ def plan(state: WatcherState, options: WatcherOptions) -> Plan:
                 name=name,
                 node="",
                 summary=summary,
-                verdict="report",
-                reason="",
                 runbook=RUNBOOK,
             )
             finding.refuse(

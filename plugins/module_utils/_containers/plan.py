@@ -401,7 +401,6 @@ def _judge_unasked(state: ContainerState, container: Container) -> Finding:
         namespace=container.namespace,
         node=state.node,
         summary="whether it still has a dead mount is not known",
-        verdict="report",
         reason=f"{container.unasked}: run again, with a longer deadline "
         "if there is too much to ask",
         runbook=RUNBOOK,

@@ -125,9 +125,9 @@ class Finding:
     name: str
     node: str
     summary: str
-    verdict: str
-    reason: str
     runbook: str
+    verdict: str = "report"
+    reason: str = ""
     evidence: dict[str, Any] = field(default_factory=dict)
     # The user asked for this very object, so a refusal is an answer of its own and fails the task.
     named: bool = False
@@ -888,7 +888,6 @@ def _left_out(control: str, key: str, left: Counter[Any]) -> Finding:
         name=key,
         node="",
         summary=f"{number} entries of the result's {key} are left out, since it is too long",
-        verdict="report",
         reason="whose they are is in the evidence: look at these alone",
         runbook="",
         evidence={"left_out": [f"{owner or 'unknown'}: {n}" for owner, n in left.most_common()]},
@@ -990,7 +989,6 @@ def _shorten(told: Sequence[_Told], characters: int) -> list[dict[str, Any]]:
         name=f"{len(left)} more",
         node="",
         summary=f"{len(left)} more findings are left out, since the result is too long for AWX",
-        verdict="report",
         reason="narrow the run down to see them",
         runbook="",
         evidence={

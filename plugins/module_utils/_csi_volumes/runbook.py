@@ -128,7 +128,6 @@ class CsiVolumes:
                     name=namespace,
                     node=node,
                     summary=f"volumes of namespace {namespace} were not looked at",
-                    verdict="report",
                     reason=why,
                     runbook="",
                     evidence={},

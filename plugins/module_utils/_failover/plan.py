@@ -1021,7 +1021,6 @@ def _about_volume(options: FailoverOptions, covered: AttachedVolume, what: str) 
         node=options.node,
         summary=f"{_title(covered)} {what}",
         verdict="repair",
-        reason="",
         runbook=RUNBOOK,
         named=True,
         evidence={
@@ -1044,7 +1043,6 @@ def homeless(tenant: Tenant, volumes: Iterable[AttachedVolume]) -> Finding:
         name=pod.name,
         node="",
         summary=f"pod {pod.title} has no node, so what needs {names} does not run",
-        verdict="report",
         reason=f"{tenant.trouble or 'the scheduler gives no reason'}. Its volumes are free; it "
         "starts as soon as a node takes it",
         runbook=RUNBOOK,

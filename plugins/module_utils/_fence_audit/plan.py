@@ -270,7 +270,6 @@ def _report(
         name=name,
         node=node,
         summary=summary,
-        verdict="report",
         reason=reason,
         runbook=runbook,
         evidence=evidence,

@@ -289,7 +289,6 @@ def _finding(state: NodeState, options: FenceOptions, evidence: dict[str, object
         summary=f"node {options.node} is {_readiness(state)} and has {rbd} RBD volumes"
         + (f" and {len(state.held) - rbd} others" if len(state.held) > rbd else ""),
         verdict="repair",
-        reason="",
         runbook=RUNBOOK,
         evidence=evidence if is_off else {**evidence, "aside": _ASIDE},
         named=True,

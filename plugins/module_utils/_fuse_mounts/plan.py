@@ -186,7 +186,6 @@ def _group_finding(
         node=state.node,
         summary=f"the server of {group.name} {'does not answer' if hung else 'is gone'}",
         verdict="repair",
-        reason="",
         runbook=RUNBOOK,
         evidence={
             "devices": group.devices,
@@ -514,8 +513,6 @@ def _errors(state: FuseState, found: Mapping[str, Superblock]) -> list[Finding]:
             summary=f"whether the server of {point} answers is not known"
             if answer.unasked
             else f"the server of {point} answers with an error: {answer.text}",
-            verdict="report",
-            reason="",
             runbook=RUNBOOK,
         )
         finding.evidence = {
@@ -574,8 +571,6 @@ def _without_finding(state: FuseState, found: Mapping[str, Superblock], path: st
         name=printable(path),
         node=state.node,
         summary=f"{printable(path)} is not to be repaired",
-        verdict="report",
-        reason="",
         runbook=RUNBOOK,
         named=True,
         evidence={

@@ -523,8 +523,6 @@ def _finding(share: Share, state: NfsState, severity: str, summary: str, reason:
         name=printable(share.target.share),
         node=state.node,
         summary=printable(summary),
-        verdict="report",
-        reason="",
         runbook=RUNBOOK,
     )
     finding.reason = printable(reason)
@@ -582,8 +580,6 @@ def _judge_left(state: NfsState) -> list[Finding]:
         name=", ".join(names[:3]),
         node=state.node,
         summary=summary,
-        verdict="report",
-        reason="",
         runbook=RUNBOOK,
     )
     finding.reason = (

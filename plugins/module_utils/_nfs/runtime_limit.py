@@ -350,8 +350,6 @@ def _finding(state: LimitState, severity: str, kind: str, name: str, summary: st
         name=name,
         node=state.node,
         summary=summary,
-        verdict="report",
-        reason="",
         runbook=RUNBOOK,
     )
 

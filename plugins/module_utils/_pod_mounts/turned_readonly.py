@@ -105,8 +105,6 @@ def _filesystem_finding(
         summary=_said(filesystem, answer)
         if not is_unasked(state, filesystem)
         else f"whether {_named(filesystem)} answers is not known",
-        verdict="report",
-        reason="",
         runbook=RUNBOOK,
         evidence={
             "points": [place.point for place in filesystem.places],

@@ -49,7 +49,6 @@ def _stack_finding(state: PodMountState, stack: Stack) -> Finding:
         node=state.node,
         summary="",
         verdict="repair",
-        reason="",
         runbook=RUNBOOK,
         evidence={
             "points": [place.point],

@@ -89,7 +89,6 @@ def _lone(state: ReattachState, options: ReattachOptions) -> list[Finding]:
             summary=f"node {host.node.name} says that {', '.join(ledger.claims)} in "
             f"{ledger.namespace} are moved off it, "
             "and no Lease of ours does",
-            verdict="report",
             reason="its kubelet may have written that, so it is ignored. Find out who set the "
             f"taint {HOLD}, and remove it",
             runbook=RUNBOOK,

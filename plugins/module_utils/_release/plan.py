@@ -188,7 +188,6 @@ def plan(state: ReleaseState, options: ReleaseOptions) -> Plan:
         summary=f"{options.node} is fenced (method {ledger.method}, phase "
         f"{ledger.phase}) since {ledger.at}",
         verdict="repair",
-        reason="",
         runbook=RELEASE,
         evidence=_evidence(state, ledger),
         named=True,
@@ -935,7 +934,6 @@ def _lone_note(options: ReleaseOptions, note: str) -> Finding:
         summary=f"{options.node} has no ledger in namespace {options.namespace}, and the "
         "annotation "
         f"{ANNOTATION}",
-        verdict="report",
         reason=LONE,
         runbook=RELEASE,
         evidence={"annotation": note},
@@ -951,7 +949,6 @@ def _stray_taint(host: HostRecord) -> Finding:
         name=name,
         node=name,
         summary=f"{name} is not fenced by this collection, but carries the taint {OUT_OF_SERVICE}",
-        verdict="report",
         reason="whoever set it has to remove it, once the node was rebooted: "
         + untrusted.shown_command(f"kubectl taint node {{node}} {OUT_OF_SERVICE}-", node=name),
         runbook=RELEASE,

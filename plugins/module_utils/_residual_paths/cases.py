@@ -90,7 +90,6 @@ def _map_finding(
         node=state.node,
         summary="",
         verdict="repair",
-        reason="",
         runbook=RUNBOOK,
         evidence={
             "wwid": device.wwid,
@@ -229,7 +228,6 @@ def judge_plain_disk(state: ResidualState, disk: Disk) -> ResidualCase | None:
         node=state.node,
         summary=f"{disk.name} ({disk.hctl}) is no longer served by the array",
         verdict="repair",
-        reason="",
         runbook=RUNBOOK,
         evidence={
             "wwid": disk.wwid,

@@ -207,7 +207,6 @@ def _swap_finding(state: ResidualState, group: list[ResidualCase]) -> Finding:
         node=state.node,
         summary=f"LUN numbers were swapped: {'; '.join(case.finding.summary for case in group)}",
         verdict="repair",
-        reason="",
         runbook=RUNBOOK,
         evidence={
             "wwids": [case.wwid for case in group],
@@ -423,8 +422,6 @@ def _daemon_finding(state: ResidualState) -> list[Finding]:
         name=state.node,
         node=state.node,
         summary=f"{len(maps)} multipath maps and no answer from multipathd",
-        verdict="report",
-        reason="",
         runbook=RUNBOOK,
         evidence={"maps": sorted(device.name for device in maps)},
     )

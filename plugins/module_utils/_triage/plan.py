@@ -109,7 +109,6 @@ def _not_assessed(kind: str, name: str, summary: str, reason: str, whose: list[s
         name=name,
         node="",
         summary=summary,
-        verdict="report",
         reason=reason,
         runbook="",
         evidence={"not_assessed": whose},
@@ -150,7 +149,6 @@ def _finding(seen: Seen, cause: Cause, state: TriageState) -> Finding:
         namespace=pod.namespace,
         summary=f"{_what_it_does(pod)}{where} for "
         f"{elapsed(state.now, pod.deleted or seen.since)}: {_fill(cause.why, facts)}",
-        verdict="report",
         reason=_reason(cause, facts),
         runbook=controls.runbook(cause.control),
         evidence={**evidence_of(seen, state), **cause.evidence},

@@ -950,7 +950,7 @@ def test_check_mode_holds_nothing() -> None:
 
 def of_pod(namespace: str, number: int, severity: str) -> Finding:
     return Finding(
-        "STOR-15", severity, "pod", f"web-{number}", "w1", "x" * 250, "report", "y" * 200, "",
+        "STOR-15", severity, "pod", f"web-{number}", "w1", "x" * 250, "", reason="y" * 200,
         evidence={"messages": ["m" * 300]}, namespace=namespace,
     )  # fmt: skip
 
