@@ -177,7 +177,7 @@ def affected_by(finding: Mapping[str, Any], users: Users) -> dict[str, Any]:
     known = [users.volumes[name] for name in named.volumes if name in users.volumes]
     claims = [*named.claims, *(claim for claim, _number in known if claim)]
     pods, left = _pods(finding, named, users, known)
-    titles = [_title(one) for one in (*pods, *([thing] if thing["kind"] == "pod" else []))]
+    titles = _titles(thing, pods)
     told = {
         "pods": _counted(titles, left),
         "claims": _counted(claims),
@@ -190,8 +190,9 @@ def affected_by(finding: Mapping[str, Any], users: Users) -> dict[str, Any]:
     }
 
 
-def _title(pod: Mapping[str, Any]) -> str:
-    return f"{pod['namespace']}/{pod['name']}"
+def _titles(thing: Mapping[str, Any], pods: Iterable[Mapping[str, Any]]) -> list[str]:
+    known = [*pods, *([thing] if thing["kind"] == "pod" else [])]
+    return [f"{pod['namespace']}/{pod['name']}" for pod in known]
 
 
 def _namespaces(

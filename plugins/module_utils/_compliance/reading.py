@@ -65,26 +65,30 @@ def read_result(
         return row
     # Everything below is what a host returned, and may be anything.
     said = clean.line(result.get("msg") or "it gave no reason", MAX_REASON)
-    # Of Ansible, for a host that it could not reach; there is nothing else in the result then.
-    if result.get("unreachable"):
-        row.reason = Reason("host_unreachable", f"unreachable: {said}")
-        return row
-    findings, left_out = result.get("findings"), result.get("not_assessed") or {}
-    # Ceph is asked one question, which counts for whatever control asks it elsewhere.
-    if not isinstance(findings, (list, tuple)) or (kind == "ceph" and left_out):
-        said += _why_it_crashed(result.get("module_stderr"))
-        row.reason = Reason(_code_of_audit(result.get("code")), said)
-        return row
-    if len(findings) > MAX_FINDINGS:
-        said = f"it returned {len(findings)} findings, and an audit returns {MAX_FINDINGS} at most"
-        row.reason = Reason("result_too_long", said)
-        return row
-    _read_audit(row, result, controls)
-    if not row.reason and not left_out and _ended_early(result):
+    row.reason = _why_no_audit(result, kind, said)
+    if not row.reason:
+        _read_audit(row, result, controls)
+    if not row.reason and not result.get("not_assessed") and _ended_early(result):
         # It does not say how far it came.
         left = set(controls).intersection(KINDS[kind])
         row.reasons = dict.fromkeys(left, Reason(_code_of_audit(result.get("code")), said))
     return row
+
+
+def _why_no_audit(result: Mapping[str, Any], kind: str, said: str) -> Reason | None:
+    """Why a result is not that of an audit. ``said``: its message."""
+    # Of Ansible, for a host that it could not reach; there is nothing else in the result then.
+    if result.get("unreachable"):
+        return Reason("host_unreachable", f"unreachable: {said}")
+    findings = result.get("findings")
+    # Ceph is asked one question, which counts for whatever control asks it elsewhere.
+    if not isinstance(findings, (list, tuple)) or (kind == "ceph" and result.get("not_assessed")):
+        said += _why_it_crashed(result.get("module_stderr"))
+        return Reason(_code_of_audit(result.get("code")), said)
+    if len(findings) > MAX_FINDINGS:
+        said = f"it returned {len(findings)} findings, and an audit returns {MAX_FINDINGS} at most"
+        return Reason("result_too_long", said)
+    return None
 
 
 def _read_audit(row: Row, result: Mapping[str, Any], controls: Sequence[str]) -> None:
