@@ -29,7 +29,7 @@ from .._core.bounded import (
     run_command,
 )
 from .._core.errors import StorageOpsError
-from . import scsi
+from . import fdinfo, scsi
 
 # Seconds that are kept back from the deadline for taking an action back.
 UNDO_SECONDS = 10.0
@@ -220,19 +220,14 @@ class Host:
         a link /proc/PID/ns/user; empty if it cannot be told.
         """
         try:
-            namespace = os.open(self.path(path), os.O_RDONLY)
+            with fdinfo.opened(self.path(path), os.O_RDONLY) as namespace:
+                found = fcntl.ioctl(namespace, _NS_GET_USERNS)
+                try:
+                    return f"user:[{os.fstat(found).st_ino}]"
+                finally:
+                    os.close(found)
         except OSError:
             return ""
-        try:
-            found = fcntl.ioctl(namespace, _NS_GET_USERNS)
-            try:
-                return f"user:[{os.fstat(found).st_ino}]"
-            finally:
-                os.close(found)
-        except OSError:
-            return ""
-        finally:
-            os.close(namespace)
 
     def run(self, argv: Sequence[str], timeout: float | None = None) -> CommandResult:
         """Run a command for at most ``timeout`` seconds (default: ``command_timeout``), and not

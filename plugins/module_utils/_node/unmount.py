@@ -163,11 +163,8 @@ def _identity(mount: Mount) -> tuple[str, ...]:
 
 def mount_id(name: str, folder: int | None = None) -> int:
     """The ID of the topmost mount at a path. It asks no server, unless a folder on the way does."""
-    descriptor = os.open(name, os.O_PATH | os.O_NOFOLLOW, dir_fd=folder)
-    try:
+    with fdinfo.opened(name, os.O_PATH | os.O_NOFOLLOW, folder) as descriptor:
         return mount_id_of(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def mount_id_of(descriptor: int) -> int:
@@ -187,13 +184,10 @@ def _opened_itself(host: Host, path: str, root: str) -> Iterator[int]:
 @contextlib.contextmanager
 def _topmost(folder: int, name: str, path: str) -> Iterator[int]:
     """The same, in a folder that is open."""
-    descriptor = os.open(name, os.O_PATH | os.O_NOFOLLOW, dir_fd=folder)
-    try:
+    with fdinfo.opened(name, os.O_PATH | os.O_NOFOLLOW, folder) as descriptor:
         if stat.S_ISLNK(os.fstat(descriptor).st_mode):
             raise StorageOpsError(f"{path!r} is a link")
         yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 def _at(folder: int, name: str) -> bytes:
