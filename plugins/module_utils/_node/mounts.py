@@ -69,12 +69,6 @@ Wanted = Callable[[str, str], bool]
 TooLong = Optional[Callable[[Mount], object]]
 
 
-def parse_mountinfo(text: str, pid: str) -> list[Mount]:
-    """The mounts in a mountinfo file. Raises StorageOpsError for a line of another form."""
-    # Mount points may contain the other characters at which str.splitlines would split.
-    return [_mount(line, pid) for line in text.split("\n") if line]
-
-
 def each_mount(
     lines: Iterable[bytes],
     pid: str,
