@@ -255,11 +255,12 @@ def _describe_volume(volume: AttachedVolume, used: bool) -> dict[str, Any]:
 def _report(
     control: str,
     severity: str,
-    kind: str,
     name: str,
-    node: str,
     summary: str,
     reason: str,
+    *,
+    kind: str = "Node",
+    node: str = "",
     **evidence: Any,
 ) -> Finding:
     runbook = FAIL_OVER if control == "STOR-16" else RELEASE
@@ -268,7 +269,7 @@ def _report(
         severity=severity,
         kind=kind,
         name=name,
-        node=node,
+        node=node or name,
         summary=summary,
         reason=reason,
         runbook=runbook,
@@ -306,8 +307,6 @@ def _holding(
         _report(
             "STOR-16",
             "critical",
-            "Node",
-            lost.name,
             lost.name,
             f"{lost.name} has been lost for {seconds:.0f} s and {_what_it_holds(attached, used)}",
             _next_step(lost, held),
@@ -361,8 +360,6 @@ def _still_watching(lost: LostNode, ceph: Reading | None) -> list[Finding]:
         _report(
             "STOR-16",
             "critical",
-            "Node",
-            lost.name,
             lost.name,
             f"{lost.name} is fenced according to its ledger, but Ceph still sees {len(left)} "
             "of its watchers",
@@ -488,8 +485,6 @@ def _judge_ledger(ledger: Ledger, state: FenceAuditState, ceph: Reading | None) 
             _report(
                 "STOR-17",
                 "major",
-                "Node",
-                name,
                 name,
                 f"{name} has a fence, but there is no such node any more",
                 reason,
@@ -506,8 +501,6 @@ def _judge_ledger(ledger: Ledger, state: FenceAuditState, ceph: Reading | None) 
             _report(
                 "STOR-17",
                 "major",
-                "Node",
-                name,
                 name,
                 f"{name} is Ready, and its fence is still there",
                 _release(ledger, host),
@@ -563,15 +556,13 @@ def _judge_entries(
             f"the fence of {name} has expired by itself "
             f"({', '.join(entry.entry for entry in expired[:3])} at {expired[0].until})"
         )
-        found.append(_report("STOR-17", severity, "Node", name, name, what, step, **evidence))
+        found.append(_report("STOR-17", severity, name, what, step, **evidence))
     if missing:
         what = f"the ledger of {name} has {', '.join(missing[:3])}, but Ceph's blocklist does not"
         found.append(
             _report(
                 "STOR-17",
                 severity,
-                "Node",
-                name,
                 name,
                 what,
                 f"it was removed, but not by a release. {step[0].upper()}{step[1:]}",
@@ -630,8 +621,6 @@ def _unreadable(node: str, why: str) -> Finding:
     return _report(
         "STOR-17",
         "major",
-        "Node",
-        node,
         node,
         f"the ledger of {node} cannot be read",
         reason,
@@ -658,8 +647,6 @@ def _copies(node: str, unlike: Unlike, state: FenceAuditState) -> Finding:
     return _report(
         "STOR-17",
         severity,
-        "Node",
-        node,
         node,
         f"the ledger of {node} {unlike.said}",
         reason,
@@ -688,8 +675,6 @@ def _stray_taints(state: FenceAuditState) -> list[Finding]:
         _report(
             "STOR-17",
             "major",
-            "Node",
-            name,
             name,
             f"{name} is Ready, and still carries the taint {OUT_OF_SERVICE}",
             "there is no ledger, so whoever set it has to remove it, once the node was rebooted: "
@@ -762,11 +747,11 @@ def _stray_fence(fence: NetworkFence, nodes: list[str], owner: str, lost: list[s
     return _report(
         "STOR-17",
         "major",
-        "NetworkFence",
         fence.name,
-        nodes[0],
         f"NetworkFence {fence.name} is Fenced and covers {', '.join(nodes[:3])}, which is Ready",
         reason,
+        kind="NetworkFence",
+        node=nodes[0],
         nodes=nodes,
         cidrs=list(fence.cidrs),
         status=fence.status,
@@ -820,11 +805,11 @@ def _stray_entry(entry: Blocked, nodes: list[str], state: FenceAuditState) -> Fi
     return _report(
         "STOR-17",
         "major",
-        "BlocklistEntry",
         entry.spelling,
-        nodes[0],
         f"Ceph's blocklist has {entry.spelling} of {', '.join(nodes[:3])}, and no ledger knows it",
         reason,
+        kind="BlocklistEntry",
+        node=nodes[0],
         entry=entry.entry,
         until=entry.until,
         nodes=nodes,
