@@ -80,7 +80,6 @@ def _collision(state: AttachmentState, volume: Volume, affected: str) -> Finding
         reason=f"{sure}; {_detaches(state, attached, surely)}. The volume keeps its name: upgrade "
         f"to 1.24 or newer, or run {RUNBOOK} after each detach. For new volumes a longer "
         "--volume-name-prefix prevents it (filter storage_ops.runbooks.safe_volume_name_prefix)",
-        runbook=RUNBOOK,
         evidence={
             "driver": volume.driver,
             "handle": volume.handle,
@@ -139,7 +138,6 @@ def growing(state: AttachmentState) -> list[Finding]:
             "the number at their end",
             reason="a longer --volume-name-prefix of its provisioner prevents it (filter "
             "storage_ops.runbooks.safe_volume_name_prefix); volumes that exist keep their names",
-            runbook=RUNBOOK,
             evidence={
                 "driver": driver,
                 "version": state.version_text,

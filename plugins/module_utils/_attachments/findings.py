@@ -61,7 +61,6 @@ def attachment_finding(
         name=attachment.name,
         node=attachment.node,
         summary="",
-        runbook=RUNBOOK,
         evidence=evidence,
     )
 

@@ -80,7 +80,6 @@ def _never_attached_pod(
         reason=_of_the_attacher(unanswered[0])
         if unanswered
         else _of_the_manager(last, idle, state.attach_unread),
-        runbook="storage_ops.runbooks.triage",
         evidence={
             "driver": waiting[0].volume.disk[0],
             "volumes": [wait.volume.name for wait in waiting],

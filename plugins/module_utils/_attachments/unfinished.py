@@ -88,7 +88,6 @@ def _unfinished_move(node: Node, move: Move, state: AttachmentState) -> Finding:
         reason="an annotation of the node says so, which its kubelet may have written too: check "
         "whether there was such a run. If there was, and it has ended, the module "
         "workload_reattach finishes it and frees the node, for these claims",
-        runbook="",
         # By these the scope knows whose pods wait. Not the turns: the kubelet may have written
         # them, and in the name of any namespace.
         evidence={

@@ -706,7 +706,6 @@ def _judge(
         summary=_summary(change, options, state.now),
         verdict="repair",
         reason="a run was killed while it renewed the entry" if leftover else "it was asked for",
-        runbook="",
         named=True,
         evidence={
             "kind": entry.kind,

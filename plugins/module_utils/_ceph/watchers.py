@@ -31,7 +31,6 @@ from .cli import Ceph
 from .images import Target, image_of
 
 CONTROL = "STOR-16"
-RUNBOOK = "storage_ops.runbooks.fail_over_volumes"
 # Enough to hide the start of a process, few enough for a toolbox pod.
 _PARALLEL = 8
 _POLL_SECONDS = 1.0
@@ -417,7 +416,6 @@ def plan(state: WatcherState, options: WatcherOptions) -> Plan:
                 "configured "
                 "with a RADOS namespace for the clusterID, give it in rados_namespaces, or the "
                 "image in images",
-                runbook=RUNBOOK,
             )
             if options.gone:
                 finding.refuse(Reason("evidence_unreadable", finding.reason))
@@ -440,7 +438,6 @@ def plan(state: WatcherState, options: WatcherOptions) -> Plan:
                 name=name,
                 node="",
                 summary=summary,
-                runbook=RUNBOOK,
             )
             finding.refuse(
                 Reason(

@@ -23,7 +23,6 @@ from .._core.guards import is_most, limit_repairs, majority, most_of, too_many
 from .._core.turns import in_turns
 from .._node.probes import DEAD, HUNG, OK, Answer
 
-RUNBOOK = "storage_ops.runbooks.recover_fuse_mounts"
 # Only with this policy the kubelet restarts a container that ended without an error, as after
 # SIGTERM (kubernetes pkg/kubelet/container/helpers.go ShouldContainerBeRestarted).
 _ALWAYS = "Always"
@@ -367,7 +366,6 @@ def _container_finding(
         summary=f"it still has a {what} mount at {points}",
         verdict="repair",
         reason="the node's mount answers, and a container gets it when it is started again",
-        runbook=RUNBOOK,
         evidence={
             "container": container.id,
             "pod": container.pod,
@@ -403,7 +401,6 @@ def _judge_unasked(state: ContainerState, container: Container) -> Finding:
         summary="whether it still has a dead mount is not known",
         reason=f"{container.unasked}: run again, with a longer deadline "
         "if there is too much to ask",
-        runbook=RUNBOOK,
         evidence={
             "container": container.id,
             "pod": container.pod,

@@ -211,6 +211,11 @@ CEPH_CONTROLS = ("STOR-17",)
 REPAIRABLE = frozenset(control.id for control in CONTROLS.values() if control.arguments)
 
 
+def playbook_of(control: str) -> str:
+    """Full name of the playbook that repairs a control or explains it; empty for no control."""
+    return CONTROLS[control].runbook if control in CONTROLS else ""
+
+
 def runbook(control: str) -> str:
     """Full name of the playbook that repairs a control; empty when there is none."""
     return CONTROLS[control].runbook if control in REPAIRABLE else ""

@@ -21,6 +21,7 @@ from typing import Any, Callable, NamedTuple, Protocol, TypeVar, runtime_checkab
 from . import turns, untrusted
 from .bounded import Deadline
 from .codes import Reason
+from .controls import playbook_of
 from .errors import StorageOpsError, code_of
 
 # AWX drops a result of more than 700,000 characters without a word (MAX_EVENT_RES_DATA of
@@ -125,9 +126,10 @@ class Finding:
     name: str
     node: str
     summary: str
-    runbook: str
     verdict: str = "report"
     reason: str = ""
+    # Playbook that handles it, if that is not the one of its control.
+    runbook: str | None = None
     evidence: dict[str, Any] = field(default_factory=dict)
     # The user asked for this very object, so a refusal is an answer of its own and fails the task.
     named: bool = False
@@ -164,7 +166,7 @@ class Finding:
             "verdict": self.verdict,
             "code": self.code,
             "reason": untrusted.shown(self.reason),
-            "runbook": self.runbook,
+            "runbook": playbook_of(self.control) if self.runbook is None else self.runbook,
             "repair": [action.to_result() for action in self.repair],
             **workload,
         }
@@ -990,7 +992,6 @@ def _shorten(told: Sequence[_Told], characters: int) -> list[dict[str, Any]]:
         node="",
         summary=f"{len(left)} more findings are left out, since the result is too long for AWX",
         reason="narrow the run down to see them",
-        runbook="",
         evidence={
             what: [f"{name}: {count}" for name, count in counts.most_common()]
             for what, counts in (("controls", controls), ("nodes", nodes), ("owners", owners))

@@ -129,7 +129,6 @@ class CsiVolumes:
                     node=node,
                     summary=f"volumes of namespace {namespace} were not looked at",
                     reason=why,
-                    runbook="",
                     evidence={},
                 )
                 for namespace, why in self._joined.left_out.items()

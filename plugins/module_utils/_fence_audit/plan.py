@@ -263,7 +263,6 @@ def _report(
     node: str = "",
     **evidence: Any,
 ) -> Finding:
-    runbook = FAIL_OVER if control == "STOR-16" else RELEASE
     return Finding(
         control=control,
         severity=severity,
@@ -272,7 +271,6 @@ def _report(
         node=node or name,
         summary=summary,
         reason=reason,
-        runbook=runbook,
         evidence=evidence,
     )
 

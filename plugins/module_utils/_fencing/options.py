@@ -17,8 +17,6 @@ from .._fences.network_fence import NetworkFence
 from .._fences.power import PowerReading
 from .._kube.objects import OWN_NAMESPACE
 
-RUNBOOK = "storage_ops.runbooks.fail_over_volumes"
-
 
 @dataclass(frozen=True)
 class FenceOptions:

@@ -35,7 +35,7 @@ from .evidence import check_reading, check_volumes
 from .intent import make_ledger
 from .lost import majority_lost, not_lost, not_standing, unfit
 from .method import check_coverage, check_fences, check_ledgers, choose_method
-from .options import RUNBOOK, Decision, FenceOptions, Subject
+from .options import Decision, FenceOptions, Subject
 from .whole_node import check_attached_here, check_silent, check_visitors, widen
 
 # Ceph refuses the requests of a blocklisted client (EBLOCKLISTED); nothing tells the container,
@@ -289,7 +289,6 @@ def _finding(state: NodeState, options: FenceOptions, evidence: dict[str, object
         summary=f"node {options.node} is {_readiness(state)} and has {rbd} RBD volumes"
         + (f" and {len(state.held) - rbd} others" if len(state.held) > rbd else ""),
         verdict="repair",
-        runbook=RUNBOOK,
         evidence=evidence if is_off else {**evidence, "aside": _ASIDE},
         named=True,
     )

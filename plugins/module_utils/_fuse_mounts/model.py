@@ -17,7 +17,6 @@ from .._node.probes import Answer
 from .._node.processes import Process
 from .limits import Limits
 
-RUNBOOK = "storage_ops.runbooks.recover_fuse_mounts"
 KIND = "FUSE mount"
 # Where new mounts are made before they replace dead ones. /run is a tmpfs: a reboot, which also
 # ends every mount, removes what an interrupted run left (file-hierarchy(7)).

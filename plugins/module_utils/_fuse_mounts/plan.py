@@ -27,7 +27,6 @@ from .model import (
     CONNECTIONS,
     KIND,
     PRIVATE,
-    RUNBOOK,
     FuseOptions,
     FuseState,
     FuseVolume,
@@ -186,7 +185,6 @@ def _group_finding(
         node=state.node,
         summary=f"the server of {group.name} {'does not answer' if hung else 'is gone'}",
         verdict="repair",
-        runbook=RUNBOOK,
         evidence={
             "devices": group.devices,
             "fstype": first.fstype,
@@ -439,7 +437,6 @@ def _judge_unfinished(state: FuseState, options: FuseOptions, one: Unfinished) -
         else f"a repair of {one.name} was not tidied up",
         verdict="repair",
         reason="it was begun, and is finished" if bare else "nothing needs what is left",
-        runbook=RUNBOOK,
         evidence={"folder": f"{PRIVATE}/{one.key}", "mounts": [target.point for target in bare]},
     )
     if one.credentials:
@@ -513,7 +510,6 @@ def _errors(state: FuseState, found: Mapping[str, Superblock]) -> list[Finding]:
             summary=f"whether the server of {point} answers is not known"
             if answer.unasked
             else f"the server of {point} answers with an error: {answer.text}",
-            runbook=RUNBOOK,
         )
         finding.evidence = {
             "devices": [device],
@@ -571,7 +567,6 @@ def _without_finding(state: FuseState, found: Mapping[str, Superblock], path: st
         name=printable(path),
         node=state.node,
         summary=f"{printable(path)} is not to be repaired",
-        runbook=RUNBOOK,
         named=True,
         evidence={
             "mounts": [],

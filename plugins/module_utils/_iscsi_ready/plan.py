@@ -205,7 +205,6 @@ def _finding(
         summary=summary,
         verdict="repair",
         reason=reason,
-        runbook=RUNBOOK,
     )
 
 

@@ -18,8 +18,6 @@ from .._core.codes import Reason
 from .._core.engine import Finding, Plan
 from .._core.errors import BadOption, StorageOpsError
 
-RUNBOOK = "storage_ops.runbooks.check_nfs"
-
 # In the order in which mount.nfs tries them if none is given (nfs(5), nfsvers).
 VERSIONS = ("4.2", "4.1", "4.0", "3")
 
@@ -523,7 +521,6 @@ def _finding(share: Share, state: NfsState, severity: str, summary: str, reason:
         name=printable(share.target.share),
         node=state.node,
         summary=printable(summary),
-        runbook=RUNBOOK,
     )
     finding.reason = printable(reason)
     finding.evidence = {
@@ -580,7 +577,6 @@ def _judge_left(state: NfsState) -> list[Finding]:
         name=", ".join(names[:3]),
         node=state.node,
         summary=summary,
-        runbook=RUNBOOK,
     )
     finding.reason = (
         "they were killed, are in mount namespaces of their own, and end by "

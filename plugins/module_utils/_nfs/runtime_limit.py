@@ -26,7 +26,6 @@ from .._node.control_groups import pod_of
 from .._node.host import Host
 from .._node.options import NOFILE
 
-RUNBOOK = "storage_ops.runbooks.check_nfs"
 # Drop-ins are applied in the order of their names (systemd.unit(5)), so 50- overrides most others.
 DROP_IN = "/etc/systemd/system/{unit}.d/50-storage_ops-nofile.conf"
 
@@ -350,7 +349,6 @@ def _finding(state: LimitState, severity: str, kind: str, name: str, summary: st
         name=name,
         node=state.node,
         summary=summary,
-        runbook=RUNBOOK,
     )
 
 

@@ -19,7 +19,6 @@ from .._node.probes import Answer
 from .._node.processes import Process
 from .backing import Backing
 
-RUNBOOK = "storage_ops.runbooks.repair_pod_mounts"
 # Mount options by which the kernel shows a filesystem that has given up: emergency_ro since Linux
 # 6.15 (fs/ext4/super.c _ext4_show_options), shutdown after a forced one.
 _GIVEN_UP = ("emergency_ro", "shutdown")

@@ -12,7 +12,7 @@ from .._node import probes
 from .._node.mounts import Mount
 from .._node.probes import Answer
 from .backing import Backing
-from .model import RUNBOOK, Filesystem, PodMountState, show, workload_of
+from .model import Filesystem, PodMountState, show, workload_of
 from .stacks import has_turned, pod_stacks
 
 
@@ -105,7 +105,6 @@ def _filesystem_finding(
         summary=_said(filesystem, answer)
         if not is_unasked(state, filesystem)
         else f"whether {_named(filesystem)} answers is not known",
-        runbook=RUNBOOK,
         evidence={
             "points": [place.point for place in filesystem.places],
             "volumes": volumes

@@ -19,7 +19,7 @@ from .._node import kubelet
 from .._node.control_groups import UNKNOWN, pod_uid_of
 from .._node.mounts import Mount
 from .._node.processes import Process
-from .model import RUNBOOK, LayerSubject, PodMountState, Stack, show, workload_of
+from .model import LayerSubject, PodMountState, Stack, show, workload_of
 from .stacks import twins
 
 
@@ -49,7 +49,6 @@ def _stack_finding(state: PodMountState, stack: Stack) -> Finding:
         node=state.node,
         summary="",
         verdict="repair",
-        runbook=RUNBOOK,
         evidence={
             "points": [place.point],
             "volumes": [place.volume],

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from .._core import untrusted
 from .._core.codes import Reason
-from .._core.controls import FAIL_OVER, RELEASE
+from .._core.controls import FAIL_OVER
 from .._core.engine import Action, Finding, Plan
 from .._core.errors import BadOption, words
 from .._core.untrusted import few
@@ -188,7 +188,6 @@ def plan(state: ReleaseState, options: ReleaseOptions) -> Plan:
         summary=f"{options.node} is fenced (method {ledger.method}, phase "
         f"{ledger.phase}) since {ledger.at}",
         verdict="repair",
-        runbook=RELEASE,
         evidence=_evidence(state, ledger),
         named=True,
     )
@@ -935,7 +934,6 @@ def _lone_note(options: ReleaseOptions, note: str) -> Finding:
         "annotation "
         f"{ANNOTATION}",
         reason=LONE,
-        runbook=RELEASE,
         evidence={"annotation": note},
     )
 
@@ -951,7 +949,6 @@ def _stray_taint(host: HostRecord) -> Finding:
         summary=f"{name} is not fenced by this collection, but carries the taint {OUT_OF_SERVICE}",
         reason="whoever set it has to remove it, once the node was rebooted: "
         + untrusted.shown_command(f"kubectl taint node {{node}} {OUT_OF_SERVICE}-", node=name),
-        runbook=RELEASE,
         evidence={
             "taints": [f"{key}={value}:{effect}" for key, value, effect in host.taints],
             "ready": host.node.ready,

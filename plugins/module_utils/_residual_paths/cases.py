@@ -26,7 +26,6 @@ from .model import (
     FOREIGN,
     GONE,
     OTHER,
-    RUNBOOK,
     SERVING,
     STANDBY,
     TWIN,
@@ -90,7 +89,6 @@ def _map_finding(
         node=state.node,
         summary="",
         verdict="repair",
-        runbook=RUNBOOK,
         evidence={
             "wwid": device.wwid,
             "dm": device.dm,
@@ -228,7 +226,6 @@ def judge_plain_disk(state: ResidualState, disk: Disk) -> ResidualCase | None:
         node=state.node,
         summary=f"{disk.name} ({disk.hctl}) is no longer served by the array",
         verdict="repair",
-        runbook=RUNBOOK,
         evidence={
             "wwid": disk.wwid,
             "vendor": disk.vendor,

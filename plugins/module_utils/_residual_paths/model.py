@@ -15,7 +15,6 @@ from .._node.multipath import Daemon
 from .._node.scsi import Answer
 from .._node.usage import Openers
 
-RUNBOOK = "storage_ops.runbooks.clean_residual_paths"
 # What a disk turned out to be. A path of a map is one, too.
 SERVING = "serving"  # the LUN it was found as
 GONE = "gone"  # the target serves no such LUN any more

@@ -22,7 +22,6 @@ from .cases import judge_map, judge_plain_disk
 from .model import (
     GONE,
     OTHER,
-    RUNBOOK,
     TWIN,
     UNKNOWN,
     PathsSubject,
@@ -207,7 +206,6 @@ def _swap_finding(state: ResidualState, group: list[ResidualCase]) -> Finding:
         node=state.node,
         summary=f"LUN numbers were swapped: {'; '.join(case.finding.summary for case in group)}",
         verdict="repair",
-        runbook=RUNBOOK,
         evidence={
             "wwids": [case.wwid for case in group],
             "vendor": first.evidence["vendor"],
@@ -422,7 +420,6 @@ def _daemon_finding(state: ResidualState) -> list[Finding]:
         name=state.node,
         node=state.node,
         summary=f"{len(maps)} multipath maps and no answer from multipathd",
-        runbook=RUNBOOK,
         evidence={"maps": sorted(device.name for device in maps)},
     )
     finding.refuse(

@@ -110,7 +110,6 @@ def _not_assessed(kind: str, name: str, summary: str, reason: str, whose: list[s
         node="",
         summary=summary,
         reason=reason,
-        runbook="",
         evidence={"not_assessed": whose},
     )
 

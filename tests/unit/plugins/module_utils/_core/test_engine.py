@@ -749,6 +749,25 @@ def test_a_workload_is_never_cut() -> None:
     assert run(World([*many, found]), Module())["findings"][0]["workload"] == workload
 
 
+@pytest.mark.parametrize(
+    ("control", "own", "shown"),
+    [
+        ("STOR-09", None, "storage_ops.runbooks.check_nfs"),
+        # Nothing repairs it, and this explains it.
+        ("STOR-15", None, "storage_ops.runbooks.triage"),
+        ("", None, ""),
+        ("STOR-09", "", ""),
+        ("", "x.y.z", "x.y.z"),
+    ],
+)
+def test_a_finding_names_the_playbook_of_its_control_unless_it_has_its_own(
+    control: str, own: str | None, shown: str
+) -> None:
+    told = finding("a")
+    told.control, told.runbook = control, own
+    assert told.to_result()["runbook"] == shown
+
+
 def test_long_evidence_is_cut_with_a_count() -> None:
     found = finding("a", "report", evidence={"paths": [{"answers": list(range(60))}] * 51})
     paths = found.to_result()["evidence"]["paths"]
