@@ -33,27 +33,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
     StorageOpsError,
 )
-
-
-class Exit(Exception):
-    """What AnsibleModule does by ending the process."""
-
-
-class Module:
-    """The part of AnsibleModule that the runner uses."""
-
-    def __init__(self, check_mode: bool = False, diff: bool = False) -> None:
-        self.check_mode = check_mode
-        self._diff = diff
-        self.result: dict[str, Any] = {}
-
-    def exit_json(self, **result: Any) -> None:
-        self.result = {"failed": False, **result}
-        raise Exit
-
-    def fail_json(self, **result: Any) -> None:
-        self.result = {"failed": True, **result}
-        raise Exit
+from ansible_collections.storage_ops.runbooks.tests.unit.support.module import Exit, Module
 
 
 class World:
