@@ -142,12 +142,7 @@ def render(
     verbose, the evidence. ``audit``: nothing was asked for that could be refused.
     """
     findings = result["findings"]
-    said = str(result.get("msg", ""))
-    # The first reason stands there, too, for other callbacks.
-    told = {_told(finding) for finding in findings} if len(said) <= _MAX_MESSAGE else set()
-    for text in told:
-        said = said.replace(f" ({text})", "")
-    told = {text for text in told if text in said}
+    said, untold = _message(str(result.get("msg", "")), findings)
     lines = [printable(said)]
     if findings:
         lines += _table(findings, columns)
@@ -157,7 +152,7 @@ def render(
     ]
     # Not wrapped, so that the commands among them can be copied.
     for notes in (
-        _notes([finding for finding in findings if _told(finding) not in told], audit),
+        _notes(untold, audit),
         _not_applicable(result.get("not_applicable")),
         _steps(actions, verbose),
     ):
@@ -165,6 +160,18 @@ def render(
     if verbose:
         lines += [line for finding in findings for line in _all_evidence(finding)]
     return lines
+
+
+def _message(
+    said: str, findings: Sequence[Mapping[str, Any]]
+) -> tuple[str, list[Mapping[str, Any]]]:
+    """The message without the reasons that follow as notes, and the findings with those."""
+    # The first reason stands there, too, for other callbacks.
+    told = {_told(finding) for finding in findings} if len(said) <= _MAX_MESSAGE else set()
+    for text in told:
+        said = said.replace(f" ({text})", "")
+    told = {text for text in told if text in said}
+    return said, [finding for finding in findings if _told(finding) not in told]
 
 
 def _all_evidence(finding: Mapping[str, Any]) -> list[str]:

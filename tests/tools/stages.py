@@ -17,7 +17,6 @@ import collections
 import contextlib
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -38,7 +37,6 @@ REASON = 1000
 # How many lines of a failed stage are shown again at the end, where they are not between those of
 # others.
 LAST_LINES = 40
-_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """Addresses as Ceph's blocklist has them, and as users write them. Pure: no I/O here.
 
 Ceph takes almost any text: ``10.0.0.0/24`` without ``range`` is the client with nonce 24 at

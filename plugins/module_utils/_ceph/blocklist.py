@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """Ceph's blocklist: read it, add, renew and remove entries, and read it back."""
 
 from __future__ import annotations
@@ -725,7 +723,6 @@ def _judge(
         summary=_summary(change, options, state.now),
         verdict="repair",
         reason="a run was killed while it renewed the entry" if leftover else "it was asked for",
-        runbook="",
         named=True,
         evidence={
             "kind": entry.kind,

@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """Who has RBD images open: watchers over several observations, owners of locks, and what ceph-csi
 noted down.
 
@@ -33,7 +31,6 @@ from .cli import Ceph
 from .images import Target, image_of
 
 CONTROL = "STOR-16"
-RUNBOOK = "storage_ops.runbooks.fail_over_volumes"
 # Enough to hide the start of a process, few enough for a toolbox pod.
 _PARALLEL = 8
 _POLL_SECONDS = 1.0
@@ -415,12 +412,10 @@ def plan(state: WatcherState, options: WatcherOptions) -> Plan:
                 name=name,
                 node="",
                 summary=summary,
-                verdict="report",
                 reason=f"nothing may be concluded from it: {image.problem}. If ceph-csi is "
                 "configured "
                 "with a RADOS namespace for the clusterID, give it in rados_namespaces, or the "
                 "image in images",
-                runbook=RUNBOOK,
             )
             if options.gone:
                 finding.refuse(Reason("evidence_unreadable", finding.reason))
@@ -443,9 +438,6 @@ def plan(state: WatcherState, options: WatcherOptions) -> Plan:
                 name=name,
                 node="",
                 summary=summary,
-                verdict="report",
-                reason="",
-                runbook=RUNBOOK,
             )
             finding.refuse(
                 Reason(

@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """Who is affected by a finding: pods, claims, namespaces and the workloads of the pods.
 
 A node knows pods by uid and volumes by the name of their PersistentVolume, which are in the
@@ -15,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -107,26 +105,38 @@ def named_by(finding: Mapping[str, Any]) -> Named:
     texts = [text for key in _PATHS for text in _texts(evidence.get(key))]
     texts += [thing["name"], finding["reason"]]
     found = [match for text in texts for form in _FORMS for match in form.finditer(text)]
+    claims = [*_texts(evidence.get("claim")), *_texts(evidence.get("claims"))]
+    return Named(
+        _volumes_named(evidence, thing, found),
+        _pods_named(evidence, found),
+        tuple(dict.fromkeys(claim for claim in claims if "/" in claim)),
+        _is_cut(evidence),
+    )
+
+
+def _volumes_named(
+    evidence: Mapping[str, Any], thing: Mapping[str, Any], found: Iterable[re.Match[str]]
+) -> tuple[str, ...]:
+    """``found``: the paths of the kubelet that the finding has."""
     # A lost node's volumes stand with their claim and driver behind them.
-    told = [
+    names = [
         text.partition(" ")[0]
         for text in (evidence.get("volume"), *_list(evidence.get("volumes")))
         if isinstance(text, str)
     ]
-    told += [thing["name"]] if thing["kind"] == "PersistentVolume" else []
-    volumes = [*told, *(match["volume"] for match in found)]
+    names += [thing["name"]] if thing["kind"] == "PersistentVolume" else []
+    names += [match["volume"] for match in found]
+    return tuple(dict.fromkeys(name for name in names if untrusted.is_name(name)))
+
+
+def _pods_named(evidence: Mapping[str, Any], found: Iterable[re.Match[str]]) -> tuple[str, ...]:
+    """By uid."""
     uids = [
         *_texts(evidence.get("pod")),
         *(text for text in _texts(evidence.get("pods")) if "/" not in text),
         *(match["pod"] for match in found if "pod" in match.groupdict()),
     ]
-    claims = [*_texts(evidence.get("claim")), *_texts(evidence.get("claims"))]
-    return Named(
-        tuple(dict.fromkeys(name for name in volumes if untrusted.is_name(name))),
-        tuple(dict.fromkeys(uid for uid in uids if re.fullmatch(_UID, uid))),
-        tuple(dict.fromkeys(claim for claim in claims if "/" in claim)),
-        _is_cut(evidence),
-    )
+    return tuple(dict.fromkeys(uid for uid in uids if re.fullmatch(_UID, uid)))
 
 
 def _is_cut(evidence: Mapping[str, Any]) -> bool:
@@ -182,28 +192,43 @@ def affected_by(finding: Mapping[str, Any], users: Users) -> dict[str, Any]:
     known = [users.volumes[name] for name in named.volumes if name in users.volumes]
     claims = [*named.claims, *(claim for claim, _number in known if claim)]
     pods, left = _pods(finding, named, users, known)
-    spaces = [
+    titles = _titles(thing, pods)
+    told = {
+        "pods": _counted(titles, left),
+        "claims": _counted(claims),
+        "namespaces": _counted(_namespaces(thing, pods, claims)),
+        "owners": _counted(_owner(pod) for pod in pods if pod["owner"]),
+    }
+    return {
+        **{kind: one for kind, one in told.items() if one["count"]},
+        "complete": not (left or named.cut) and _all_known(named, known, titles),
+    }
+
+
+def _titles(thing: Mapping[str, Any], pods: Iterable[Mapping[str, Any]]) -> list[str]:
+    known = [*pods, *([thing] if thing["kind"] == "pod" else [])]
+    return [f"{pod['namespace']}/{pod['name']}" for pod in known]
+
+
+def _namespaces(
+    thing: Mapping[str, Any], pods: Iterable[Mapping[str, Any]], claims: Iterable[str]
+) -> list[str]:
+    return [
         thing["namespace"],
         *(pod["namespace"] for pod in pods),
         *(claim.partition("/")[0] for claim in claims),
     ]
-    owners = [_owner(pod) for pod in pods if pod["owner"]]
-    titles = [f"{pod['namespace']}/{pod['name']}" for pod in pods]
-    if thing["kind"] == "pod":
-        titles.append(f"{thing['namespace']}/{thing['name']}")
+
+
+def _all_known(named: Named, known: Sequence[tuple[str, int]], titles: Sequence[str]) -> bool:
+    """Whether it is known of all that the finding names whose it is; False where it names nothing.
+
+    ``known``: its volumes of which it is; ``titles``: its pods.
+    """
     # Of a pod that the node names, a volume without a claim is its own.
-    unknown = not named.pods and len(known) < len(named.volumes)
-    unknown = unknown or not (named.volumes or named.pods or titles)
-    told = {
-        "pods": _counted(titles, left),
-        "claims": _counted(claims),
-        "namespaces": _counted(spaces),
-        "owners": _counted(owners),
-    }
-    return {
-        **{kind: one for kind, one in told.items() if one["count"]},
-        "complete": not (left or unknown or named.cut),
-    }
+    if named.pods:
+        return True
+    return len(known) == len(named.volumes) and bool(named.volumes or titles)
 
 
 def _pods(

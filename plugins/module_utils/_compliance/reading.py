@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """From what audits returned, or earlier reports, to one row for each host.
 
 Pure: no I/O here.
@@ -67,24 +65,38 @@ def read_result(
         return row
     # Everything below is what a host returned, and may be anything.
     said = clean.line(result.get("msg") or "it gave no reason", MAX_REASON)
+    row.reason = _why_no_audit(result, kind, said)
+    if not row.reason:
+        _read_audit(row, result, controls)
+    if not row.reason and not result.get("not_assessed") and _ended_early(result):
+        # It does not say how far it came.
+        left = set(controls).intersection(KINDS[kind])
+        row.reasons = dict.fromkeys(left, Reason(_code_of_audit(result.get("code")), said))
+    return row
+
+
+def _why_no_audit(result: Mapping[str, Any], kind: str, said: str) -> Reason | None:
+    """Why a result is not that of an audit. ``said``: its message."""
     # Of Ansible, for a host that it could not reach; there is nothing else in the result then.
     if result.get("unreachable"):
-        row.reason = Reason("host_unreachable", f"unreachable: {said}")
-        return row
-    findings, left_out = result.get("findings"), result.get("not_assessed") or {}
+        return Reason("host_unreachable", f"unreachable: {said}")
+    findings = result.get("findings")
     # Ceph is asked one question, which counts for whatever control asks it elsewhere.
-    if not isinstance(findings, (list, tuple)) or (kind == "ceph" and left_out):
+    if not isinstance(findings, (list, tuple)) or (kind == "ceph" and result.get("not_assessed")):
         said += _why_it_crashed(result.get("module_stderr"))
-        row.reason = Reason(_code_of_audit(result.get("code")), said)
-        return row
+        return Reason(_code_of_audit(result.get("code")), said)
     if len(findings) > MAX_FINDINGS:
         said = f"it returned {len(findings)} findings, and an audit returns {MAX_FINDINGS} at most"
-        row.reason = Reason("result_too_long", said)
-        return row
+        return Reason("result_too_long", said)
+    return None
+
+
+def _read_audit(row: Row, result: Mapping[str, Any], controls: Sequence[str]) -> None:
+    """Put what an audit found into its row, or why that cannot be read."""
     try:
-        row.findings = [_read_finding(finding, row) for finding in findings]
+        row.findings = [_read_finding(finding, row) for finding in result["findings"]]
         row.reasons = _read_reasons(result, controls)
-        row.not_applicable = _read_not_applicable(result.get("not_applicable"), kind)
+        row.not_applicable = _read_not_applicable(result.get("not_applicable"), row.kind)
     # One host that answers nonsense must not cost the report of all others.
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
         row.findings = []
@@ -92,12 +104,6 @@ def read_result(
             "unexpected_error",
             f"its result is not the result of an audit: {clean.line(words(error), 100)}",
         )
-        return row
-    if not left_out and _ended_early(result):
-        # It does not say how far it came.
-        left = set(controls).intersection(KINDS[kind])
-        row.reasons = dict.fromkeys(left, Reason(_code_of_audit(result.get("code")), said))
-    return row
 
 
 def _ended_early(result: Mapping[str, Any]) -> bool:

@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """Containers that still have a dead FUSE mount after it was replaced on the node: which may be
 restarted. Pure: no I/O here.
 """
@@ -25,7 +23,6 @@ from .._core.guards import is_most, majority, most_of, too_many
 from .._core.turns import in_turns
 from .._node.probes import DEAD, HUNG, OK, Answer
 
-RUNBOOK = "storage_ops.runbooks.recover_fuse_mounts"
 # Only with this policy the kubelet restarts a container that ended without an error, as after
 # SIGTERM (kubernetes pkg/kubelet/container/helpers.go ShouldContainerBeRestarted).
 _ALWAYS = "Always"
@@ -370,7 +367,6 @@ def _container_finding(
         summary=f"it still has a {what} mount at {points}",
         verdict="repair",
         reason="the node's mount answers, and a container gets it when it is started again",
-        runbook=RUNBOOK,
         evidence={
             "container": container.id,
             "pod": container.pod,
@@ -404,10 +400,8 @@ def _judge_unasked(state: ContainerState, container: Container) -> Finding:
         namespace=container.namespace,
         node=state.node,
         summary="whether it still has a dead mount is not known",
-        verdict="report",
         reason=f"{container.unasked}: run again, with a longer deadline "
         "if there is too much to ask",
-        runbook=RUNBOOK,
         evidence={
             "container": container.id,
             "pod": container.pod,

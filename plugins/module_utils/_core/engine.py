@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """gather -> plan -> apply -> verify: the one runner that every module of the collection shares."""
 
 from __future__ import annotations
@@ -23,6 +21,7 @@ from typing import Any, Callable, NamedTuple, Protocol, TypeVar, runtime_checkab
 from . import turns, untrusted
 from .bounded import Deadline
 from .codes import Reason
+from .controls import playbook_of
 from .errors import StorageOpsError, code_of
 
 # AWX drops a result of more than 700,000 characters without a word (MAX_EVENT_RES_DATA of
@@ -127,9 +126,10 @@ class Finding:
     name: str
     node: str
     summary: str
-    verdict: str
-    reason: str
-    runbook: str
+    verdict: str = "report"
+    reason: str = ""
+    # Playbook that handles it, if that is not the one of its control.
+    runbook: str | None = None
     evidence: dict[str, Any] = field(default_factory=dict)
     # The user asked for this very object, so a refusal is an answer of its own and fails the task.
     named: bool = False
@@ -166,7 +166,7 @@ class Finding:
             "verdict": self.verdict,
             "code": self.code,
             "reason": untrusted.shown(self.reason),
-            "runbook": self.runbook,
+            "runbook": playbook_of(self.control) if self.runbook is None else self.runbook,
             "repair": [action.to_result() for action in self.repair],
             **workload,
         }
@@ -890,7 +890,6 @@ def _left_out(control: str, key: str, left: Counter[Any]) -> Finding:
         name=key,
         node="",
         summary=f"{number} entries of the result's {key} are left out, since it is too long",
-        verdict="report",
         reason="whose they are is in the evidence: look at these alone",
         runbook="",
         evidence={"left_out": [f"{owner or 'unknown'}: {n}" for owner, n in left.most_common()]},
@@ -992,9 +991,7 @@ def _shorten(told: Sequence[_Told], characters: int) -> list[dict[str, Any]]:
         name=f"{len(left)} more",
         node="",
         summary=f"{len(left)} more findings are left out, since the result is too long for AWX",
-        verdict="report",
         reason="narrow the run down to see them",
-        runbook="",
         evidence={
             what: [f"{name}: {count}" for name, count in counts.most_common()]
             for what, counts in (("controls", controls), ("nodes", nodes), ("owners", owners))

@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """Decides how the volumes of a lost and fenced node leave it, and which of them stay. Pure: no I/O
 here.
 
@@ -23,7 +21,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from .._core.codes import Reason
-from .._core.controls import RELEASE
+from .._core.controls import FAIL_OVER, RELEASE
 from .._core.engine import Action, Finding, Plan
 from .._core.turns import in_turns
 from .._core.untrusted import few
@@ -58,7 +56,6 @@ from .._kube.objects import (
     pod_path,
 )
 
-RUNBOOK = "storage_ops.runbooks.fail_over_volumes"
 # The fence was read back from Ceph so long ago at most (seconds), whenever anything is detached.
 # The time between the proof of the fence and a detach, in which an entry may be removed: the
 # shorter, the better.
@@ -325,7 +322,7 @@ def obstacles(name: str, host: HostRecord | None, ledger: Ledger) -> list[Reason
                 "node_rebooted",
                 f"node {name} was rebooted since it was fenced (bootID {host.boot_id}, then "
                 f"{ledger.boot_id}): it has other clients, and may have another address. Run "
-                f"{RUNBOOK} again, which fences these",
+                f"{FAIL_OVER} again, which fences these",
             )
         ]
     return []
@@ -345,7 +342,7 @@ def plan(state: FailoverState, options: FailoverOptions) -> Plan:
                 Reason(
                     "fence_missing",
                     f"nothing proves that node {options.node} is fenced: it has no ledger. Run "
-                    f"{RUNBOOK}, which fences it first",
+                    f"{FAIL_OVER}, which fences it first",
                 )
             ],
         )
@@ -462,7 +459,7 @@ def not_held(state: FailoverState, options: FailoverOptions) -> list[Reason]:
     danger = Reason(
         "fence_missing",
         f"node {options.node} may write to what was detached from it: switch it off at once, "
-        f"or fence it again ({RUNBOOK})",
+        f"or fence it again ({FAIL_OVER})",
     )
     return [*reasons, danger] if reasons else []
 
@@ -569,7 +566,7 @@ def _ledger_obstacles(node: NodeState, ledger: Ledger) -> list[Reason]:
             Reason(
                 "fence_unfinished",
                 f"the fence of node {ledger.node} was begun and never proven (phase "
-                f"{ledger.phase}): run {RUNBOOK} again",
+                f"{ledger.phase}): run {FAIL_OVER} again",
             )
         ]
     over = [
@@ -582,7 +579,7 @@ def _ledger_obstacles(node: NodeState, ledger: Ledger) -> list[Reason]:
     reasons = [
         Reason(
             "ceph_entry_missing",
-            f"the fence of {entry.entry} ended by itself at {entry.until}: run {RUNBOOK} again",
+            f"the fence of {entry.entry} ended by itself at {entry.until}: run {FAIL_OVER} again",
         )
         for entry in over
     ]
@@ -601,7 +598,7 @@ def _network_obstacles(node: NodeState, ledger: Ledger) -> list[Reason]:
                 Reason(
                     "network_fence_unfit",
                     f"NetworkFence {noted.name}, which is to fence node {ledger.node}, {now}. Run "
-                    f"{RUNBOOK} again",
+                    f"{FAIL_OVER} again",
                 )
             )
     return reasons
@@ -629,8 +626,8 @@ def _undoing(state: FailoverState, ledger: Ledger) -> list[Reason]:
         Reason(
             "network_fence_opposed",
             f"NetworkFence {fence.name} is Unfenced and covers {few(ledger.addresses)}: its "
-            f"controller may take the fence of node {ledger.node} back at any time. Run {RUNBOOK} "
-            "again, which sets it to Fenced",
+            f"controller may take the fence of node {ledger.node} back at any time. Run "
+            f"{FAIL_OVER} again, which sets it to Fenced",
         )
         for fence in opposing(state.node, ledger, drivers)
     ]
@@ -960,7 +957,6 @@ def _describe(state: FailoverState, options: FailoverOptions) -> Finding:
         f"the lost node {options.node}",
         verdict="repair",
         reason=("the node is off" if ledger.power else "the node is fenced") if ledger else "",
-        runbook=RUNBOOK,
         named=True,
         evidence=evidence,
     )
@@ -1023,8 +1019,6 @@ def _about_volume(options: FailoverOptions, covered: AttachedVolume, what: str) 
         node=options.node,
         summary=f"{_title(covered)} {what}",
         verdict="repair",
-        reason="",
-        runbook=RUNBOOK,
         named=True,
         evidence={
             "claim": covered.claim,
@@ -1046,10 +1040,8 @@ def homeless(tenant: Tenant, volumes: Iterable[AttachedVolume]) -> Finding:
         name=pod.name,
         node="",
         summary=f"pod {pod.title} has no node, so what needs {names} does not run",
-        verdict="report",
         reason=f"{tenant.trouble or 'the scheduler gives no reason'}. Its volumes are free; it "
         "starts as soon as a node takes it",
-        runbook=RUNBOOK,
         evidence={"volumes": names, "uid": pod.uid},
     )
 

@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """Which lost nodes still hold volumes (STOR-16), and which fences were left behind (STOR-17).
 
 Pure: no I/O here.
@@ -257,24 +255,22 @@ def _describe_volume(volume: AttachedVolume, used: bool) -> dict[str, Any]:
 def _report(
     control: str,
     severity: str,
-    kind: str,
     name: str,
-    node: str,
     summary: str,
     reason: str,
+    *,
+    kind: str = "Node",
+    node: str = "",
     **evidence: Any,
 ) -> Finding:
-    runbook = FAIL_OVER if control == "STOR-16" else RELEASE
     return Finding(
         control=control,
         severity=severity,
         kind=kind,
         name=name,
-        node=node,
+        node=node or name,
         summary=summary,
-        verdict="report",
         reason=reason,
-        runbook=runbook,
         evidence=evidence,
     )
 
@@ -309,8 +305,6 @@ def _holding(
         _report(
             "STOR-16",
             "critical",
-            "Node",
-            lost.name,
             lost.name,
             f"{lost.name} has been lost for {seconds:.0f} s and {_what_it_holds(attached, used)}",
             _next_step(lost, held),
@@ -364,8 +358,6 @@ def _still_watching(lost: LostNode, ceph: Reading | None) -> list[Finding]:
         _report(
             "STOR-16",
             "critical",
-            "Node",
-            lost.name,
             lost.name,
             f"{lost.name} is fenced according to its ledger, but Ceph still sees {len(left)} "
             "of its watchers",
@@ -491,8 +483,6 @@ def _judge_ledger(ledger: Ledger, state: FenceAuditState, ceph: Reading | None) 
             _report(
                 "STOR-17",
                 "major",
-                "Node",
-                name,
                 name,
                 f"{name} has a fence, but there is no such node any more",
                 reason,
@@ -509,8 +499,6 @@ def _judge_ledger(ledger: Ledger, state: FenceAuditState, ceph: Reading | None) 
             _report(
                 "STOR-17",
                 "major",
-                "Node",
-                name,
                 name,
                 f"{name} is Ready, and its fence is still there",
                 _release(ledger, host),
@@ -566,15 +554,13 @@ def _judge_entries(
             f"the fence of {name} has expired by itself "
             f"({', '.join(entry.entry for entry in expired[:3])} at {expired[0].until})"
         )
-        found.append(_report("STOR-17", severity, "Node", name, name, what, step, **evidence))
+        found.append(_report("STOR-17", severity, name, what, step, **evidence))
     if missing:
         what = f"the ledger of {name} has {', '.join(missing[:3])}, but Ceph's blocklist does not"
         found.append(
             _report(
                 "STOR-17",
                 severity,
-                "Node",
-                name,
                 name,
                 what,
                 f"it was removed, but not by a release. {step[0].upper()}{step[1:]}",
@@ -633,8 +619,6 @@ def _unreadable(node: str, why: str) -> Finding:
     return _report(
         "STOR-17",
         "major",
-        "Node",
-        node,
         node,
         f"the ledger of {node} cannot be read",
         reason,
@@ -661,8 +645,6 @@ def _copies(node: str, unlike: Unlike, state: FenceAuditState) -> Finding:
     return _report(
         "STOR-17",
         severity,
-        "Node",
-        node,
         node,
         f"the ledger of {node} {unlike.said}",
         reason,
@@ -691,8 +673,6 @@ def _stray_taints(state: FenceAuditState) -> list[Finding]:
         _report(
             "STOR-17",
             "major",
-            "Node",
-            name,
             name,
             f"{name} is Ready, and still carries the taint {OUT_OF_SERVICE}",
             "there is no ledger, so whoever set it has to remove it, once the node was rebooted: "
@@ -765,11 +745,11 @@ def _stray_fence(fence: NetworkFence, nodes: list[str], owner: str, lost: list[s
     return _report(
         "STOR-17",
         "major",
-        "NetworkFence",
         fence.name,
-        nodes[0],
         f"NetworkFence {fence.name} is Fenced and covers {', '.join(nodes[:3])}, which is Ready",
         reason,
+        kind="NetworkFence",
+        node=nodes[0],
         nodes=nodes,
         cidrs=list(fence.cidrs),
         status=fence.status,
@@ -823,11 +803,11 @@ def _stray_entry(entry: Blocked, nodes: list[str], state: FenceAuditState) -> Fi
     return _report(
         "STOR-17",
         "major",
-        "BlocklistEntry",
         entry.spelling,
-        nodes[0],
         f"Ceph's blocklist has {entry.spelling} of {', '.join(nodes[:3])}, and no ledger knows it",
         reason,
+        kind="BlocklistEntry",
+        node=nodes[0],
         entry=entry.entry,
         until=entry.until,
         nodes=nodes,

@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """Lost nodes and fences that were left behind: reads the cluster for what fence_audit_plan finds.
 
 A healthy cluster costs four requests, answered from the API server's memory where they may be long:

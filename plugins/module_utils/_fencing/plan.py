@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """Decides whether a node may be fenced, by what addresses and by what means, and whether that is
 proven. Pure: no I/O here.
 
@@ -37,7 +35,7 @@ from .evidence import check_reading, check_volumes
 from .intent import make_ledger
 from .lost import majority_lost, not_lost, not_standing, unfit
 from .method import check_coverage, check_fences, check_ledgers, choose_method
-from .options import RUNBOOK, Decision, FenceOptions, Subject
+from .options import Decision, FenceOptions, Subject
 from .whole_node import check_attached_here, check_silent, check_visitors, widen
 
 # Ceph refuses the requests of a blocklisted client (EBLOCKLISTED); nothing tells the container,
@@ -291,8 +289,6 @@ def _finding(state: NodeState, options: FenceOptions, evidence: dict[str, object
         summary=f"node {options.node} is {_readiness(state)} and has {rbd} RBD volumes"
         + (f" and {len(state.held) - rbd} others" if len(state.held) > rbd else ""),
         verdict="repair",
-        reason="",
-        runbook=RUNBOOK,
         evidence=evidence if is_off else {**evidence, "aside": _ASIDE},
         named=True,
     )

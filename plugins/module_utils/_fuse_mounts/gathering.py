@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """Reads what the plan of dead FUSE mounts needs besides the node's own mounts and their answers.
 
 No function here touches a FUSE mount: a look at a hung one would never return.

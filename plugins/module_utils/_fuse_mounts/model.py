@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """The types that the plan of dead FUSE mounts reads and writes. Pure: no I/O here."""
 
 from __future__ import annotations
@@ -19,7 +17,6 @@ from .._node.probes import Answer
 from .._node.processes import Process
 from .limits import Limits
 
-RUNBOOK = "storage_ops.runbooks.recover_fuse_mounts"
 KIND = "FUSE mount"
 # Where new mounts are made before they replace dead ones. /run is a tmpfs: a reboot, which also
 # ends every mount, removes what an interrupted run left (file-hierarchy(7)).

@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """Dead and hung FUSE mounts of the kubelet's (STOR-05, STOR-06): whether and how they may be
 replaced. Pure: no I/O here.
 """
@@ -29,7 +27,6 @@ from .model import (
     CONNECTIONS,
     KIND,
     PRIVATE,
-    RUNBOOK,
     FuseOptions,
     FuseState,
     FuseVolume,
@@ -188,8 +185,6 @@ def _group_finding(
         node=state.node,
         summary=f"the server of {group.name} {'does not answer' if hung else 'is gone'}",
         verdict="repair",
-        reason="",
-        runbook=RUNBOOK,
         evidence={
             "devices": group.devices,
             "fstype": first.fstype,
@@ -442,7 +437,6 @@ def _judge_unfinished(state: FuseState, options: FuseOptions, one: Unfinished) -
         else f"a repair of {one.name} was not tidied up",
         verdict="repair",
         reason="it was begun, and is finished" if bare else "nothing needs what is left",
-        runbook=RUNBOOK,
         evidence={"folder": f"{PRIVATE}/{one.key}", "mounts": [target.point for target in bare]},
     )
     if one.credentials:
@@ -516,9 +510,6 @@ def _errors(state: FuseState, found: Mapping[str, Superblock]) -> list[Finding]:
             summary=f"whether the server of {point} answers is not known"
             if answer.unasked
             else f"the server of {point} answers with an error: {answer.text}",
-            verdict="report",
-            reason="",
-            runbook=RUNBOOK,
         )
         finding.evidence = {
             "devices": [device],
@@ -576,9 +567,6 @@ def _without_finding(state: FuseState, found: Mapping[str, Superblock], path: st
         name=printable(path),
         node=state.node,
         summary=f"{printable(path)} is not to be repaired",
-        verdict="report",
-        reason="",
-        runbook=RUNBOOK,
         named=True,
         evidence={
             "mounts": [],

@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """How many files a container may open (STOR-10).
 
 A program that closes all descriptors that it might have, as rpc.statd does when it starts, takes
@@ -28,7 +26,6 @@ from .._node.control_groups import pod_of
 from .._node.host import Host
 from .._node.options import NOFILE
 
-RUNBOOK = "storage_ops.runbooks.check_nfs"
 # Drop-ins are applied in the order of their names (systemd.unit(5)), so 50- overrides most others.
 DROP_IN = "/etc/systemd/system/{unit}.d/50-storage_ops-nofile.conf"
 
@@ -352,9 +349,6 @@ def _finding(state: LimitState, severity: str, kind: str, name: str, summary: st
         name=name,
         node=state.node,
         summary=summary,
-        verdict="report",
-        reason="",
-        runbook=RUNBOOK,
     )
 
 

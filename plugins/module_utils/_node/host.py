@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """The node a module runs on: all access to files, commands and devices goes through a Host.
 
 Tests give another one in its place.
@@ -31,7 +29,7 @@ from .._core.bounded import (
     run_command,
 )
 from .._core.errors import StorageOpsError
-from . import scsi
+from . import fdinfo, scsi
 
 # Seconds that are kept back from the deadline for taking an action back.
 UNDO_SECONDS = 10.0
@@ -222,19 +220,14 @@ class Host:
         a link /proc/PID/ns/user; empty if it cannot be told.
         """
         try:
-            namespace = os.open(self.path(path), os.O_RDONLY)
+            with fdinfo.opened(self.path(path), os.O_RDONLY) as namespace:
+                found = fcntl.ioctl(namespace, _NS_GET_USERNS)
+                try:
+                    return f"user:[{os.fstat(found).st_ino}]"
+                finally:
+                    os.close(found)
         except OSError:
             return ""
-        try:
-            found = fcntl.ioctl(namespace, _NS_GET_USERNS)
-            try:
-                return f"user:[{os.fstat(found).st_ino}]"
-            finally:
-                os.close(found)
-        except OSError:
-            return ""
-        finally:
-            os.close(namespace)
 
     def run(self, argv: Sequence[str], timeout: float | None = None) -> CommandResult:
         """Run a command for at most ``timeout`` seconds (default: ``command_timeout``), and not

@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """The kubelet's folder: what each mount point in it is for, and the kubelet's notes about volumes.
 
 Other programs can make folders and mounts there, too. So a path counts only if every part of it is

@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """mountinfo of every mount namespace, and swap (see proc_pid_mountinfo(5))."""
 
 from __future__ import annotations
@@ -69,12 +67,6 @@ class _Digest(Protocol):
 
 Wanted = Callable[[str, str], bool]
 TooLong = Optional[Callable[[Mount], object]]
-
-
-def parse_mountinfo(text: str, pid: str) -> list[Mount]:
-    """The mounts in a mountinfo file. Raises StorageOpsError for a line of another form."""
-    # Mount points may contain the other characters at which str.splitlines would split.
-    return [_mount(line, pid) for line in text.split("\n") if line]
 
 
 def each_mount(

@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """Ask a SCSI disk itself: INQUIRY, VPD page 0x83, TEST UNIT READY and REPORT LUNS, by SG_IO.
 
 sysfs, udev and multipathd remember what a disk said when it was found. After its LUN was unmapped,
@@ -20,6 +18,8 @@ import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
+
+from . import fdinfo
 
 # include/scsi/sg.h: the ioctl, and struct sg_io_hdr with its directions of data. "@": with the
 # alignment of this machine's C compiler.
@@ -116,11 +116,8 @@ def ask(device: str, timeout: float, report_luns: bool) -> dict[str, Any]:
     Call it in a child, since it may block as long as the transport does.
     """
     # O_NONBLOCK: no wait for a medium, and no error without one (drivers/scsi/sd.c sd_open).
-    fd = os.open(device, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
+    with fdinfo.opened(device, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC) as fd:
         return converse(lambda cdb, length: _sg_io(fd, cdb, length, timeout), report_luns)
-    finally:
-        os.close(fd)
 
 
 def converse(send: CommandSender, report_luns: bool) -> dict[str, Any]:
@@ -154,14 +151,12 @@ def write_protected(device: str, timeout: float) -> bool | None:
     # The kernel does not notice when an array sets or lifts the protection: "ro" in sysfs is from
     # the discovery of the disk. A multipath device passes SG_IO on to a path (drivers/md/dm-mpath.c
     # multipath_prepare_ioctl).
-    fd = os.open(device, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        return says_write_protected(lambda cdb, length: _sg_io(fd, cdb, length, timeout))
-    except OSError:
-        # No SCSI disk: the ioctl is not supported.
-        return None
-    finally:
-        os.close(fd)
+    with fdinfo.opened(device, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC) as fd:
+        try:
+            return says_write_protected(lambda cdb, length: _sg_io(fd, cdb, length, timeout))
+        except OSError:
+            # No SCSI disk: the ioctl is not supported.
+            return None
 
 
 def says_write_protected(send: CommandSender) -> bool | None:

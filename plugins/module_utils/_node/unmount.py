@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """Unmount exactly these layers of a mount point of the kubelet, or bind a mount to it.
 
 No link is followed on the way. The system calls are used: umount(8) and mount(8) resolve paths
@@ -165,11 +163,8 @@ def _identity(mount: Mount) -> tuple[str, ...]:
 
 def mount_id(name: str, folder: int | None = None) -> int:
     """The ID of the topmost mount at a path. It asks no server, unless a folder on the way does."""
-    descriptor = os.open(name, os.O_PATH | os.O_NOFOLLOW, dir_fd=folder)
-    try:
+    with fdinfo.opened(name, os.O_PATH | os.O_NOFOLLOW, folder) as descriptor:
         return mount_id_of(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def mount_id_of(descriptor: int) -> int:
@@ -189,13 +184,10 @@ def _opened_itself(host: Host, path: str, root: str) -> Iterator[int]:
 @contextlib.contextmanager
 def _topmost(folder: int, name: str, path: str) -> Iterator[int]:
     """The same, in a folder that is open."""
-    descriptor = os.open(name, os.O_PATH | os.O_NOFOLLOW, dir_fd=folder)
-    try:
+    with fdinfo.opened(name, os.O_PATH | os.O_NOFOLLOW, folder) as descriptor:
         if stat.S_ISLNK(os.fstat(descriptor).st_mode):
             raise StorageOpsError(f"{path!r} is a link")
         yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 def _at(folder: int, name: str) -> bytes:

@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """Who uses a block device: mounts in any namespace, swap, loop devices, device nodes bound into
 containers, and open files.
 """
@@ -233,15 +231,13 @@ def loop_devices(loop: str) -> list[str]:
 
     May block: call it in a child.
     """
-    fd = os.open(loop, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        info = fcntl.ioctl(fd, _LOOP_GET_STATUS64, bytes(_LOOP_INFO.size))
-    except OSError as error:
-        if error.errno == errno.ENXIO:
-            return []
-        raise
-    finally:
-        os.close(fd)
+    with fdinfo.opened(loop, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC) as fd:
+        try:
+            info = fcntl.ioctl(fd, _LOOP_GET_STATUS64, bytes(_LOOP_INFO.size))
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                return []
+            raise
     return parse_loop_info(info)
 
 

@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """The types of the plan of pod mounts: mount points, layers, filesystems. Pure: no I/O here."""
 
 from __future__ import annotations
@@ -21,7 +19,6 @@ from .._node.probes import Answer
 from .._node.processes import Process
 from .backing import Backing
 
-RUNBOOK = "storage_ops.runbooks.repair_pod_mounts"
 # Mount options by which the kernel shows a filesystem that has given up: emergency_ro since Linux
 # 6.15 (fs/ext4/super.c _ext4_show_options), shutdown after a forced one.
 _GIVEN_UP = ("emergency_ro", "shutdown")

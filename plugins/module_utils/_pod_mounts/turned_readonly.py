@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """Volume filesystems that turned read-only (STOR-08): what may be done. Pure: no I/O here."""
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ from .._node import probes
 from .._node.mounts import Mount
 from .._node.probes import Answer
 from .backing import Backing
-from .model import RUNBOOK, Filesystem, PodMountState, show, workload_of
+from .model import Filesystem, PodMountState, show, workload_of
 from .stacks import has_turned, pod_stacks
 
 
@@ -107,9 +105,6 @@ def _filesystem_finding(
         summary=_said(filesystem, answer)
         if not is_unasked(state, filesystem)
         else f"whether {_named(filesystem)} answers is not known",
-        verdict="report",
-        reason="",
-        runbook=RUNBOOK,
         evidence={
             "points": [place.point for place in filesystem.places],
             "volumes": volumes

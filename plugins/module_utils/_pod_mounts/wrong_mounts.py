@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """Pod mounts that are not their volume (STOR-07): which layers may be unmounted.
 
 Pure: no I/O here.
@@ -21,7 +19,7 @@ from .._node import kubelet
 from .._node.control_groups import UNKNOWN, pod_uid_of
 from .._node.mounts import Mount
 from .._node.processes import Process
-from .model import RUNBOOK, LayerSubject, PodMountState, Stack, show, workload_of
+from .model import LayerSubject, PodMountState, Stack, show, workload_of
 from .stacks import twins
 
 
@@ -51,8 +49,6 @@ def _stack_finding(state: PodMountState, stack: Stack) -> Finding:
         node=state.node,
         summary="",
         verdict="repair",
-        reason="",
-        runbook=RUNBOOK,
         evidence={
             "points": [place.point],
             "volumes": [place.volume],

@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """Residual multipath maps and SCSI disks (STOR-01, -02, -03): which of them may be removed.
 
 cases.py judges each map and disk. Here they are grouped, limited to the scope, and refused where
@@ -24,7 +22,6 @@ from .cases import judge_map, judge_plain_disk
 from .model import (
     GONE,
     OTHER,
-    RUNBOOK,
     TWIN,
     UNKNOWN,
     PathsSubject,
@@ -209,8 +206,6 @@ def _swap_finding(state: ResidualState, group: list[ResidualCase]) -> Finding:
         node=state.node,
         summary=f"LUN numbers were swapped: {'; '.join(case.finding.summary for case in group)}",
         verdict="repair",
-        reason="",
-        runbook=RUNBOOK,
         evidence={
             "wwids": [case.wwid for case in group],
             "vendor": first.evidence["vendor"],
@@ -425,9 +420,6 @@ def _daemon_finding(state: ResidualState) -> list[Finding]:
         name=state.node,
         node=state.node,
         summary=f"{len(maps)} multipath maps and no answer from multipathd",
-        verdict="report",
-        reason="",
-        runbook=RUNBOOK,
         evidence={"maps": sorted(device.name for device in maps)},
     )
     finding.refuse(

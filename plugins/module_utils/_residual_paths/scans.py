@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """Which maps a scan for new disks could mix, and which were mixed. Pure: no I/O here.
 
 A map is mixed if its paths lead to different volumes: then writes go to either of them.

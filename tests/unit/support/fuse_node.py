@@ -46,12 +46,14 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kubelet
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
     Mount,
     MountTable,
-    parse_mountinfo,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes import (
     DEAD,
     OK,
     Answer,
+)
+from ansible_collections.storage_ops.runbooks.tests.unit.support.mountinfo import (
+    parse_mountinfo,
 )
 
 _MNT_DETACH = 2

@@ -74,12 +74,6 @@ MGR = {
     "active_addr": "10.0.0.21:6801/11",
     "active_clients": [{"addrvec": [{"type": "v2", "addr": "10.0.0.21:0", "nonce": 4711}]}],
 }
-NO_MGR = {
-    "active_name": "",
-    "active_addrs": {"addrvec": []},
-    "active_addr": "(unrecognized address family 0)/0",
-    "active_clients": [],
-}
 
 
 def dump(

@@ -56,7 +56,6 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
     MountTable,
-    parse_mountinfo,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes import (
     DEAD,
@@ -65,6 +64,9 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes 
     OK,
     Answer,
     opened_itself,
+)
+from ansible_collections.storage_ops.runbooks.tests.unit.support.mountinfo import (
+    parse_mountinfo,
 )
 
 UID = "5b9ba8a1-4f1b-4c7e-9d2b-1f2f5d0f3c11"

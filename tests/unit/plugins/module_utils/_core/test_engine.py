@@ -33,27 +33,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
     StorageOpsError,
 )
-
-
-class Exit(Exception):
-    """What AnsibleModule does by ending the process."""
-
-
-class Module:
-    """The part of AnsibleModule that the runner uses."""
-
-    def __init__(self, check_mode: bool = False, diff: bool = False) -> None:
-        self.check_mode = check_mode
-        self._diff = diff
-        self.result: dict[str, Any] = {}
-
-    def exit_json(self, **result: Any) -> None:
-        self.result = {"failed": False, **result}
-        raise Exit
-
-    def fail_json(self, **result: Any) -> None:
-        self.result = {"failed": True, **result}
-        raise Exit
+from ansible_collections.storage_ops.runbooks.tests.unit.support.module import Exit, Module
 
 
 class World:
@@ -749,6 +729,25 @@ def test_a_workload_is_never_cut() -> None:
     assert run(World([*many, found]), Module())["findings"][0]["workload"] == workload
 
 
+@pytest.mark.parametrize(
+    ("control", "own", "shown"),
+    [
+        ("STOR-09", None, "storage_ops.runbooks.check_nfs"),
+        # Nothing repairs it, and this explains it.
+        ("STOR-15", None, "storage_ops.runbooks.triage"),
+        ("", None, ""),
+        ("STOR-09", "", ""),
+        ("", "x.y.z", "x.y.z"),
+    ],
+)
+def test_a_finding_names_the_playbook_of_its_control_unless_it_has_its_own(
+    control: str, own: str | None, shown: str
+) -> None:
+    told = finding("a")
+    told.control, told.runbook = control, own
+    assert told.to_result()["runbook"] == shown
+
+
 def test_long_evidence_is_cut_with_a_count() -> None:
     found = finding("a", "report", evidence={"paths": [{"answers": list(range(60))}] * 51})
     paths = found.to_result()["evidence"]["paths"]
@@ -950,7 +949,7 @@ def test_check_mode_holds_nothing() -> None:
 
 def of_pod(namespace: str, number: int, severity: str) -> Finding:
     return Finding(
-        "STOR-15", severity, "pod", f"web-{number}", "w1", "x" * 250, "report", "y" * 200, "",
+        "STOR-15", severity, "pod", f"web-{number}", "w1", "x" * 250, "", reason="y" * 200,
         evidence={"messages": ["m" * 300]}, namespace=namespace,
     )  # fmt: skip
 

@@ -67,6 +67,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
 )
 from ansible_collections.storage_ops.runbooks.tests.unit.support.cluster import FakeCluster, path_of
 from ansible_collections.storage_ops.runbooks.tests.unit.support.fences import POWERED, looks
+from ansible_collections.storage_ops.runbooks.tests.unit.support.module import Exit, Module
 
 # The last one attaches nothing.
 RBD, OTHER, NFS = "rbd.csi.ceph.com", "csi.example.com", "nfs.csi.example.com"
@@ -318,28 +319,6 @@ class World(FakeCluster):
 
 def _claimed(item: dict[str, Any]) -> list[dict[str, Any]]:
     return [volume for volume in item["spec"]["volumes"] if "persistentVolumeClaim" in volume]
-
-
-class Exit(Exception):
-    pass
-
-
-class Module:
-    """The part of AnsibleModule that the runner uses."""
-
-    _diff = False
-
-    def __init__(self, check_mode: bool) -> None:
-        self.check_mode = check_mode
-        self.result: dict[str, Any] = {}
-
-    def exit_json(self, **result: Any) -> None:
-        self.result = {"failed": False, **result}
-        raise Exit
-
-    def fail_json(self, **result: Any) -> None:
-        self.result = {"failed": True, **result}
-        raise Exit
 
 
 def reading(

@@ -41,6 +41,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
     unique_name,
 )
 from ansible_collections.storage_ops.runbooks.tests.unit.support.cluster import FakeCluster
+from ansible_collections.storage_ops.runbooks.tests.unit.support.module import Module
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=timezone.utc)
 LONG_AGO, JUST_NOW = "2026-03-01T11:50:00Z", "2026-03-01T11:59:00Z"
@@ -198,23 +199,6 @@ def world(*objects: Object, ledger: Ledger | None = None) -> FakeCluster:
         Ledgers(cluster, "storage-ops").write(ledger)  # type: ignore[arg-type]
     cluster.requests.clear()
     return cluster
-
-
-class Module:
-    """The part of AnsibleModule that the runner uses."""
-
-    check_mode, _diff = False, False
-
-    def __init__(self) -> None:
-        self.result: Object = {}
-
-    def exit_json(self, **result: Any) -> None:
-        self.result = {"failed": False, **result}
-        raise SystemExit
-
-    def fail_json(self, **result: Any) -> None:
-        self.result = {"failed": True, **result}
-        raise SystemExit
 
 
 def audit(cluster: FakeCluster, *nodes: str, **options: Any) -> Object:

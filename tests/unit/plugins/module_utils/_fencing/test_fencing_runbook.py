@@ -43,6 +43,9 @@ from ansible_collections.storage_ops.runbooks.tests.unit.support.fences import (
     image,
     watcher,
 )
+from ansible_collections.storage_ops.runbooks.tests.unit.support.module import (
+    Module as Returned,
+)
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 NODE = "/api/v1/nodes/a"
@@ -55,23 +58,12 @@ class Killed(BaseException):
     """kill -9: nothing of ours runs after it."""
 
 
-class Module:
-    """What the engine needs of an AnsibleModule, and what came of it."""
+class Module(Returned):
+    """With what the tests ask of a result."""
 
-    _diff = False
-
-    def __init__(self, check_mode: bool = False) -> None:
-        self.check_mode = check_mode
-        self.failed = False
-        self.result: dict[str, Any] = {}
-
-    def exit_json(self, **result: Any) -> None:
-        self.result = result
-        raise SystemExit(0)
-
-    def fail_json(self, **result: Any) -> None:
-        self.failed, self.result = True, result
-        raise SystemExit(1)
+    @property
+    def failed(self) -> bool:
+        return bool(self.result["failed"])
 
     @property
     def done(self) -> list[str]:

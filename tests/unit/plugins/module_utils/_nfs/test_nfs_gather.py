@@ -35,7 +35,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._nfs.runtime_
     LimitOptions,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
+from ansible_collections.storage_ops.runbooks.tests.unit.support.mountinfo import (
     parse_mountinfo,
 )
 

@@ -34,6 +34,9 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.namespaces import (
     Namespaces,
 )
+from ansible_collections.storage_ops.runbooks.tests.unit.support.mountinfo import (
+    parse_mountinfo,
+)
 
 NAMES = st.text(
     st.characters(codec="utf-8", exclude_categories=["Cs"], exclude_characters="\0"),
@@ -70,14 +73,14 @@ def test_mountinfo_round_trip(root: str, point: str, source: str, option: str) -
         super_options=("ro", f"x={option}"),
         pid="7",
     )
-    assert mounts.parse_mountinfo(f"{line}\n{line}\n", "7") == [mount] * 2
+    assert parse_mountinfo(f"{line}\n{line}\n", "7") == [mount] * 2
 
 
 def test_mountinfo_with_nothing_optional() -> None:
     """A FUSE server may give no name as source, blanks in its type, and the kernel may pass on
     options that it did not escape.
     """
-    (mount,) = mounts.parse_mountinfo("40 1 0:52 / /mnt/- rw - fuse.my\\040fs  rw,fsname=a b", "1")
+    (mount,) = parse_mountinfo("40 1 0:52 / /mnt/- rw - fuse.my\\040fs  rw,fsname=a b", "1")
     assert (mount.shared, mount.master, mount.unbindable) == (0, 0, False)
     assert (mount.point, mount.fstype, mount.source, mount.super_options) == (
         "/mnt/-",
@@ -99,7 +102,7 @@ def test_mountinfo_with_nothing_optional() -> None:
 )
 def test_mountinfo_that_cannot_be_read(line: str) -> None:
     with pytest.raises(StorageOpsError, match="/proc/7/mountinfo"):
-        mounts.parse_mountinfo(line, "7")
+        parse_mountinfo(line, "7")
 
 
 def words(*choices: str, max_size: int = 1) -> st.SearchStrategy[str]:
@@ -123,7 +126,7 @@ LINE = st.tuples(
 @given(st.one_of(st.text(st.characters()), st.lists(LINE, max_size=5).map("\n".join)))
 def test_any_mountinfo_is_read_or_refused(text: str) -> None:
     with contextlib.suppress(StorageOpsError):
-        found = mounts.MountTable(mounts.parse_mountinfo(text, "7"))
+        found = mounts.MountTable(parse_mountinfo(text, "7"))
         for mount in found.mounts:
             assert mount not in found.on(mount)
             assert {layer.point for layer in found.layers(mount.point)} <= {mount.point}
@@ -135,7 +138,7 @@ def table(*lines: str) -> MountTable:
         "{} {} 0:{} / {} rw - fuse s rw".format(*line.split(" ")[:2], index, line.split(" ")[2])
         for index, line in enumerate(lines)
     )
-    return MountTable(mounts.parse_mountinfo("\n".join(texts), "1"))
+    return MountTable(parse_mountinfo("\n".join(texts), "1"))
 
 
 def ids(found: list[Mount]) -> list[int]:

@@ -19,7 +19,6 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host im
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kubelet import VolumeNote
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
     MountTable,
-    parse_mountinfo,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes import Answer
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.processes import Process
@@ -37,6 +36,9 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.m
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.runbook import (
     PodMounts,
+)
+from ansible_collections.storage_ops.runbooks.tests.unit.support.mountinfo import (
+    parse_mountinfo,
 )
 
 ROOT = "/var/lib/kubelet"

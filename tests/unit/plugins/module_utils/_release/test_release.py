@@ -43,6 +43,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._release.runb
 )
 from ansible_collections.storage_ops.runbooks.tests.unit.support.cluster import FakeCluster
 from ansible_collections.storage_ops.runbooks.tests.unit.support.fences import looks
+from ansible_collections.storage_ops.runbooks.tests.unit.support.module import Module
 
 NODE = "/api/v1/nodes/a"
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/storage-ops/leases/{object_name('a')}"
@@ -229,22 +230,6 @@ class World(FakeCluster):
             for request in self.requests
             if request.split()[0] not in ("get", "list") and "dry run" not in request
         ]
-
-
-class Module:
-    """The part of AnsibleModule that the runner uses."""
-
-    def __init__(self, check_mode: bool) -> None:
-        self.check_mode, self._diff = check_mode, False
-        self.result: Object = {}
-
-    def exit_json(self, **result: Any) -> None:
-        self.result = {"failed": False, **result}
-        raise SystemExit
-
-    def fail_json(self, **result: Any) -> None:
-        self.result = {"failed": True, **result}
-        raise SystemExit
 
 
 def release(
