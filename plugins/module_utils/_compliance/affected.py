@@ -53,6 +53,9 @@ class Named:
     """What the evidence of a finding names."""
 
     volumes: tuple[str, ...] = ()
+    # (uid of a pod, its volume). The name may be the pod's own: its owner chooses those of inline
+    # volumes, and of volumes without a PersistentVolume.
+    mounted: tuple[tuple[str, str], ...] = ()
     # By uid.
     pods: tuple[str, ...] = ()
     # As namespace/name.
@@ -82,6 +85,7 @@ def question(findings: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
     for finding in findings:
         named = named_by(finding)
         volumes.update(dict.fromkeys(named.volumes))
+        volumes.update(dict.fromkeys(volume for _pod, volume in named.mounted))
         pods.update(dict.fromkeys(named.pods))
     return {"volumes": list(volumes)[:MAX_VOLUMES], "pods": list(pods)[:MAX_PODS]}
 
@@ -99,15 +103,24 @@ def named_by(finding: Mapping[str, Any]) -> Named:
         if isinstance(text, str)
     ]
     told += [thing["name"]] if thing["kind"] == "PersistentVolume" else []
-    volumes = [*told, *(match["volume"] for match in found)]
+    in_pods = [match for match in found if "pod" in match.re.groupindex]
+    staged = (match["volume"] for match in found if "pod" not in match.re.groupindex)
+    volumes = [*told, *staged]
     uids = [
         *_texts(evidence.get("pod")),
         *(text for text in _texts(evidence.get("pods")) if "/" not in text),
-        *(match["pod"] for match in found if "pod" in match.groupdict()),
+        *(match["pod"] for match in in_pods),
     ]
     claims = [*_texts(evidence.get("claim")), *_texts(evidence.get("claims"))]
     return Named(
         tuple(dict.fromkeys(name for name in volumes if untrusted.is_name(name))),
+        tuple(
+            dict.fromkeys(
+                (match["pod"], match["volume"])
+                for match in in_pods
+                if untrusted.is_name(match["volume"])
+            )
+        ),
         tuple(dict.fromkeys(uid for uid in uids if re.fullmatch(_UID, uid))),
         tuple(dict.fromkeys(claim for claim in claims if "/" in claim)),
         _is_cut(evidence),
@@ -164,7 +177,8 @@ def affected_by(finding: Mapping[str, Any], users: Users) -> dict[str, Any]:
     (``names``); and whether these are all (``complete``).
     """
     named, thing = named_by(finding), finding["object"]
-    known = [users.volumes[name] for name in named.volumes if name in users.volumes]
+    volumes = dict.fromkeys([*named.volumes, *_mounted(named, users)])
+    known = [users.volumes[name] for name in volumes if name in users.volumes]
     claims = [*named.claims, *(claim for claim, _number in known if claim)]
     pods, left = _pods(finding, named, users, known)
     spaces = [
@@ -189,6 +203,16 @@ def affected_by(finding: Mapping[str, Any], users: Users) -> dict[str, Any]:
         **{kind: one for kind, one in told.items() if one["count"]},
         "complete": not (left or unknown or named.cut),
     }
+
+
+def _mounted(named: Named, users: Users) -> list[str]:
+    """The volumes in the folders of pods, of those pods that have their claims."""
+    return [
+        volume
+        for pod, volume in named.mounted
+        if volume in users.volumes
+        and users.pods.get(pod) in users.by_claim.get(users.volumes[volume][0], [])
+    ]
 
 
 def _pods(

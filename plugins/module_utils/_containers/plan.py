@@ -87,9 +87,9 @@ class ContainerOptions:
 class HostMount:
     """The node's side of a mount in a container.
 
-    ``path``: on the node. ``device``: that of the FUSE superblock that is mounted there now; empty
-    if there is none. ``answer``: what it answered. ``problem``: why it is not known, or is not one
-    of the pod's own volumes.
+    ``path``: on the node. ``volume``: the PersistentVolume, as the cluster says. ``device``: that
+    of the FUSE superblock that is mounted there now; empty if there is none. ``answer``: what it
+    answered. ``problem``: why it is not known, or is not one of the pod's own volumes.
     """
 
     path: str = ""
