@@ -15,13 +15,14 @@ restarted. Pure: no I/O here.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
 from .._core.codes import Reason
 from .._core.engine import Action, Finding, Plan
-from .._core.guards import is_most, limit_repairs, majority, most_of, too_many
+from .._core.guards import is_most, majority, most_of, too_many
 from .._core.turns import in_turns
 from .._node.probes import DEAD, HUNG, OK, Answer
 
@@ -237,7 +238,8 @@ def _decide(
     moved = _to_move(state, options, pairs)
     if not options.accept_majority:
         moved = _refuse_outages(pairs, moved, _outages(state, broken))
-    moved = _limit(findings, moved, options)
+    moved = _limit(pairs, moved, options)
+    findings = _by_time(pairs, options)
     findings += [
         _judge_unasked(state, container) for container in state.containers if container.unasked
     ]
@@ -274,19 +276,35 @@ def _refuse_outages(
     return {pod: group for pod, group in moved.items() if group[0][0].namespace not in outages}
 
 
-def _limit(findings: list[Finding], moved: Moved, options: ContainerOptions) -> Moved:
+def _limit(
+    pairs: list[tuple[Container, Finding]], moved: Moved, options: ContainerOptions
+) -> Moved:
     """Refuse what is beyond max_repairs, and return the pods that are left to restart.
 
-    Restarts of containers come first: they interrupt less than those of pods.
+    Both kinds of restart together, in turns of the namespaces. Within each, restarts of containers
+    come first: they interrupt less than those of pods.
     """
-    planned = [finding for finding in findings if finding.repair]
-    limit_repairs(planned, options.max_repairs)
-    # Both kinds of restart together stay within max_repairs.
-    room = max(0, options.max_repairs - len(planned))
-    for pod in list(moved)[room:]:
-        for _container, finding in moved[pod]:
+    alone = [[pair] for pair in pairs if pair[1].repair]
+    restarts = in_turns([*alone, *moved.values()], lambda group: group[0][0].namespace)
+    for group in restarts[options.max_repairs :]:
+        for _container, finding in group:
             finding.refuse(*_said(finding), too_many(options.max_repairs))
-    return {pod: moved[pod] for pod in list(moved)[:room]}
+    left = [id(group) for group in restarts[: options.max_repairs]]
+    return {pod: group for pod, group in moved.items() if id(group) in left}
+
+
+def _by_time(pairs: list[tuple[Container, Finding]], options: ContainerOptions) -> list[Finding]:
+    """The findings in the order in which the containers are restarted.
+
+    The namespaces take turns by the time that a restart may take. A tenant decides how long a
+    container takes to end, and whether it comes back.
+    """
+    turns = in_turns(
+        pairs,
+        lambda pair: pair[0].namespace,
+        size=lambda pair: stop_seconds(pair[0], options) + math.ceil(options.restart_timeout),
+    )
+    return [finding for _container, finding in turns]
 
 
 def _said(finding: Finding) -> list[Reason]:
