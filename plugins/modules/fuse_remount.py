@@ -64,13 +64,17 @@ options:
       - O(volumes[].volume), O(volumes[].handle) or O(volumes[].paths) assigns an entry to its
         mount. One of them is required.
       - A mount of a volume that is not a CSI volume shows only the name that the pod gave it. It is
-        found only by O(volumes[].paths).
+        found only by O(volumes[].paths). So is an inline CSI volume.
     type: list
     elements: dict
     default: []
     suboptions:
       volume:
-        description: Name of the PersistentVolume.
+        description:
+          - Name of the PersistentVolume. It counts if the kubelet has noted it in its
+            C(vol_data.json). If that cannot be read, a mount is of this volume only if its pod is
+            one of O(volumes[].pods).
+          - An entry with another O(volumes[].handle) than the kubelet has noted is not meant.
         type: str
         default: ''
       driver:

@@ -52,6 +52,9 @@ class Named:
     """What the evidence of a finding names."""
 
     volumes: tuple[str, ...] = ()
+    # (uid of a pod, its volume). The name may be the pod's own: its owner chooses those of inline
+    # volumes, and of volumes without a PersistentVolume.
+    mounted: tuple[tuple[str, str], ...] = ()
     # By uid.
     pods: tuple[str, ...] = ()
     # As namespace/name.
@@ -80,7 +83,8 @@ def question(findings: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
     pods: list[tuple[str, str, str]] = []
     for finding in findings:
         named, host, space = named_by(finding), finding["host"], _space(finding)
-        volumes += [(host, space, name) for name in named.volumes]
+        inside = (volume for _pod, volume in named.mounted)
+        volumes += [(host, space, name) for name in (*named.volumes, *inside)]
         pods += [(host, space, uid) for uid in named.pods]
     return {"volumes": _first(volumes, MAX_VOLUMES), "pods": _first(pods, MAX_PODS)}
 
@@ -108,6 +112,7 @@ def named_by(finding: Mapping[str, Any]) -> Named:
     claims = [*_texts(evidence.get("claim")), *_texts(evidence.get("claims"))]
     return Named(
         _volumes_named(evidence, thing, found),
+        _mounts_named(found),
         _pods_named(evidence, found),
         tuple(dict.fromkeys(claim for claim in claims if "/" in claim)),
         _is_cut(evidence),
@@ -125,8 +130,18 @@ def _volumes_named(
         if isinstance(text, str)
     ]
     names += [thing["name"]] if thing["kind"] == "PersistentVolume" else []
-    names += [match["volume"] for match in found]
+    names += [match["volume"] for match in found if not _is_in_pod(match)]
     return tuple(dict.fromkeys(name for name in names if untrusted.is_name(name)))
+
+
+def _is_in_pod(match: re.Match[str]) -> bool:
+    return "pod" in match.re.groupindex
+
+
+def _mounts_named(found: Iterable[re.Match[str]]) -> tuple[tuple[str, str], ...]:
+    """By uid of the pod, and name."""
+    every = [(match["pod"], match["volume"]) for match in found if _is_in_pod(match)]
+    return tuple(dict.fromkeys(one for one in every if untrusted.is_name(one[1])))
 
 
 def _pods_named(evidence: Mapping[str, Any], found: Iterable[re.Match[str]]) -> tuple[str, ...]:
@@ -134,7 +149,7 @@ def _pods_named(evidence: Mapping[str, Any], found: Iterable[re.Match[str]]) -> 
     uids = [
         *_texts(evidence.get("pod")),
         *(text for text in _texts(evidence.get("pods")) if "/" not in text),
-        *(match["pod"] for match in found if "pod" in match.groupdict()),
+        *(match["pod"] for match in found if _is_in_pod(match)),
     ]
     return tuple(dict.fromkeys(uid for uid in uids if re.fullmatch(_UID, uid)))
 
@@ -189,7 +204,8 @@ def affected_by(finding: Mapping[str, Any], users: Users) -> dict[str, Any]:
     (``names``); and whether these are all (``complete``).
     """
     named, thing = named_by(finding), finding["object"]
-    known = [users.volumes[name] for name in named.volumes if name in users.volumes]
+    volumes = dict.fromkeys([*named.volumes, *_mounted(named, users)])
+    known = [users.volumes[name] for name in volumes if name in users.volumes]
     claims = [*named.claims, *(claim for claim, _number in known if claim)]
     pods, left = _pods(finding, named, users, known)
     titles = _titles(thing, pods)
@@ -229,6 +245,16 @@ def _all_known(named: Named, known: Sequence[tuple[str, int]], titles: Sequence[
     if named.pods:
         return True
     return len(known) == len(named.volumes) and bool(named.volumes or titles)
+
+
+def _mounted(named: Named, users: Users) -> list[str]:
+    """The volumes in the folders of pods, of those pods that have their claims."""
+    return [
+        volume
+        for pod, volume in named.mounted
+        if volume in users.volumes
+        and users.pods.get(pod) in users.by_claim.get(users.volumes[volume][0], [])
+    ]
 
 
 def _pods(

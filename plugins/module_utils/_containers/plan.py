@@ -13,6 +13,7 @@ restarted. Pure: no I/O here.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any
@@ -84,9 +85,9 @@ class ContainerOptions:
 class HostMount:
     """The node's side of a mount in a container.
 
-    ``path``: on the node. ``device``: that of the FUSE superblock that is mounted there now; empty
-    if there is none. ``answer``: what it answered. ``problem``: why it is not known, or is not one
-    of the pod's own volumes.
+    ``path``: on the node. ``volume``: the PersistentVolume, as the cluster says. ``device``: that
+    of the FUSE superblock that is mounted there now; empty if there is none. ``answer``: what it
+    answered. ``problem``: why it is not known, or is not one of the pod's own volumes.
     """
 
     path: str = ""
@@ -234,7 +235,8 @@ def _decide(
     moved = _to_move(state, options, pairs)
     if not options.accept_majority:
         moved = _refuse_outages(pairs, moved, _outages(state, broken))
-    moved = _limit(findings, moved, options)
+    moved = _limit(pairs, moved, options)
+    findings = _by_time(pairs, options)
     findings += [
         _judge_unasked(state, container) for container in state.containers if container.unasked
     ]
@@ -271,20 +273,35 @@ def _refuse_outages(
     return {pod: group for pod, group in moved.items() if group[0][0].namespace not in outages}
 
 
-def _limit(findings: list[Finding], moved: Moved, options: ContainerOptions) -> Moved:
+def _limit(
+    pairs: list[tuple[Container, Finding]], moved: Moved, options: ContainerOptions
+) -> Moved:
     """Refuse what is beyond max_repairs, and return the pods that are left to restart.
 
-    Restarts of containers come first in each turn: they interrupt less than those of pods.
+    Both kinds of restart together, in turns of the namespaces. Within each, restarts of containers
+    come first: they interrupt less than those of pods.
     """
-    # Both kinds share the limit, and so the turns: of either a tenant may have any number.
-    repairs = [[finding] for finding in findings if finding.repair]
-    repairs += [[finding for _container, finding in group] for group in moved.values()]
-    turns = in_turns(repairs, lambda repair: repair[0].namespace)
-    beyond = [finding for repair in turns[options.max_repairs :] for finding in repair]
-    for finding in beyond:
-        finding.refuse(*_said(finding), too_many(options.max_repairs))
-    left = {id(finding) for finding in beyond}
-    return {pod: group for pod, group in moved.items() if id(group[0][1]) not in left}
+    alone = [[pair] for pair in pairs if pair[1].repair]
+    restarts = in_turns([*alone, *moved.values()], lambda group: group[0][0].namespace)
+    for group in restarts[options.max_repairs :]:
+        for _container, finding in group:
+            finding.refuse(*_said(finding), too_many(options.max_repairs))
+    left = [id(group) for group in restarts[: options.max_repairs]]
+    return {pod: group for pod, group in moved.items() if id(group) in left}
+
+
+def _by_time(pairs: list[tuple[Container, Finding]], options: ContainerOptions) -> list[Finding]:
+    """The findings in the order in which the containers are restarted.
+
+    The namespaces take turns by the time that a restart may take. A tenant decides how long a
+    container takes to end, and whether it comes back.
+    """
+    turns = in_turns(
+        pairs,
+        lambda pair: pair[0].namespace,
+        size=lambda pair: stop_seconds(pair[0], options) + math.ceil(options.restart_timeout),
+    )
+    return [finding for _container, finding in turns]
 
 
 def _said(finding: Finding) -> list[Reason]:

@@ -346,21 +346,21 @@ class StaleContainers:
         self, container: Container, copy: Copy, said: Inspected | None, known: Iterable[Known]
     ) -> HostMount:
         """Which path of the node a copy is of. The runtime made the mounts, so it counts most."""
+        told = next((entry for entry in known if entry.mount_path == copy.point), None)
         if said:
             path = said.mounts.get(copy.point, ("", ""))[0]
             if not path:
                 return HostMount(problem="by the runtime it is none of the container's volumes")
         else:
-            told = next((entry for entry in known if entry.mount_path == copy.point), None)
             path = told.host_path if told else ""
             if not path:
                 why = f" ({self._runtime.problem})" if self._runtime.problem else ""
                 return HostMount(
                     problem=f"neither the cluster nor the runtime says which volume this is{why}"
                 )
-        return self._pod_volume(container, path)
+        return self._pod_volume(container, path, told.volume if told else "")
 
-    def _pod_volume(self, container: Container, path: str) -> HostMount:
+    def _pod_volume(self, container: Container, path: str, volume: str) -> HostMount:
         """A path of the node, if it is a CSI volume of the container's own pod."""
         root = self._options.kubelet_root
         # The runtime has the path as the kubelet gave it, maybe through a link.
@@ -371,7 +371,8 @@ class StaleContainers:
             return HostMount(
                 problem=f"it is {path!r} of the node, which is no CSI volume of its own pod"
             )
-        return HostMount(path, place.volume)
+        # Not the name in the path, which for an inline volume is what the pod's owner calls it.
+        return HostMount(path, volume)
 
     # plan
 

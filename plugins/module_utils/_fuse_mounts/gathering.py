@@ -45,7 +45,7 @@ def details(
     noted = [target.point for one in state.unfinished for target in one.targets]
     inside = _kubelet_points(state, blocks, noted)
     others = other_mounts(host, {block.device for block in blocks})
-    paths = _note_paths(blocks, found)
+    paths = _note_paths(state.root, inside, found)
     notes = dict(zip(paths, kubelet.read_notes(host, paths, state.root)))
     drivers = {note.driver for note in notes.values()} | {one.driver for one in options.volumes}
     kept = [block for block in blocks if stacks.kept_elsewhere(state.table, block)]
@@ -80,15 +80,18 @@ def _kubelet_points(state: FuseState, blocks: list[Superblock], noted: list[str]
     ]
 
 
-def _note_paths(blocks: list[Superblock], found: dict[str, Superblock]) -> list[str]:
-    """The notes of broken superblocks, and one of each that answers.
+def _note_paths(root: str, inside: list[str], found: dict[str, Superblock]) -> list[str]:
+    """The notes of mount points that may be replaced, and of the superblocks that answer.
 
-    That one names the driver, by which majorities are counted.
+    Of one that answers, the first names the driver, by which majorities are counted, and those of
+    its staging mounts whether these may replace a dead one.
     """
-    of_all = ([place.note for _mount, place in one.mounts if place.note] for one in found.values())
-    first = {notes[0] for notes in of_all if notes}
-    mine = {place.note for block in blocks for _mount, place in block.mounts if place.note}
-    return sorted(first | mine)
+    mine = filter(None, (kubelet.classify(point, root) for point in inside))
+    paths = {place.note for place in mine}
+    for superblock in found.values():
+        places = [place for _mount, place in superblock.mounts if place.note]
+        paths |= {one.note for one in places if one.kind == kubelet.STAGING or one is places[0]}
+    return sorted(paths - {""})
 
 
 def _programs(options: FuseOptions, blocks: list[Superblock]) -> dict[str, str]:
@@ -196,24 +199,17 @@ def pod_folders(host: Host, root: str) -> tuple[PodFolder, ...]:
             f"the pods' folders below {root} could not be listed: {reply.problem}"
         )
     # The layout is pods/UID/volumes/PLUGIN/VOLUME (kubernetes pkg/kubelet/kubelet_getters.go).
-    # Folders with names that Kubernetes does not give are not its own.
-    # A pod's folder also has volumes of other plugins, with the pod's own name for each.
-    known = [
-        (pod, plugin, volume)
+    # Folders with names that Kubernetes does not give are not its own. Those of other plugins are
+    # of other volumes, and have any name: the pod's owner chooses it.
+    at = {
+        f"{root}/pods/{pod}/volumes/{plugin}/{volume}": (pod, volume)
         for pod, plugin, volume in reply.value
-        if kubelet.classify(f"{root}/pods/{pod}/volumes/{plugin}/{volume}/mount", root)
-        or plugin != "kubernetes.io~csi"
-    ]
-    paths = [
-        f"{root}/pods/{pod}/volumes/{plugin}/{volume}/vol_data.json"
-        for pod, plugin, volume in known
         if plugin == "kubernetes.io~csi"
-    ]
-    notes = dict(zip(paths, kubelet.read_notes(host, paths, root)))
-    folders = []
-    for pod, plugin, volume in known:
-        note = notes.get(
-            f"{root}/pods/{pod}/volumes/{plugin}/{volume}/vol_data.json", kubelet.VolumeNote()
-        )
-        folders.append(PodFolder(pod, volume, note.driver, note.handle))
-    return tuple(folders)
+        and kubelet.classify(f"{root}/pods/{pod}/volumes/{plugin}/{volume}/mount", root)
+    }
+    notes = kubelet.read_notes(host, [f"{path}/vol_data.json" for path in at], root)
+    # Without a readable note it may be the volume that its name is of.
+    return tuple(
+        PodFolder(pod, volume if note.problem else note.volume, note.driver, note.handle)
+        for (pod, volume), note in zip(at.values(), notes)
+    )

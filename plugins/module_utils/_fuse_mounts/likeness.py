@@ -35,7 +35,7 @@ def renewed_by_driver(
     taken = {target.point for target in recovery.targets}
     for note in notes:
         # The note names driver and handle, and these the only two paths that the kubelet would use.
-        for point in kubelet.staging_points(note, state.root):
+        for point in kubelet.staging_points(note, state.notes, state.root):
             layers = state.table.layers(point)
             # Of another type, or a folder within: not what the driver mounts there.
             same = answers_at(state, point, recovery.devices) and (

@@ -228,7 +228,8 @@ class PodFolder:
     """A volume's folder in the folder of a pod.
 
     The kubelet removes it once the volume is torn down for the pod, so until then it is not done
-    with the volume (kubernetes pkg/kubelet/kubelet_volumes.go podVolumesExist).
+    with the volume (kubernetes pkg/kubelet/kubelet_volumes.go podVolumesExist). ``volume``: the
+    PersistentVolume, or what may be its name; empty for an inline volume.
     """
 
     pod: str
@@ -271,6 +272,8 @@ class FuseState:
     # A tenant can mount a volume any number of times in namespaces of its own.
     crowded: dict[str, str] = field(default_factory=dict)
     limits: dict[str, Limits] = field(default_factory=dict)
+    # Of pods, by their uid, as far as the node tells.
+    namespaces: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from .._core.engine import Finding
 from .._core.guards import majority, most_of
 from .._node import kubelet
 from .._node.kubelet import Place
-from .identity import entries_for, volumes_of
+from .identity import entries_for, handles_of, volumes_of
 from .model import FuseOptions, FuseState, FuseVolume, Recovery, Superblock
 from .stacks import is_broken
 
@@ -30,7 +30,9 @@ class Remote(NamedTuple):
 
     ``namespace``: that of the Secret with which they are mounted. Whoever may write the Secret can
     name any endpoint in it. With healthy mounts of their own they could outvote the broken mounts
-    of others, so an endpoint from a Secret counts for that namespace only.
+    of others, so an endpoint from a Secret counts for that namespace only. An inline volume has its
+    Secret, and all else, from its pod's namespace (kubernetes/api core/v1/types.go
+    CSIVolumeSource).
     """
 
     driver: str
@@ -93,14 +95,16 @@ def _remote(state: FuseState, options: FuseOptions, places: list[Place]) -> Remo
     # Only notes that could be read tell the driver and the handle.
     read = [state.notes.get(place.note) for place in places]
     notes = [note for note in read if note and not note.problem]
-    handles = tuple({(note.driver, note.handle) for note in notes})
     points = {place.point for place in places}
-    entries = entries_for(state, options, volumes_of(places, notes), handles, points)
+    entries = entries_for(state, options, volumes_of(places, notes), handles_of(notes), points)
     # Two entries contradict each other, and then the endpoint is unknown.
     entry = entries[0] if len(entries) == 1 else FuseVolume()
     known = {place.driver for place in places} | {note.driver for note in notes} | {entry.driver}
     # Contradicting names are refused elsewhere; here any of them will do, if it is always the same.
     driver = min(known - {""}, default="")
+    if any(note.inline for note in notes):
+        pods = {place.pod for place in places} - {""}
+        return Remote(driver, "", min((state.namespaces.get(pod, pod) for pod in pods), default=""))
     # A trailing slash or another case does not make another server (RFC 3986, 6.2.3 and 6.2.2.1).
     return Remote(driver, entry.endpoint.rstrip("/").lower(), entry.secret_namespace)
 

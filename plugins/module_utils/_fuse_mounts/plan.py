@@ -21,7 +21,7 @@ from .._node import kubelet
 from .._node.kubelet import Place, VolumeNote
 from .._node.mounts import Mount, is_fuse
 from .._node.probes import DEAD, ERROR, HUNG
-from .identity import entries_for, notes_of, volumes_of
+from .identity import entries_for, handles_of, namesakes, notes_of, volumes_of
 from .likeness import KEPT, contexts, origin_of, renewed_by_driver, unlike
 from .model import (
     CONNECTIONS,
@@ -304,10 +304,10 @@ def _recovery(
 
     Adds what is known of the volume to the evidence.
     """
-    mounts = [(mount, place) for device in group.devices for mount, place in found[device].mounts]
-    notes, obstacles = notes_of(state, mounts, finding)
+    places = [place for device in group.devices for _mount, place in found[device].mounts]
+    notes, obstacles = notes_of(state, places, finding)
     obstacles += _node_obstacles(options, notes)
-    recovery = _dead_mounts(state, options, group, left, [place for _mount, place in mounts], notes)
+    recovery = _dead_mounts(state, options, group, left, places, notes)
     finding.evidence["volumes"] = list(recovery.volumes)
     finding.evidence["handles"] = [f"{driver} {handle}" for driver, handle in recovery.handles]
     # Nothing is replaced, so it does not matter what would be mounted.
@@ -315,12 +315,14 @@ def _recovery(
         return recovery, obstacles
     obstacles += point_obstacles(state, recovery.targets)
     obstacles += elsewhere_obstacles(state, found, group, finding)
-    points = {mount.point for mount, _place in mounts}
+    points = {place.point for place in places}
     entries = entries_for(state, options, recovery.volumes, recovery.handles, points)
     # It mounts nothing, so the source of the dead mounts does not matter to it.
     if options.strategy == "kubelet":
         return for_kubelet(state, options, recovery, entries, obstacles, finding)
     obstacles += _source_obstacles(group)
+    if not entries:
+        obstacles += namesakes(options, recovery)
     return _by_remount(state, recovery, left, notes, entries, obstacles)
 
 
@@ -371,7 +373,7 @@ def _dead_mounts(
         origins[0] if origins else "",
         (*(option for option in KEPT if option in dead.super_options), *contexts(dead)),
         volumes=volumes_of(places, notes),
-        handles=tuple(sorted({(note.driver, note.handle) for note in notes})),
+        handles=handles_of(notes),
     )
 
 
@@ -471,11 +473,14 @@ def _finish(
     obstacles = point_obstacles(state, bare)
     # The server of the interrupted run has ended, so a new one is needed.
     if not ready:
-        # With no dead mount there is no note, so only the paths tell the volume.
-        places = [kubelet.classify(target.point, state.root) for target in bare]
-        volumes = volumes_of([place for place in places if place], [])
-        recovery = replace(recovery, volumes=volumes)
-        entries = entries_for(state, options, volumes, (), {target.point for target in bare})
+        told = (kubelet.classify(target.point, state.root) for target in bare)
+        places = [place for place in told if place]
+        notes, contradictions = notes_of(state, places, finding)
+        volumes, handles = volumes_of(places, notes), handles_of(notes)
+        recovery = replace(recovery, volumes=volumes, handles=handles)
+        points = {place.point for place in places}
+        entries = entries_for(state, options, volumes, handles, points)
+        obstacles += [*contradictions, *_node_obstacles(options, notes)]
         recovery, obstacles = to_be_mounted(state, recovery, entries, obstacles)
     if obstacles:
         finding.refuse(*obstacles)

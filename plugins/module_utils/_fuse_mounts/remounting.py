@@ -124,16 +124,6 @@ def to_be_mounted(
         return recovery, [*obstacles, said]
     # All problems are told at once, so that the user does not meet them one by one.
     service, problems = service_for(state, entries[0], recovery)
-    # The kubelet's note is about this very mount; the option may be about another of that name.
-    known = [handle for driver, handle in recovery.handles if entries[0].driver in ("", driver)]
-    if entries[0].handle and recovery.handles and entries[0].handle not in known:
-        problems.append(
-            Reason(
-                "evidence_contradicts",
-                f"'volumes' has the volume handle {entries[0].handle}, the kubelet's note "
-                f"{', '.join(known) or 'another driver'}",
-            )
-        )
     return replace(recovery, service=service), obstacles + problems
 
 

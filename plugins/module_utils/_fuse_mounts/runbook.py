@@ -97,10 +97,13 @@ class FuseRecovery:
         found = stacks.superblocks(table, root)
         unfinished = read_unfinished(host)
         asked = _asked(table, found, unfinished)
-        owners = _owners(asked, found, kubelet.namespaces_of(host))
+        namespaces = kubelet.namespaces_of(host)
+        owners = _owners(asked, found, namespaces)
         timeout = self._options.probe_timeout
         answers = dict(zip(asked, probe_folders(host, list(asked.values()), timeout, owners)))
-        state = FuseState(host.name, root, table, answers, unfinished=unfinished)
+        state = FuseState(
+            host.name, root, table, answers, unfinished=unfinished, namespaces=namespaces
+        )
         broken = _broken(found, answers)
         if broken or unfinished:
             self._ask_buried(state, found, answers)

@@ -35,6 +35,8 @@ def for_kubelet(
     # Only paths below a pod's folder name a pod; a staging mount has none.
     places = [kubelet.classify(target.point, state.root) for target in recovery.targets]
     pods = tuple(sorted({place.pod for place in places if place and place.pod}))
+    # The playbook moves these pods, and no other that has a volume of the same name.
+    finding.evidence["pods"] = list(pods)
     obstacles = [
         *obstacles,
         *_unknown_pods(pods, entries),

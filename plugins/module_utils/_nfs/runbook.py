@@ -567,8 +567,8 @@ def _measure_alone(
     folder: str,
     found: dict[tuple[int, str], Attempt],
 ) -> None:
-    """Repeat the slow attempts in ``found`` one by one, in turns of their servers; those without
-    time left are marked.
+    """Repeat the slow attempts in ``found`` one by one, in turns of the namespaces and, within
+    each, of their servers; those without time left are marked.
 
     Linux starts no NFS mount while that of another server hangs, so in company a server looks as
     slow as the slowest one.
@@ -581,17 +581,22 @@ def _measure_alone(
     # A server that does not answer takes the whole time-out, so it is tried once for NFS 3 and once
     # for NFS 4, and after those that do answer.
     silent: set[tuple[str, str]] = set()
-    # Seconds that each server took alone.
-    spent: defaultdict[str, float] = defaultdict(float)
+    # Seconds that each took alone: by namespace, and by namespace and server.
+    spent: defaultdict[tuple[str, ...], float] = defaultdict(float)
 
-    def turn(job: tuple[int, str]) -> tuple[float, bool]:
-        server = shares[job[0]].target.server
+    def takers(number: int) -> tuple[tuple[str, ...], ...]:
+        target = shares[number].target
+        return (target.turn,), (target.turn, target.server)
+
+    def turn(job: tuple[int, str]) -> tuple[float, float, bool]:
         # By time, since a server may be as slow as its tenant likes. In steps of slow_seconds, so
         # that a quick server is measured as a whole.
-        return spent[server] // options.slow_seconds, found[job].state == NO_ANSWER
+        whose, server = (spent[taker] // options.slow_seconds for taker in takers(job[0]))
+        return whose, server, found[job].state == NO_ANSWER
 
     while again:
-        # The turn of the server that took the least: so a slow one uses up its own time alone.
+        # The turn of the namespace that took the least: so a slow one uses up its own time alone. A
+        # tenant may have any number of names for servers.
         job = min(again, key=turn)
         again.remove(job)
         number, version = job
@@ -601,7 +606,9 @@ def _measure_alone(
         left = host.deadline.remaining()
         if left > options.mount_timeout + 2 * _GRACE:
             found[job] = _mount_each(host, [(shares[number], version)], options, limit, folder)[0]
-            spent[server] += left - host.deadline.remaining()
+            took = left - host.deadline.remaining()
+            for taker in takers(number):
+                spent[taker] += took
             silent |= {(server, version[0])} if found[job].state == NO_ANSWER else set()
         else:
             found[job] = replace(found[job], alone=False)

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import hashlib
 import math
@@ -275,7 +276,14 @@ def read_table(host: Host, pid: str, most: float = math.inf) -> MountTable:
         digest = hashlib.sha256()
         try:
             found = [*_table(host, path, pid, most, digest)]
-        except OSError:
+        except OSError as error:
+            if error.errno == errno.ENOMEM:
+                # The kernel writes a line as a whole (fs/seq_file.c seq_read_iter).
+                raise StorageOpsError(
+                    f"{path} cannot be read: it has a path that is longer than the kernel has "
+                    "memory for. Find the pod with a subPath in a very deep folder, and delete it",
+                    code="evidence_unreadable",
+                ) from error
             found = []
         if not found:
             raise StorageOpsError(

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -70,6 +70,12 @@ class PodMountState:
     spaces: Mapping[str, str] = field(default_factory=dict)
     # Of pods, by their uid, as far as the node tells.
     namespaces: Mapping[str, str] = field(default_factory=dict)
+
+    def volumes_at(self, places: Iterable[Place]) -> list[str]:
+        """The PersistentVolumes of these places, sorted."""
+        # An inline volume has a name of its own, which may be that of a PersistentVolume.
+        notes = ((place, self.notes.get(place.note)) for place in places)
+        return sorted({place.volume for place, note in notes if not (note and note.inline)} - {""})
 
     def places(self, *kinds: str) -> list[Place]:
         """The places of these kinds where something is mounted; none if there is no kubelet."""
@@ -232,7 +238,7 @@ def show(text: str) -> str:
     return text if text.isprintable() else repr(text)
 
 
-def workload_of(volume: str, note: VolumeNote, places: tuple[Place, ...]) -> dict[str, Any]:
+def workload_of(note: VolumeNote, places: tuple[Place, ...]) -> dict[str, Any]:
     """What the playbook has to move off the node and back."""
     pods = sorted({place.pod for place in places if place.pod})
-    return {"volume": volume, "driver": note.driver, "handle": note.handle, "pods": pods}
+    return {"volume": note.volume, "driver": note.driver, "handle": note.handle, "pods": pods}

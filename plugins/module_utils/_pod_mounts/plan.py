@@ -160,7 +160,7 @@ def unmatched(state: PodMountState, options: PodMountOptions) -> list[str]:
     """The parts of the scope that nothing on the node has, as after a typing error."""
     places = [place for one in filesystems(state) for place in one.places]
     places += state.places(kubelet.PUBLISH)
-    points, volumes = ({place.point for place in places}, {place.volume for place in places})
+    points, volumes = {place.point for place in places}, state.volumes_at(places)
     return [
         *(f"nothing is mounted at {show(path)}" for path in options.paths if path not in points),
         *(

@@ -148,8 +148,10 @@ class PodMounts:
         host = self._host
         state = PodMountState(host.name, root, read_table(host, "self"), {})
         places = state.places(kubelet.PUBLISH)
+        # The staging folders that have only a name count by their notes.
+        named = [place for place in state.places(kubelet.STAGING) if place.volume]
         # Each note is read once, however many pods mount the volume.
-        paths = list(dict.fromkeys(place.note for place in places))
+        paths = list(dict.fromkeys(place.note for place in [*places, *named]))
         devices = [layer.device for place in places for layer in state.table.layers(place.point)]
         return replace(
             state,

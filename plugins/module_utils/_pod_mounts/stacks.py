@@ -28,7 +28,7 @@ def _stack(state: PodMountState, place: Place, staging: Mapping[str, list[Mount]
     """The mounts at one pod's mount point. ``staging``: by staging point, its mounts."""
     note = state.notes.get(place.note, VolumeNote(problem=f"{place.note} was not read"))
     problem = note.problem or kubelet.contradiction(place, note)
-    folders = () if problem else kubelet.staging_points(note, state.root)
+    folders = () if problem else kubelet.staging_points(note, state.notes, state.root)
     layers = tuple(state.table.layers(place.point))
     there = _staged_at(state, layers, folders, staging)
     return Stack(

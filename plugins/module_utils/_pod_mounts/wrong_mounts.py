@@ -51,7 +51,7 @@ def _stack_finding(state: PodMountState, stack: Stack) -> Finding:
         verdict="repair",
         evidence={
             "points": [place.point],
-            "volumes": [place.volume],
+            "volumes": state.volumes_at([place]),
             "pod": place.pod,
             "driver": stack.note.driver,
             "handle": stack.note.handle,
@@ -95,7 +95,7 @@ def _judge_layers(state: PodMountState, stack: Stack, finding: Finding) -> None:
                 "pod_mounts_reattach",
             ),
         )
-        finding.workload = workload_of(stack.place.volume, stack.note, (stack.place,))
+        finding.workload = workload_of(stack.note, (stack.place,))
     else:
         finding.reason = "no process is inside, and no container of the pod runs"
         # From the top, since umount2 acts on the topmost layer.

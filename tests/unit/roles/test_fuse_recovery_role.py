@@ -130,8 +130,10 @@ def test_only_pods_of_dead_mounts_are_moved_and_none_that_should_have_ended_long
             volume("empty"),
         ]
     }
-    told = [("repair", ["dead", "stuck"]), ("repair", ["empty"])]
-    planned = [{"verdict": verdict, "evidence": {"volumes": names}} for verdict, names in told]
+    told = [(["dead", "stuck"], ["1", "4"]), (["empty"], [])]
+    planned = [
+        {"verdict": "repair", "evidence": {"volumes": names, "pods": pods}} for names, pods in told
+    ]
     moved = role(
         "moved",
         __fuse_recovery_join=found,
@@ -140,13 +142,27 @@ def test_only_pods_of_dead_mounts_are_moved_and_none_that_should_have_ended_long
     assert [entry["volume"] for entry in moved] == ["dead"]
 
 
+def test_pods_are_not_moved_for_anothers_volume_of_the_same_name() -> None:
+    """A tenant's dead inline volume, named like a PersistentVolume whose mounts are well (N17)."""
+    found = {"volumes": [volume("pv-victim", pod("victim"))]}
+    evidence = {"volumes": ["pv-victim"], "pods": ["tenant"]}
+    given = {
+        "__fuse_recovery_join": found,
+        "__fuse_recovery_planned": [{"verdict": "repair", "evidence": evidence}],
+    }
+    assert list(role("moved", **given)) == []
+    evidence["pods"] = ["tenant", "victim"]
+    assert [entry["volume"] for entry in role("moved", **given)] == ["pv-victim"]
+
+
 def test_a_host_does_not_have_the_controller_compare_its_words_for_hours() -> None:
     """With one that is no text, Ansible's filter would compare each with each. A task that computes
     a variable has no time limit.
     """
     found = {"volumes": [volume("dead", pod("1"))]}
     names = [{}, *(f"pv-{number}" for number in range(1_000)), "dead"]
-    planned = [{"verdict": "repair", "evidence": {"volumes": names}}]
+    uids = [{}, *(f"uid-{number}" for number in range(1_000)), "1"]
+    planned = [{"verdict": "repair", "evidence": {"volumes": names, "pods": uids}}]
     given = {"__fuse_recovery_join": found, "__fuse_recovery_planned": planned}
     assert list(role("broken", **given)) == ["dead"]
     assert [entry["volume"] for entry in role("moved", **given)] == ["dead"]

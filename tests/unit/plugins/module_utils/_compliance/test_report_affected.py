@@ -87,7 +87,10 @@ def test_evidence_names_volumes_and_pods(
     evidence: dict[str, Any], volumes: tuple[str, ...], pods: tuple[str, ...]
 ) -> None:
     named = named_by(finding(**evidence))
-    assert (named.volumes, named.pods) == (volumes, pods)
+    asked = question([finding(**evidence)])
+    assert (tuple(asked["volumes"]), tuple(asked["pods"])) == (volumes, pods)
+    # In the folder of a pod, a name may be the pod's own.
+    assert named.volumes == (() if pods and "volumes" not in evidence else volumes)
 
 
 def test_a_map_in_use_names_pods_in_its_reason() -> None:
@@ -111,6 +114,24 @@ def test_pods_of_the_node_itself_count() -> None:
     # An attachment is its volume's, wherever the pods are.
     attachment = finding("STOR-14", volume="pvc-1", claim="shop/data")
     assert affected_by(attachment, users)["pods"]["names"] == ["shop/web-0", "shop/web-1"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        PUBLISHED,
+        PUBLISHED.replace("~csi", "~empty-dir").rpartition("/")[0],
+        f"{KUBELET}/pods/{UID}/volume-subpaths/pvc-1/app/0",
+    ],
+)
+def test_a_pods_own_volume_affects_no_other_of_its_name(path: str) -> None:
+    """A tenant may name one like a PersistentVolume, whose claim was told as affected."""
+    users = answer([pod(OTHER, "web-1"), {**pod(UID, "evil"), "namespace": "evil", "claims": []}])
+    told = affected_by(finding(mounts=[path]), users)
+    assert told["pods"]["names"] == ["evil/evil"]
+    assert told["namespaces"]["names"] == ["evil"] and "claims" not in told
+    mine = affected_by(finding(mounts=[path.replace(UID, OTHER)]), users)
+    assert mine["claims"]["names"] == ["shop/data"]
 
 
 def test_many_pods_are_counted() -> None:

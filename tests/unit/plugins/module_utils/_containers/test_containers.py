@@ -417,7 +417,7 @@ class TestNaming:
     def test_by_the_runtime(self, tmp_path: Path) -> None:
         known = [
             {"container": "side", "restart_policy": "Never"},
-            {"container": "main", "id": "old", "restart_policy": "Always"},
+            {"container": "main", "id": "old", "restart_policy": "Always", "volume": "pv-9"},
         ]
         found = self.named(tmp_path, known, [{"containerPath": "/data", "hostPath": PATH}])
         assert (found.name, found.restart_policy) == ("main", "Always")
@@ -425,7 +425,10 @@ class TestNaming:
             found.copies[0].host.path,
             found.copies[0].host.volume,
             found.copies[0].host.problem,
-        ) == (PATH, "pv-1", "")
+        ) == (PATH, "pv-9", "")
+        # The name in the path may be what the pod's owner calls an inline volume.
+        alone = self.named(tmp_path, [], [{"containerPath": "/data", "hostPath": PATH}])
+        assert (alone.copies[0].host.path, alone.copies[0].host.volume) == (PATH, "")
 
     def test_by_the_id_without_it(self, tmp_path: Path) -> None:
         known = [

@@ -354,6 +354,35 @@ def test_each_namespace_has_its_turn() -> None:
     assert [finding.namespace for finding in found if finding.repair] == ["evil", "shop"]
 
 
+def test_containers_take_turns_by_the_time_that_they_may_take() -> None:
+    """One that ignores SIGTERM for 200 s came first in each run, and left no time for others (N10).
+
+    Its process had the lowest number.
+    """
+    slow = [container(number=number, namespace="evil", grace_period=200) for number in range(2)]
+    mine = [container(number=number, namespace="shop") for number in range(2, 5)]
+    found = judged(*slow, *mine)
+    assert [one.namespace for one in found] == ["shop", "shop", "evil", "shop", "evil"]
+    # Their number is what max_repairs limits: who has quick ones gets no more of them.
+    quick = [container(number=number, namespace="evil", grace_period=2) for number in range(9)]
+    limited = judged(*quick, *mine, max_repairs=4)
+    assert [one.namespace for one in limited if one.repair] == ["evil", "shop"] * 2
+
+
+def test_pods_and_containers_of_all_namespaces_share_max_repairs_in_turns() -> None:
+    """Ten containers of one left no room for the pods of all others, in each run (N10)."""
+    many = [container(number=number, namespace="evil") for number in range(10)]
+    once = container(
+        number=20, namespace="shop", pod=f"9{UID[1:]}", known=replace(KNOWN, restart_policy="Never")
+    )
+    assert [one["namespace"] for one in pods(*many, once)] == ["shop"]
+    found = judged(*many, once)
+    assert [one.code for one in found if one.namespace == "evil"].count("too_many_repairs") == 1
+    # Within a namespace, containers come first: that interrupts less.
+    own = replace(once, namespace="evil")
+    assert pods(*many, own) == []
+
+
 def test_a_majority_is_refused_unless_it_is_accepted() -> None:
     well = replace(COPY, answer=Answer(OK))
     node = [container(number=number) for number in range(3)] + [container(well, number=3)]

@@ -897,6 +897,26 @@ def renewed_is(**changes: Any) -> Callable[[Scene], None]:
     return change
 
 
+@pytest.mark.parametrize("handle", [HANDLE, "another"])
+def test_the_old_staging_folder_counts_by_the_note_in_it(scene: Scene, handle: str) -> None:
+    """The note is read although the mount answers."""
+    old = f"/var/lib/kubelet/plugins/kubernetes.io/csi/pv/{PV}"
+    note = {"driverName": DRIVER, "volumeHandle": handle}
+    scene.node.mounts.remove(scene.top(STAGING))
+    scene.node.put(f"{old[1:]}/vol_data.json", json.dumps(note))
+    scene.node.add(mount(40, f"{old}/globalmount", NEW))
+    (scene.node.root / old[1:] / "globalmount/sub").mkdir()
+    module = scene.repair()
+    assert not module.failed, module.result["msg"]
+    assert (module.outcomes == ADOPTED) == (handle == HANDLE)
+
+
+def test_the_notes_of_what_an_interrupted_run_emptied_are_read() -> None:
+    """No dead mount is there any more, and the path alone does not tell which volume it was."""
+    paths = gathering._note_paths("/var/lib/kubelet", [PUBLISH, SUBPATH], {})
+    assert paths == [f"{POD_FOLDER}/vol_data.json"]
+
+
 def taken_away(scene: Scene) -> None:
     scene.node.mounts.remove(scene.top(STAGING))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import socket
 import struct
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -230,9 +231,10 @@ def mount_all(
     monkeypatch: pytest.MonkeyPatch,
     versions: tuple[str, ...] = ("4.1", "4.2"),
     names: tuple[str, ...] = ("good:/a", "hung:/a"),
+    owner: Callable[[str], str] = lambda _name: "",
 ) -> dict[int, list[Attempt]]:
     monkeypatch.setattr(nfs, "_mount_each", mounts.each)
-    shares = [Share(Target(name), ("192.0.2.1",)) for name in names]
+    shares = [Share(Target(name, owner=owner(name)), ("192.0.2.1",)) for name in names]
     return nfs._mount_all(mounts, shares, NfsOptions(versions=versions), 0, "/run/x")  # type: ignore[arg-type]
 
 
@@ -296,6 +298,26 @@ def test_a_slow_server_uses_up_its_own_turns_alone(
     assert {(attempt.state, attempt.alone) for attempt in good} == {(OK, True)}
     evil = [attempt.alone for number in range(8) for attempt in found[number]]
     assert True in evil and False in evil
+
+
+def test_a_namespace_with_many_names_for_servers_has_one_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Ten that accept connections and answer nothing left no time for the server of another, which
+    was then told not to answer (N7).
+    """
+    names = (*(f"ev{number:02}:/a" for number in range(10)), "good:/a")
+    seconds = {name[:4]: 33.0 for name in names}
+    mounts = Mounts(took(seconds, names), took({**seconds, "good": 0.5}, names), 283)
+    owner = {"good:/a": "shop"}
+    found = mount_all(
+        mounts, monkeypatch, NfsOptions.versions, names, lambda name: owner.get(name, "mallory")
+    )
+    assert {(attempt.state, attempt.alone) for attempt in found[10]} == {(OK, True)}
+    # The first turn is by the order of the mounts, and takes one attempt of the other namespace.
+    assert [tried[0][:4] for tried in mounts.tried[1:6]] == ["ev00", *["good"] * 4]
+    # Within a namespace, each server has its turn.
+    assert len({tried[0][:4] for tried in mounts.tried[6:]}) == len(mounts.tried[6:]) > 3
 
 
 def test_a_quick_server_is_not_kept_waiting_by_a_silent_one(

@@ -7,11 +7,13 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import os
 import random as random_module
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Callable
+from typing import Any, Callable
 
 import pytest
 from hypothesis import given
@@ -259,9 +261,18 @@ def test_a_table_is_read_until_it_stands_still(
         Host, "lines", lambda *_args: [one, b"2 1 0:2 /%d /x rw - a b rw" % next(changing)]
     )
     assert len(mounts.read_table(host, "7").mounts) == 2
+
+    def failing(*_args: Any) -> Iterator[bytes]:
+        yield one
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    monkeypatch.setattr(Host, "lines", failing)
+    with pytest.raises(StorageOpsError, match="longer than the kernel has memory for") as long:
+        mounts.read_table(host, "7")
+    assert long.value.code == "evidence_unreadable"
     monkeypatch.undo()
     (tmp_path / "proc/7/mountinfo").unlink()
-    with pytest.raises(StorageOpsError, match="cannot be read"):
+    with pytest.raises(StorageOpsError, match="cannot be read: the process is gone"):
         mounts.read_table(host, "7")
 
 
