@@ -16,6 +16,7 @@ from pathlib import Path
 import flask
 from sushy_tools.emulator import main as emulator
 from sushy_tools.emulator.resources.systems import fakedriver
+from werkzeug.wrappers import Response
 
 from .machine import Machine
 
@@ -40,7 +41,7 @@ class Systems(fakedriver.FakeDriver):  # type: ignore[misc]
         return "On" if self.machine.says else "Off"
 
 
-def misled() -> flask.Response | None:
+def misled() -> Response | None:
     """A redirection that keeps method, body and password (RFC 9110, 15.4.9)."""
     if not (flask.request.path.endswith(RESET) and REDIRECT.exists()):
         return None
