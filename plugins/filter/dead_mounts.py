@@ -51,8 +51,8 @@ EXAMPLES = r"""
 RETURN = r"""
 _value:
   description:
-    - RV(_value.any), whether there is a mount to repair, also of another volume.
-    - RV(_value.volumes), the given volumes with such a mount. The value of each is the list of
+    - C(any), whether there is a mount to repair, also of another volume.
+    - C(volumes), the given volumes with such a mount. The value of each is the list of
       given paths that its repair changes.
   type: dict
 """
