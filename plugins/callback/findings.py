@@ -281,7 +281,7 @@ def _steps(actions: Sequence[Mapping[str, Any]], verbose: bool) -> list[str]:
     lines = []
     for action in actions:
         seconds = f" ({action['seconds']:.1f} s)" if action["seconds"] else ""
-        # Quoted, so that it can be copied into a shell.
+        # Quoted, so that its words can be told apart. The host says that it runs this.
         command = f": {shlex.join(action['command'])}" if verbose else ""
         lines.append(
             _note(action["outcome"], f"{action['action']} {action['target']}{seconds}{command}")

@@ -278,7 +278,7 @@ runtimes:
       type: int
       returned: always
     drop_in:
-      description: C(path) and C(text) of the drop-in that sets the limit.
+      description: C(path) and C(lines) of the drop-in that sets the limit.
       type: dict
       returned: always
     drop_in_needed:

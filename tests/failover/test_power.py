@@ -214,18 +214,44 @@ def test_a_bmc_that_may_not_be_the_nodes_switches_nothing_off(redfish: Powered) 
 
 @pytest.mark.alternate
 def test_a_bmc_that_lies_detaches_nothing_and_the_next_run_goes_on(redfish: Powered) -> None:
-    # Asked once by us, twice by the module that switches, then until it says off, and twice more.
-    redfish.bmc.machine.lie(True, True, True, False, False, True)
+    # Asked once, then until it says off, and twice more.
+    redfish.bmc.machine.lie(True, False, False, True)
     played = redfish.fail_over()
     assert played.rc != 0 and "(power_not_off)" in played.text, played.text
     assert redfish.bmc.machine.is_on and redfish.ledger["phase"] == "intended"
     assert redfish.places() == {name: {"a"} for name in DRIVERS}
 
     # It says on right before the volumes are detached.
-    redfish.bmc.machine.lie(True, True, True, False, False, False, True)
+    redfish.bmc.machine.lie(True, False, False, False, True)
     played = redfish.fail_over(method="auto")
     assert played.rc != 0 and "(power_not_off)" in played.text, played.text
     assert redfish.ledger["phase"] == "fenced"
     assert redfish.places() == {name: {"a"} for name in DRIVERS}
 
     moved(redfish, redfish.fail_over(method="auto"))
+
+
+@pytest.mark.alternate
+def test_a_bmc_has_no_other_machine_switched_off(redfish: Powered, tmp_path: Path) -> None:
+    """It says where its machine is switched, and may redirect a request. The password is one for
+    all BMCs.
+    """
+    assert isinstance(redfish.bmc, Redfish)
+    with_other = Redfish(tmp_path / "other", machine_uuid("b"))
+    with_other.trusts(redfish.bmc)
+    with with_other as other:
+        assert isinstance(other, Redfish)
+        path = other.reset.partition(f":{other.port}")[2]
+        for target in (other.reset, f"@127.0.0.1:{other.port}{path}"):
+            redfish.bmc.mislead(target=target)
+            redfish.refused("bmc_unreachable")
+            assert other.machine.is_on
+        redfish.bmc.mislead(redirect=other.reset)
+        played = redfish.fail_over()
+        assert played.rc != 0 and "(power_not_off)" in played.text, played.text
+        assert other.machine.is_on and redfish.bmc.machine.is_on
+        assert redfish.places() == {name: {"a"} for name in DRIVERS}
+        # Another path of its own is none of another machine.
+        redfish.bmc.mislead()
+        moved(redfish, redfish.fail_over(method="auto"))
+        assert other.machine.is_on

@@ -9,6 +9,7 @@ Pure: no I/O here.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from typing import Any
 
 from .._core.codes import CODES, Reason
 from .._core.controls import CONTROLS
-from .._core.engine import SEVERITIES
+from .._core.engine import MAX_RESULT_CHARACTERS, SEVERITIES
 from .._core.errors import BadOption, StorageOpsError, words
 from . import clean
 from .model import KINDS, MAX_REASON, NO_CLUSTER, SCHEMA_VERSION, TIME, Scope
@@ -27,9 +28,12 @@ _NOT_RUN = Reason("audit_missing", "the audit did not run there")
 _NOT_ASKED = (NO_CLUSTER.code, _NOT_RUN.code, "host_unreachable")
 # A word that is none of these would be shown, and decided on, as if it were ours.
 _VERDICTS = ("repair", "refuse", "report")
-# Our modules return a few thousand at most (engine.MAX_RESULT_CHARACTERS). Those of a host that
+# Our modules return some two thousand at most (engine.MAX_RESULT_CHARACTERS). Those of a host that
 # returns more would hide those of all others on the page.
-MAX_FINDINGS = 5_000
+MAX_FINDINGS = 2_500
+# Characters of them in the report, where each also has its host. More of one host would make the
+# report of all others too long to be written, or opened.
+MAX_CHARACTERS = 2 * MAX_RESULT_CHARACTERS
 
 
 @dataclass
@@ -104,6 +108,12 @@ def _read_audit(row: Row, result: Mapping[str, Any], controls: Sequence[str]) ->
             "unexpected_error",
             f"its result is not the result of an audit: {clean.line(words(error), 100)}",
         )
+        return
+    length = sum(len(json.dumps(finding)) for finding in row.findings)
+    if length > MAX_CHARACTERS:
+        said = f"it returned findings of {length} characters, and {MAX_CHARACTERS} are read at most"
+        row.findings, row.reasons, row.not_applicable = [], {}, {}
+        row.reason = Reason("result_too_long", said)
 
 
 def _ended_early(result: Mapping[str, Any]) -> bool:

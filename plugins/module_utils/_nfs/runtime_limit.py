@@ -387,7 +387,7 @@ def _judge(runtime: Runtime, state: LimitState, options: LimitOptions) -> Findin
         "fragment": runtime.fragment,
         "drop_ins": list(runtime.drop_ins),
         "drop_in": DROP_IN.format(unit=runtime.unit),
-        "drop_in_lines": drop_in(options).splitlines(),
+        "drop_in_lines": drop_in(options),
     }
     return finding
 
@@ -490,10 +490,10 @@ def _unread(state: LimitState) -> list[Finding]:
     return [finding]
 
 
-def drop_in(options: LimitOptions) -> str:
-    """The text of the systemd drop-in that sets the limit."""
+def drop_in(options: LimitOptions) -> list[str]:
+    """The lines of the systemd drop-in that sets the limit."""
     # One number sets the soft limit as well as the hard one (systemd.exec(5), LimitNOFILE).
-    return f"[Service]\nLimitNOFILE={options.limit_nofile_max}\n"
+    return ["[Service]", f"LimitNOFILE={options.limit_nofile_max}"]
 
 
 def describe(runtime: Runtime, state: LimitState, options: LimitOptions) -> dict[str, Any]:
@@ -506,7 +506,7 @@ def describe(runtime: Runtime, state: LimitState, options: LimitOptions) -> dict
         "process_limit": runtime.process_limit,
         "limit_after_restart": _next(runtime, state),
         "pid": runtime.pid,
-        "drop_in": {"path": DROP_IN.format(unit=runtime.unit), "text": drop_in(options)},
+        "drop_in": {"path": DROP_IN.format(unit=runtime.unit), "lines": drop_in(options)},
         "drop_in_needed": _next(runtime, state) > most,
         "restart_needed": runtime.process_limit > most,
         "keeps_containers": runtime.keeps_containers,

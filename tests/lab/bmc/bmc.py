@@ -120,6 +120,24 @@ class Redfish(Bmc):
         """With its certificate."""
         return {**super().mapped, "ca_path": str(self.certificate)}
 
+    def trusts(self, other: Redfish) -> None:
+        """Have the other one's certificate and users; before it starts."""
+        for name in ("certificate.pem", "bmc.pem", "users"):
+            shutil.copy(other.folder / name, self.folder / name)
+
+    @property
+    def reset(self) -> str:
+        """The URL at which its machine is switched."""
+        address = f"https://127.0.0.1:{self.port}"
+        return f"{address}/redfish/v1/Systems/{self._uuid}/Actions/ComputerSystem.Reset"
+
+    def mislead(self, target: str = "", redirect: str = "") -> None:
+        """Name this URL of its reset, and redirect requests of that; empty: as it is."""
+        for name, text in (("target", target), ("redirect", redirect)):
+            (self.folder / name).unlink(missing_ok=True)
+            if text:
+                (self.folder / name).write_text(text)
+
     def _make_secrets(self) -> None:
         key = self.folder / "key.pem"
         name = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]

@@ -19,8 +19,20 @@ from ansible_collections.storage_ops.runbooks.plugins.action import check_scope
 from ansible_collections.storage_ops.runbooks.tests.unit.support.roles import (
     ROLES,
     beginning,
+    load,
     variable,
 )
+
+URI = "ansible.builtin.uri"
+
+
+def tasks_of(part: Any) -> list[dict[str, Any]]:
+    """All tasks of a file, those in blocks too."""
+    inside = [one for task in part for key in BLOCKS for one in tasks_of(task.get(key) or [])]
+    return [*part, *inside]
+
+
+BLOCKS = ("block", "rescue", "always")
 
 
 def role(role_name: str, name: str, **given: Any) -> Any:
@@ -431,7 +443,7 @@ def system_said(system: str) -> dict[str, Any]:
             {"system": "abc", "state": "Off", "uuid": "u-1", "status": 200},
         ),
         ("e", {"skipped": True}, system_said("1"), {"system": "1", "state": "Off", "uuid": "u-1"}),
-        # What is switched is found by Id, so it would be another machine.
+        # What is switched is known by its Id, so it would be another machine.
         (
             "e",
             {"skipped": True},
@@ -458,6 +470,86 @@ def test_what_a_bmc_says_by_redfish(
     found = bmc(node, "power_reading", **given, __node_fence_power_at="2026-01-01T00:00:00Z")
     found = {**found, "status": int(found["status"])}
     assert wanted.items() <= found.items(), found
+
+
+USUAL = "/redfish/v1/Systems/1/Actions/ComputerSystem.Reset"
+
+
+def switched_at(actions: Any) -> tuple[str, dict[str, Any]]:
+    """Where the machine of node e is switched, and how its BMC reads, which says this of it."""
+    answer = system_said("1")
+    answer["json"]["Actions"] = actions
+    given = {"__node_fence_system_read": answer, "__node_fence_systems": {"skipped": True}}
+    found = bmc("e", "power_reading", **given, __node_fence_power_at="t")
+    path = str(bmc("e", "reset_path", **given))
+    assert bmc("e", "reset_url", **given) == f"https://192.0.2.9{path}"
+    return path, found
+
+
+@pytest.mark.parametrize(
+    "target", [USUAL, "/redfish/v1/Systems/1/Actions/Oem/ComputerSystem.Reset", None, "", 0]
+)
+def test_where_a_machine_is_switched(target: Any) -> None:
+    path, found = switched_at({"#ComputerSystem.Reset": {"target": target}})
+    assert (path, found["state"], found["problem"]) == (target or USUAL, "Off", "OK")
+
+
+@pytest.mark.parametrize("actions", [None, [], "x", {}, {"#ComputerSystem.Reset": None}])
+def test_where_a_machine_is_switched_if_its_bmc_does_not_say(actions: Any) -> None:
+    assert switched_at(actions)[0] == USUAL
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        f"0{USUAL}",
+        f".example.com{USUAL}",
+        f"@192.0.2.10{USUAL}",
+        f":8443@192.0.2.10{USUAL}",
+        f"https://192.0.2.10{USUAL}",
+        f"//192.0.2.10{USUAL}",
+        f"/{USUAL}",
+        f" {USUAL}",
+        f"{USUAL}\n",
+        f"{USUAL}?a",
+        f"{USUAL}#a",
+        "/redfish/v1/",
+        "/redfish/v1//x",
+        "/redfish/v1/../../x",
+        "/redfish/v1/Systems/1/..",
+        "/redfish/v1/Systems/%2e%2e/x",
+        "/redfish/v1/Systems\\x",
+        "/redfish/v2/Systems/1",
+        {"a": USUAL},
+        [USUAL],
+        7,
+    ],
+)
+def test_a_bmc_does_not_send_the_controller_to_another_one(target: Any) -> None:
+    """Whose machine would be switched off, with the password that is one for all. Before anything
+    is changed, the BMC is taken for one that cannot be read.
+    """
+    path, found = switched_at({"#ComputerSystem.Reset": {"target": target}})
+    assert path == "" and found["state"] == ""
+    assert found["problem"].startswith("it has its system 1 switched at ")
+    assert found["problem"].endswith(", which is no path on it") and len(found["problem"]) < 200
+
+
+def test_a_bmc_is_asked_at_its_own_address_only() -> None:
+    """Every request that has its password, or an answer that is read."""
+    files = ROLES.glob("*/tasks/*.yml")
+    tasks = {task["name"]: task for file in files for task in tasks_of(load(file))}
+    asked = {name: task["ansible.builtin.uri"] for name, task in tasks.items() if URI in task}
+    assert len(asked) == 4
+    for name, given in asked.items():
+        assert given["follow_redirects"] == "none" and given["force_basic_auth"] is True, name
+        # Ten megabytes may be ten gigabytes.
+        assert given["decompress"] is False and tasks[name]["no_log"] is True, name
+        assert re.fullmatch(r"\{\{ __node_fence_(system|redfish|reset)_url \}\}", given["url"]), (
+            name
+        )
+    # It goes where a BMC says.
+    assert not any("redfish" in key for task in tasks.values() for key in task)
 
 
 @pytest.mark.parametrize(

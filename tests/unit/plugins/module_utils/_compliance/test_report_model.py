@@ -135,10 +135,43 @@ def test_no_host_fills_the_report() -> None:
     report = build({"n1": many, "n2": result(finding())})
     row = host(report, "n1")
     assert (row["status"], row["code"]) == ("not_assessed", "result_too_long")
-    assert row["reason"] == "it returned 5001 findings, and an audit returns 5000 at most"
+    assert row["reason"] == "it returned 2501 findings, and an audit returns 2500 at most"
     assert [told["host"] for told in report["findings"]] == ["n2"]
     whole = build({"n1": result(*[finding()] * reading.MAX_FINDINGS)})
     assert len(whole["findings"]) == reading.MAX_FINDINGS
+
+
+def test_no_host_is_longer_than_all_others() -> None:
+    """Each of 5,000 findings had text of which an audit returns a twentieth in all: 116 MB."""
+    evil = {**finding(), "evidence": {"a": "\U0001f600" * 1_900}}
+    length = len(json.dumps(reading.read_result("n1", "node", result(evil)).findings[0]))  # type: ignore[union-attr]
+    most = reading.MAX_CHARACTERS // length
+    assert 20 < most < 100
+    report = build({"n1": result(*[evil] * (most + 1)), "n2": result(*[evil] * most)})
+    row = host(report, "n1")
+    assert (row["status"], row["code"]) == ("not_assessed", "result_too_long")
+    assert row["reason"] == (
+        f"it returned findings of {length * (most + 1)} characters, and 1000000 are read at most"
+    )
+    assert [told["host"] for told in report["findings"]] == ["n2"] * most
+
+
+def test_a_host_of_many_findings_comes_in_turns() -> None:
+    """A page has 100, and a print 1,000: of one host nothing else was to be seen."""
+    evil = result(
+        *[finding("STOR-01", "critical", name=f"m{number:03}") for number in range(300)],
+        *[finding("STOR-05", "major", name="x")],
+    )
+    mine = result(finding("STOR-02", "critical"), finding("STOR-05", "major", name="y"))
+    told = build({"n1": evil, "n2": mine, "n3": mine})["findings"]
+    assert [one["host"] for one in told[: assembly.BLOCK + 3]] == [
+        *["n1"] * assembly.BLOCK,
+        *["n2", "n3", "n1"],
+    ]
+    # The worst first all the same, and of a host in the order of before.
+    assert [one["severity"] for one in told] == ["critical"] * 302 + ["major"] * 3
+    names = [one["object"]["name"] for one in told if one["host"] == "n1"]
+    assert names == [*(f"m{number:03}" for number in range(300)), "x"]
 
 
 def test_what_is_nested_too_deep_costs_no_other_host_its_report() -> None:
