@@ -30,6 +30,9 @@ notes:
     minutes after the pods were gone. The latter are found through the pods of the node and through
     its last C(status.volumesInUse). If such a volume is attached to another node now, clients at
     the addresses of that node are not fenced, and do not cause a refusal.
+  - Volumes that were attached after the node fell silent and that it cannot have opened, volumes
+    without a PersistentVolume, and volumes about whose client there is a doubt that concerns no
+    other volume are left out of the fence. Each is a finding with the verdict V(report).
   - The ledger is a ConfigMap. Its copy is an annotation of the node
     (C(runbooks.storage-ops/fence)). Only the ConfigMap counts, since the node's kubelet may write
     the annotation. After a run was killed, the next one continues from the ledger. A Lease keeps
@@ -112,8 +115,10 @@ options:
         with addresses from the user. What the driver on the node has reported counts like the
         status. An unknown address counts as the node's only if
         its client has an image of the node open and owns the lock on it, if all clients of the
-        node's images are at this address, and if the images are attached to no other node. The
-        number of images does not count.
+        node's images are at this address and are the kernel's (or the volume is mapped by rbd-nbd),
+        and if the images are attached to no other node. The number of images does not count.
+      - Required as well if nothing shows who has a volume open, and Ceph shows the node at an
+        address that no other source has. That an address is on Ceph's blocklist names none.
     type: list
     elements: str
     default: []
@@ -154,6 +159,8 @@ options:
       - Required if a node has volumes of several Ceph clusters, since O(ceph) is read from one of
         them, and a node has one fence. Fence it from the other Ceph clusters by hand. Several names
         of one Ceph cluster do not matter.
+      - Required if the C(clusterID) is a UUID, and not the fsid of the Ceph cluster that was read,
+        because ceph-csi maps it to that cluster.
       - With V(method=network_fence) every C(clusterID) needs a NetworkFence that covers the node.
     type: str
     default: ''

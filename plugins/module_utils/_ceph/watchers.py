@@ -25,7 +25,7 @@ from .._core.argspec import check_numbers
 from .._core.codes import Reason
 from .._core.engine import Finding, Plan
 from .._core.errors import BadOption, StorageOpsError, words
-from .addresses import RANGE, Entry, parse_entry, parse_stored
+from .addresses import KERNEL_COOKIES, RANGE, Entry, parse_entry, parse_stored
 from .blocklist import Blocklist, read_blocklist
 from .cli import Ceph
 from .images import Target, image_of
@@ -493,8 +493,8 @@ def _image(image: Observed, observations: int, staying: set[int]) -> dict[str, A
         return (watcher.entry, watcher.client) in image.details.mirrors
 
     # Who has a key for an image can open and lock it any number of times, also from one address.
-    # Decisions ask for addresses, for who is there all the time, there or on another image, and who
-    # is a mirror.
+    # Decisions ask for addresses, for who is there all the time, there or on another image, who is
+    # a mirror, and who is the kernel's.
     watchers = _few(
         image.watchers,
         lambda found: (
@@ -502,6 +502,7 @@ def _image(image: Observed, observations: int, staying: set[int]) -> dict[str, A
             found[1] == observations > 1,
             found[0].client in staying,
             is_mirror(found[0]),
+            found[0].cookie in KERNEL_COOKIES,
         ),
     )
     locks = _few(image.details.locks, lambda lock: lock.entry.address)

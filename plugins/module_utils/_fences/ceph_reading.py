@@ -15,6 +15,7 @@ from datetime import datetime
 from ipaddress import ip_address, ip_network
 from typing import Any, Callable, NamedTuple, TypeVar
 
+from .._ceph.addresses import KERNEL_COOKIES
 from .._core.errors import StorageOpsError
 from .._core.ip import exact_address, exact_network, is_host, normal_address
 from .._kube.objects import parse_time
@@ -69,6 +70,15 @@ class Watcher(NamedTuple):
     def title(self) -> str:
         """As a message names it."""
         return f"{self.entry} ({self.client})"
+
+    @property
+    def is_kernel(self) -> bool:
+        """It is a client of the kernel, as a node has one that maps the image (krbd). Whatever else
+        opens images does so by librbd: a provisioner, a backup, rbd-mirror, rbd-nbd.
+        """
+        # A number of 64 bits has at most 20 digits.
+        text = self.cookie
+        return text.isdecimal() and len(text) <= 20 and int(text) in KERNEL_COOKIES
 
 
 class Lock(NamedTuple):

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -43,7 +43,7 @@ _MAX_GETS = 100
 # ceph-csi's own name for RBD, which others put something before, as Rook does; and how the names of
 # all its drivers end.
 _RBD, _CEPH_CSI = "rbd.csi.ceph.com", ".csi.ceph.com"
-# What names the image of a volume (image_of of _ceph/images.py).
+# What names the image of a volume (image_of of _ceph/images.py), and what opens it on a node.
 _IMAGE_ATTRIBUTES = (
     "imageName",
     "pool",
@@ -51,6 +51,8 @@ _IMAGE_ATTRIBUTES = (
     "radosNamespace",
     "clusterID",
     "staticVolume",
+    "mounter",
+    "tryOtherMounters",
 )
 
 
@@ -78,7 +80,7 @@ class AttachedVolume(NamedTuple):
 
     One without a name stands for an attachment that is gone, or that never was.
     ``pv``: what of the PersistentVolume tells its RBD image; ``elsewhere``: the attachments of the
-    same volume to other nodes.
+    same volume to other nodes; ``too_late``: the node cannot have opened it, see _is_too_late.
     """
 
     attachment: Attachment
@@ -87,6 +89,7 @@ class AttachedVolume(NamedTuple):
     cluster_id: str
     storage_class: str
     elsewhere: tuple[Attachment, ...]
+    too_late: bool = False
 
     @property
     def name(self) -> str:
@@ -121,7 +124,7 @@ class AttachedVolume(NamedTuple):
         # ceph-csi names its drivers TYPE.csi.ceph.com, and Rook puts its namespace in front
         # (rook-ceph.rbd.csi.ceph.com).
         driver, spec = self.attachment.driver, self.pv.get("spec") or {}
-        attributes = (spec.get("csi") or {}).get("volumeAttributes") or {}
+        attributes = self._attributes
         names_image = bool(
             attributes.get("imageName")
             and (attributes.get("pool") or attributes.get("journalPool"))
@@ -131,6 +134,21 @@ class AttachedVolume(NamedTuple):
             or bool(spec.get("rbd"))
             or (names_image and not driver.endswith(_CEPH_CSI))
         )
+
+    @property
+    def may_be_nbd(self) -> bool:
+        """Its node may have the image open by rbd-nbd, which is a client of librbd."""
+        # ceph-csi maps by krbd unless the StorageClass has these parameters, which it copies into
+        # volumeAttributes (attachRBDImage of internal/rbd/rbd_attach.go).
+        attributes = self._attributes
+        return (
+            attributes.get("mounter") == "rbd-nbd"
+            or str(attributes.get("tryOtherMounters")).lower() == "true"
+        )
+
+    @property
+    def _attributes(self) -> dict[str, Any]:
+        return ((self.pv.get("spec") or {}).get("csi") or {}).get("volumeAttributes") or {}
 
 
 class NodeState(NamedTuple):
@@ -275,6 +293,7 @@ def find_used(
     attachments: Sequence[Attachment],
     volumes: Mapping[str, Object],
     cached: bool = False,
+    pods: Sequence[Pod] | None = None,
 ) -> dict[str, tuple[AttachedVolume, ...]]:
     """By node, the RBD volumes that it may have open although they are not attached to it, but for
     those of a fence that is proven.
@@ -283,7 +302,7 @@ def find_used(
     clients stay. They are known by its pods, if it has any, and by what its kubelet called in use:
     that stays, since only the kubelet writes it, and keeps any other volume attached.
     ``attachments``: all of the cluster; ``volumes``: the PersistentVolumes of those to these
-    nodes, by name.
+    nodes, by name; ``pods``: those on these nodes that have claims, read where they are not given.
     """
     # After maxWaitForUnmountDuration, six minutes, the controller detaches by force
     # (ReconcilerMaxWaitForUnmountDuration in DefaultTimerConfig of
@@ -299,7 +318,9 @@ def find_used(
             known[found.node].add(found.name)
             here[found.node].add(found.volume)
     # Most lost nodes use nothing unattached, and then the list of all volumes is not read.
-    users = _users(_pods(cluster, hosts, cached), hosts, here, volumes)
+    there = _pods(cluster, hosts, cached) if pods is None else pods
+    needing = (pod for pod in there if not pod.terminal)
+    users = _users(needing, hosts, here, volumes)
     unlisted = {name: _unlisted(host, name, known[name]) for name, host in hosts.items()}
     everything = set().union(*users.values(), *unlisted.values())
     if not everything:
@@ -384,13 +405,13 @@ def _not_fenced(
 
 
 def _pods(cluster: Cluster, hosts: Mapping[str, HostRecord | None], cached: bool) -> list[Pod]:
-    """The pods on these nodes that have claims and have not ended."""
+    """The pods on these nodes that have claims."""
 
     def pick(item: Object) -> Pod | None:
         if item["spec"].get("nodeName") not in hosts:
             return None
         pod = pick_pod(item)
-        return pod if pod.claims and not pod.terminal else None
+        return pod if pod.claims else None
 
     folder = path("v1", "pods")
     if len(hosts) > _MAX_GETS:
@@ -447,15 +468,21 @@ def gather_node(cluster: Cluster, node: str, ledgers: Ledgers) -> NodeState:
         lambda other: pick_host_record(other) if other["metadata"]["name"] != node else None,
     )
     fences, ledger = list_fences(cluster), ledgers.read(node, item)
-    used = find_used(cluster, {node: host}, {node: ledger} if ledger else {}, attachments, volumes)
+    pods = _pods(cluster, {node: host}, cached=False)
+    by_node = {node: ledger} if ledger else {}
+    used = find_used(cluster, {node: host}, by_node, attachments, volumes, pods=pods)
+    ran = {(pod.namespace, claim) for pod in pods if pod.ran for claim in pod.claims}
     return NodeState(
         cluster.now(),
         cluster.version(),
         host,
         item,
         tuple(
-            attached_volume(found, volumes.get(found.volume), elsewhere.get(found.volume, ()))
+            attached_volume(found, item, elsewhere.get(found.volume, ()))._replace(
+                too_late=_is_too_late(found, pick_volume(item) if item else None, host, ran)
+            )
             for found in here
+            for item in [volumes.get(found.volume)]
         ),
         tuple(others),
         fences,
@@ -463,6 +490,33 @@ def gather_node(cluster: Cluster, node: str, ledgers: Ledgers) -> NodeState:
         tuple(found for found in ledgers.all() if found.node != node),
         used.get(node, ()),
         drivers_that_attach(attachments),
+    )
+
+
+def _is_too_late(
+    found: Attachment,
+    volume: Volume | None,
+    host: HostRecord | None,
+    ran: Collection[tuple[str, str]],
+) -> bool:
+    """The volume was attached after its node fell silent, and the node has not opened it since.
+
+    The attach/detach controller attaches to a silent node as well, for any pod that names it, and
+    any tenant may make one. ``ran``: the claims of pods on the node of which a container ever ran.
+    """
+    # Both times are the API server's. A kubelet that has reported since would have ended Unknown.
+    # What it mounts, it has listed in volumesInUse before (see may_have of _kube/objects.py).
+    node = host.node if host else None
+    if not (volume and volume.driver and volume.claim_name and node):
+        return False
+    return bool(
+        node.ready == "Unknown"
+        and node.ready_since
+        and found.created
+        and found.created > node.ready_since
+        and found.name not in attachment_names(node.volumes_in_use, node.name)
+        and unique_name(volume.driver, volume.handle) not in node.volumes_in_use
+        and volume.claim not in ran
     )
 
 

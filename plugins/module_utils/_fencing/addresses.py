@@ -17,7 +17,7 @@ from ipaddress import ip_address
 from .._core.codes import Reason
 from .._core.untrusted import few
 from .._fences.ceph_reading import Image
-from .case import FenceCase, Holder
+from .case import Doubt, FenceCase, Holder
 from .evidence import check_length
 from .owners import Owner, is_other, moved_volumes, own_on_moved
 
@@ -73,21 +73,23 @@ def find_addresses(case: FenceCase) -> None:
 
 
 def _collect_sources(case: FenceCase) -> None:
-    """Fill ``source``, the strongest evidence first: an address keeps the first source."""
+    """Fill ``source``, the strongest evidence first: an address keeps the first source.
+
+    That an address is on the blocklist is none. An entry says that it is blocked, not that Ceph
+    sees the node there: it may be left from long ago, or be about another network than Ceph's.
+    """
     known = case.known
     if known:
         case.source.update(
             {address: known.source.get(address, "ledger") for address in known.addresses}
         )
     for holder in case.holders:
-        case.source.setdefault(holder.address, holder.how)
+        if not _is_doubted(case, holder):
+            case.source.setdefault(holder.address, holder.how)
     for address in _only_noted(case):
         case.source.setdefault(address, "metadata")
     for address in case.options.fence_addresses:
         case.source.setdefault(address, "fence_addresses")
-    for address in (*case.own, *sorted(case.noted)):
-        if _is_blocked_by_hand(case, address):
-            case.source.setdefault(address, "blocklist")
     if not case.source:
         case.source.update(dict.fromkeys(case.prepared(), "network_fence"))
 
@@ -116,24 +118,6 @@ def _holders(case: FenceCase, image: Image) -> list[Holder]:
         for holder in case.clients(image)
         if not case.has(holder.address) and not case.is_elsewhere(image, holder.address)
     ]
-
-
-def _is_blocked_by_hand(case: FenceCase, address: str) -> bool:
-    """An operator has put exactly this address on the blocklist."""
-    # That an operator has blocked the address shows that he takes it for the lost node's.
-    # What an earlier fence of ours has left there says nothing about now.
-    left = {
-        entry.entry
-        for entry in (case.state.ledger.entries if case.state.ledger else ())
-        if entry.ours
-    }
-    found = case.options.reading.find(address) if case.options.reading else None
-    return (
-        found is not None
-        and found.spelling not in left
-        and address not in left
-        and address not in case.owners
-    )
 
 
 def _check_off(case: FenceCase, mine: set[str]) -> None:
@@ -180,14 +164,13 @@ def _check_holder(case: FenceCase, holder: Holder, mine: set[str], certain: set[
     elif holder.address not in known and elsewhere:
         # A run that is late would otherwise fence the node to which the volume has moved; and so
         # would a kubelet that says that its node uses what another one has.
-        case.reasons.append(
-            Reason(
-                "client_unknown",
-                f"{what}, but the volume is attached to {few(elsewhere)} too, and it is "
-                f"unknown whose address {holder.address} is: it may be that node's. If it is "
-                f"{case.options.node}'s, name it in fence_addresses",
-            )
+        reason = Reason(
+            "client_unknown",
+            f"{what}, but the volume is attached to {few(elsewhere)} too, and it is "
+            f"unknown whose address {holder.address} is: it may be that node's. If it is "
+            f"{case.options.node}'s, name it in fence_addresses",
         )
+        case.doubts.append(Doubt(holder.image.volume, holder.address, reason))
     elif owner:
         case.reasons.append(_shared(holder, owner))
 
@@ -241,7 +224,9 @@ def _check_strangers(
     strange = {
         found.address: found
         for found in counting
-        if found.address not in mine and found.address not in case.owners
+        if found.address not in mine
+        and found.address not in case.owners
+        and not _is_doubted(case, found)
     }
     if strange and (is_certain or not _is_agreed(case, set(strange))):
         who = few(found.title for found in strange.values())
@@ -256,26 +241,36 @@ def _check_strangers(
         )
 
 
+def _is_doubted(case: FenceCase, holder: Holder) -> bool:
+    """Whose client this one is, is a question about its volume alone."""
+    return any(
+        (found.volume, found.address) == (holder.image.volume, holder.address)
+        for found in case.doubts
+    )
+
+
 def _seen(holders: list[Holder]) -> str:
     return few((f"{found.title} {found.does}" for found in holders), "; ")
 
 
 def _is_agreed(case: FenceCase, addresses: set[str]) -> bool:
     """All that is seen of the node's images is at this one address, where the owner of a lock
-    has its image open too.
+    has its image open too, and each client watches as a node does.
 
     Who has the lock is who writes, and no other node may: none of the volumes is attached
     elsewhere.
     """
+    # Who provisions volumes, resizes them or gives back their space opens images by librbd, takes
+    # their lock as well, and stays for as long as that takes; its address is that of a pod.
     # With the feature exclusive-lock, librbd (src/librbd/ExclusiveLock.h) and the kernel
     # (rbd_img_exclusive_lock of drivers/block/rbd.c) take the lock before they write.
-    watching = {
-        (holder.image.title, holder.entry) for holder in case.holders if holder.how == "watcher"
-    }
+    watchers = [holder for holder in case.holders if holder.how == "watcher"]
+    watching = {(holder.image.title, holder.entry) for holder in watchers}
     locked = {(holder.image.title, holder.entry) for holder in case.holders if holder.how == "lock"}
     return (
         len(addresses) == 1
         and bool(watching & locked)
+        and all(holder.is_node for holder in watchers)
         and all(holder.address in addresses for holder in case.holders)
         and all(found.attachment.name and not found.elsewhere for found in case.rbd)
     )

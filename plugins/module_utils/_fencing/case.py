@@ -29,7 +29,8 @@ from .owners import fences_for, is_other, owners_of, singles
 class Holder(NamedTuple):
     """Who has an image open, or a lock on it.
 
-    ``how``: "watcher" or "lock"; ``client``: as client.NUMBER.
+    ``how``: "watcher" or "lock"; ``client``: as client.NUMBER; ``is_node``: it watches as a node
+    does that has this volume, see Watcher.is_kernel.
     """
 
     image: Image
@@ -37,6 +38,7 @@ class Holder(NamedTuple):
     address: str
     entry: str
     client: str
+    is_node: bool = False
 
     @property
     def title(self) -> str:
@@ -47,6 +49,14 @@ class Holder(NamedTuple):
     def does(self) -> str:
         """What it does to the image, as a message says it."""
         return f"{'holds' if self.how == 'watcher' else 'has a lock on'} {self.image.title}"
+
+
+class Doubt(NamedTuple):
+    """It is not known whose client at ``address`` has the image of ``volume`` open."""
+
+    volume: str
+    address: str
+    reason: Reason
 
 
 @dataclass
@@ -64,6 +74,10 @@ class FenceCase:
     spared: dict[str, str] = field(default_factory=dict)
     # Who has the images that are meant, as far as the ledger does not have them already.
     holders: list[Holder] = field(default_factory=list)
+    # What is not known of single volumes; see settle_doubts.
+    doubts: list[Doubt] = field(default_factory=list)
+    # The volumes that stay as they are, and why.
+    left_out: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         state, options, ledger = self.state, self.options, self.state.ledger
@@ -75,7 +89,7 @@ class FenceCase:
         continued = options.method == "auto" and self.known and self.known.method == POWER
         self.by_power = options.method == POWER or bool(continued)
         # Every RBD volume that the node may have open, and those volumes that the user means.
-        self.rbd = [found for found in state.held if found.is_rbd]
+        self.rbd = [found for found in state.held if found.is_rbd and not self._is_too_late(found)]
         self.meant = self._pick_meant()
         self.cluster_ids = {found.cluster_id for found in self.meant if found.is_rbd}
         if self.known:
@@ -103,8 +117,33 @@ class FenceCase:
         # What has no power writes to no storage, whatever its driver. A volume without a
         # PersistentVolume has no name by which a ledger could know it.
         if self.by_power:
-            return [found for found in self.state.held if found.attachment.volume]
-        return [found for found in self.rbd if self.options.cluster_id in ("", found.cluster_id)]
+            wanted = [found for found in self.state.held if found.attachment.volume]
+        else:
+            wanted = [
+                found
+                for found in self.state.held
+                if found.is_rbd and self.options.cluster_id in ("", found.cluster_id)
+            ]
+        why = {found.name: self._why_left_out(found) for found in wanted}
+        known = self.known.volumes if self.known else ()
+        self.left_out = {name: text for name, text in why.items() if text and name not in known}
+        return [found for found in wanted if not why[found.name]]
+
+    def _is_too_late(self, found: AttachedVolume) -> bool:
+        # What a fence that stands has, the node may have opened before.
+        return found.too_late and not (self.known and found.name in self.known.volumes)
+
+    def _why_left_out(self, found: AttachedVolume) -> str:
+        """Why no fence is needed for this volume, which stays attached; empty if one is."""
+        if self._is_too_late(found):
+            return (
+                "it was attached after the node fell silent, no pod of it ever ran there, and the "
+                "node does not call it in use: so the node cannot have it open"
+            )
+        # Its image cannot be found, and no other node can get it.
+        if found.volume is None and not self.by_power:
+            return "its PersistentVolume is gone, so no other node can get it"
+        return ""
 
     @property
     def evidence(self) -> dict[str, object]:
@@ -125,9 +164,15 @@ class FenceCase:
             "addresses": dict(self.source),
             **self._of_power(),
             **({"not_fenced": dict(self.spared)} if self.spared else {}),
+            **({"left_out": self.stays} if self.left_out else {}),
             "cordoned_before": bool(host and host.node.unschedulable),
             **({"ledger": ledger.to_dict()} if ledger else {}),
         }
+
+    @property
+    def stays(self) -> list[str]:
+        """The volumes that are left out, each with the reason, as a message says it."""
+        return [f"{name}: {why}" for name, why in self.left_out.items()]
 
     def _of_power(self) -> dict[str, object]:
         """What its BMC has said, for the evidence."""
@@ -188,8 +233,16 @@ class FenceCase:
             for watcher in image.watchers
             if watcher.persistent and not is_other(watcher, self.options)
         ]
+        by_librbd = self.volume_of(image).may_be_nbd
         found = [
-            Holder(image, "watcher", watcher.address, watcher.entry, watcher.client)
+            Holder(
+                image,
+                "watcher",
+                watcher.address,
+                watcher.entry,
+                watcher.client,
+                watcher.is_kernel or by_librbd,
+            )
             for watcher in held
         ]
         # The exclusive lock is kept in the image's header, so it outlives its owner's watch

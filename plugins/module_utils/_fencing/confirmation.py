@@ -76,7 +76,10 @@ def opposed(state: NodeState, ledger: Ledger) -> list[Reason]:
 def doubts_of(
     ledger: Ledger, reading: Reading, state: NodeState, options: FenceOptions
 ) -> list[Reason]:
-    """What in Ceph contradicts the fence, or does not prove it."""
+    """What in Ceph contradicts the fence, or does not prove it.
+
+    A node that is switched off is proven to be by its BMC, and Ceph may only contradict that.
+    """
     doubts = missing(ledger, reading, state.now)
     if ledger.method == POWER and reading.seconds <= _WATCH_SECONDS:
         doubts.append(
@@ -87,31 +90,46 @@ def doubts_of(
             )
         )
     covered = [image for image in reading.images if image.volume in ledger.volumes]
-    read = {image.volume for image in covered}
-    doubts += [
-        Reason(
-            "ceph_not_read",
-            f"volume {found.name} is not in what was read of Ceph, so whether it is still held is "
-            "not known: read it too",
-        )
-        for found in state.held
-        if found.name in ledger.volumes and found.name not in read
-    ]
+    doubts += _unread(covered, ledger, state)
     owners = owners_of(state, reading.images, options)
     # What was detached by force, another node may open at once, from an address that is unknown.
     here = {found.name for found in state.attached}
     for image in covered:
-        if image.problem:
-            doubts.append(
-                Reason(
-                    "ceph_not_read",
-                    f"image {image.title} of volume {image.volume} could not be read: "
-                    f"{image.problem}",
-                )
-            )
         for watcher in image.watchers:
             doubts += _watcher_doubts(image, watcher, ledger, state, options, owners, here)
     return doubts
+
+
+def _unread(covered: list[Image], ledger: Ledger, state: NodeState) -> list[Reason]:
+    """The volumes of the fence of which it is not known who has them open."""
+    # What has no power has nothing open, of whatever driver; an image that cannot be read does not
+    # contradict that.
+    is_off = ledger.method == POWER
+    read = {image.volume for image in covered}
+    # One whose PersistentVolume is gone cannot be read, and no other node can get it.
+    missed = [
+        found.name
+        for found in state.held
+        if found.volume
+        and (found.is_rbd or not is_off)
+        and found.name in ledger.volumes
+        and found.name not in read
+    ]
+    return [
+        Reason(
+            "ceph_not_read",
+            f"volume {name} is not in what was read of Ceph, so whether it is still held is not "
+            "known: read it too",
+        )
+        for name in missed
+    ] + [
+        Reason(
+            "ceph_not_read",
+            f"image {image.title} of volume {image.volume} could not be read: {image.problem}",
+        )
+        for image in covered
+        if image.problem and not is_off
+    ]
 
 
 def _watcher_doubts(

@@ -19,6 +19,8 @@ A node that is switched off needs none of the questions about addresses (_fences
 
 from __future__ import annotations
 
+from itertools import islice
+
 from .._core.codes import Reason
 from .._core.engine import Action, Finding, Plan
 from .._core.untrusted import few
@@ -36,7 +38,13 @@ from .intent import make_ledger
 from .lost import majority_lost, not_lost, not_standing, unfit
 from .method import check_coverage, check_fences, check_ledgers, choose_method
 from .options import Decision, FenceOptions, Subject
-from .whole_node import check_attached_here, check_silent, check_visitors, widen
+from .whole_node import (
+    check_attached_here,
+    check_silent,
+    check_visitors,
+    settle_doubts,
+    widen,
+)
 
 # Ceph refuses the requests of a blocklisted client (EBLOCKLISTED); nothing tells the container,
 # which may answer from its page cache for hours.
@@ -44,6 +52,8 @@ _ASIDE = (
     "the containers on the node may go on running, and serve what they have cached: the fence "
     "protects the storage, not the application"
 )
+# So many volumes that are left out are a finding each.
+_MOST_LEFT_OUT = 20
 
 
 def intend(state: NodeState, options: FenceOptions, busy: str = "") -> Decision:
@@ -61,6 +71,9 @@ def intend(state: NodeState, options: FenceOptions, busy: str = "") -> Decision:
         else [*not_lost(state, options), *majority_lost(state, options), *unfit(state, options)]
     )
     ledger = None if reasons else _judge(case)
+    # What is left in doubt is told first: it may be why the rest could not be judged.
+    if not ledger:
+        reasons += [doubt.reason for doubt in case.doubts]
     reasons += case.reasons
     finding = _finding(state, options, case.evidence)
     if ledger is None or reasons:
@@ -80,10 +93,27 @@ def intend(state: NodeState, options: FenceOptions, busy: str = "") -> Decision:
             )
         )
     # All of it stands already, as in a second run.
+    # A tenant may have any number of them; the node's finding has their number.
+    some = islice(case.left_out.items(), _MOST_LEFT_OUT)
+    left = [_left_out(options, name, why) for name, why in some]
     if not finding.repair:
-        return Decision(Plan([]), ledger)
+        return Decision(Plan(left), ledger)
     finding.reason = _why(ledger)
-    return Decision(Plan([finding]), ledger)
+    return Decision(Plan([finding, *left]), ledger)
+
+
+def _left_out(options: FenceOptions, volume: str, why: str) -> Finding:
+    """The finding about a volume that is no part of the fence."""
+    return Finding(
+        control="STOR-16",
+        severity="major",
+        kind="PersistentVolume",
+        name=volume,
+        node=options.node,
+        summary=f"{volume} is left out of the fence of node {options.node}, and stays attached",
+        verdict="report",
+        reason=why,
+    )
 
 
 def _judge(case: FenceCase) -> Ledger | None:
@@ -108,7 +138,9 @@ def _judge(case: FenceCase) -> Ledger | None:
     # What shows no client at all is judged last, by what the method does about it.
     check_silent(case, method)
     check_ledgers(case, method)
-    return None if case.reasons else make_ledger(case, method, fences)
+    if case.reasons or not settle_doubts(case):
+        return None
+    return make_ledger(case, method, fences)
 
 
 def _judge_power(case: FenceCase) -> Ledger | None:

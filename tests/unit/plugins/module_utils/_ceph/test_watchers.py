@@ -308,6 +308,18 @@ def test_of_thousands_of_clients_those_that_decide_are_handed_on() -> None:
     assert "and 8995 more" in finding.summary and len(finding.summary) < 1_000
 
 
+def test_many_clients_of_the_kernel_hide_no_other_at_their_address() -> None:
+    """Who takes the one for a node's must see the other."""
+    crowd = [
+        watcher(f"10.9.9.9:0/{number}", 4999, 18446462598732840960 + number) for number in range(9)
+    ]
+    other = watcher("10.9.9.9:0/77", 4999, 93919075689600)
+    for seen in ([*crowd, other], [other, *crowd]):
+        ceph, _findings = read(Tools(seen))
+        cookies = {found["cookie"] for found in ceph["images"][0]["watchers"]}
+        assert str(other["cookie"]) in cookies and len(cookies) == 6
+
+
 def test_of_the_locks_of_an_address_the_first_are_handed_on() -> None:
     lock = {"locker": "client.9", "address": "10.9.9.9:0/1"}
     found = watchers.parse_locks([lock] * 9_000 + [{**lock, "address": "10.9.9.8:0/1"}])

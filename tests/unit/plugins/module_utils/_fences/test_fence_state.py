@@ -277,6 +277,66 @@ class TestAPodThatNeverRan:
         assert self.used(node("a", conditions=[ready]), self.waits(), self.SHOWN) == ["v"]
 
 
+class TestAVolumeThatWasAttachedTooLate:
+    """A pod that names a silent node has its volumes attached there, whoever made it."""
+
+    SINCE, LATE = "2026-01-01T12:00:00Z", "2026-01-01T12:00:01Z"
+
+    def attached(self, created: str = LATE, name: str = "va") -> dict[str, Any]:
+        made = attachment(name, "v", "a")
+        return {**made, "metadata": {"name": name, "creationTimestamp": created}}
+
+    def late(self, *objects: dict[str, Any], item: dict[str, Any] | None = None) -> bool:
+        objects = (*objects, item or volume("v")) if item != {} else objects
+        found, _cluster = gather(*objects)
+        (entry,) = found.attached
+        assert found.used == ()
+        return entry.too_late
+
+    def waits(self) -> dict[str, Any]:
+        return {**pod("v", creationTimestamp=self.LATE), "status": {"phase": "Pending"}}
+
+    def test_cannot_be_open_there(self) -> None:
+        assert self.late(silent(), self.attached())
+        assert self.late(silent(), self.attached(), self.waits())
+        # The pod of another namespace, and of another claim.
+        other = pod("v")
+        other["metadata"]["namespace"] = "else"
+        assert self.late(silent(), self.attached(), other)
+        assert self.late(silent(), self.attached(), pod("x"))
+
+    @pytest.mark.parametrize("created", [SINCE, "2026-01-01T11:59:59Z", "x", ""])
+    def test_may_be_if_its_kubelet_may_have_seen_it(self, created: str) -> None:
+        assert not self.late(silent(), self.attached(created))
+
+    def test_may_be_if_the_kubelet_calls_it_in_use(self) -> None:
+        assert not self.late(silent(self.SINCE, "v"), self.attached())
+        name = attachment_name("rbd.csi.ceph.com", "h-v", "a")
+        assert not self.late(silent(self.SINCE, "v"), self.attached(name=name))
+
+    @pytest.mark.parametrize("phase", ["Running", "Succeeded", "Failed"])
+    def test_may_be_if_a_pod_of_it_ran(self, phase: str) -> None:
+        """Also one that was made as late, and one that has ended."""
+        ran = pod("v", phase=phase, creationTimestamp=self.LATE)
+        assert not self.late(silent(), self.attached(), ran)
+
+    @pytest.mark.parametrize("since", ["", "x"])
+    def test_may_be_if_it_is_not_known_since_when_the_node_is_silent(self, since: str) -> None:
+        assert not self.late(silent(since), self.attached())
+
+    @pytest.mark.parametrize("says", ["True", "False", "Maybe"])
+    def test_may_be_on_a_node_that_reports(self, says: str) -> None:
+        ready = {"type": "Ready", "status": says, "lastTransitionTime": self.SINCE}
+        assert not self.late(node("a", conditions=[ready]), self.attached())
+        assert not self.late(node("b"), self.attached())
+
+    def test_may_be_if_it_is_not_known_which_volume_it_is(self) -> None:
+        assert not self.late(silent(), self.attached(), item={})
+        in_tree = volume("v", csi=None, rbd={"pool": "p", "image": "i"})
+        assert not self.late(silent(), self.attached(), item=in_tree)
+        assert not self.late(silent(), self.attached(), item=volume("v", claimRef=None))
+
+
 def test_a_volume_that_was_released_hides_no_other_of_its_claims_name() -> None:
     """Its attachment is there, and the claim of that name has another volume by now."""
     claim_ref = {"namespace": "shop", "name": "v"}

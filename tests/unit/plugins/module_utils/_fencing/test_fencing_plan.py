@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
@@ -90,6 +91,7 @@ def volume(
     cluster_id: str = "c1",
     storage_class: str = "",
     elsewhere: str = "",
+    **attributes: str,
 ) -> Any:
     """A volume that is attached to node a, and perhaps to another."""
     item = {
@@ -98,7 +100,7 @@ def volume(
             "csi": {
                 "driver": driver,
                 "volumeHandle": name,
-                "volumeAttributes": {"clusterID": cluster_id},
+                "volumeAttributes": {"clusterID": cluster_id, **attributes},
             },
             "claimRef": {"namespace": "shop", "name": name},
             "storageClassName": storage_class,
@@ -254,11 +256,11 @@ def test_what_ceph_saw_counts_and_not_what_kubernetes_calls_the_node() -> None:
     both = image(watchers=[watcher(STORAGE)], locks=[lock(STORAGE)])
     unknown = "at an address that no source lists as this node's"
     for others in (
-        image("w"),
         image("w", watchers=[watcher(STORAGE)]),
-        image("w", watchers=[watcher(B, 2, seen=1)]),
+        image("w", watchers=[watcher(STORAGE), watcher(B, 2, seen=1)]),
     ):
         assert intended(found, options(both, others)).addresses == (STORAGE, A)
+    assert intended(given=options(both)).addresses == (STORAGE, A)
     for others in (
         image("w", watchers=[watcher()]),
         image("w", watchers=[watcher("192.168.7.6", 2)]),
@@ -299,6 +301,88 @@ def test_what_ceph_saw_counts_and_not_what_kubernetes_calls_the_node() -> None:
         replace(held, fence_addresses=(STORAGE,)),
     ):
         assert intended(found, known).addresses == (STORAGE, A)
+
+
+POD = "10.244.3.17"
+
+
+def test_a_provisioner_at_work_on_an_image_is_not_the_lost_node() -> None:
+    """It opens the image by librbd and takes its lock, at the address of its pod, while the node
+    hangs. The kernel's client of a node has a cookie of its own range.
+    """
+    unknown = "at an address that no source lists as this node's"
+    at_work = image("w", watchers=[watcher(POD, 9, kernel=False)], locks=[lock(POD, 9)])
+    neighbour = image("nb", watchers=[watcher("192.168.7.6", 2)])
+    found = state(attached=[volume(), volume("w")])
+    for images in ([image(), at_work], [image(), at_work, neighbour]):
+        refused(pure.intend(found, options(*images)), unknown)
+    alone = state(attached=[volume("w")])
+    refused(pure.intend(alone, options(at_work)), unknown)
+    # Nor beside the kernel's at the same address: it may be NAT's.
+    krbd = image(watchers=[watcher(POD)], locks=[lock(POD)])
+    assert intended(given=options(krbd)).addresses == (POD, A)
+    refused(pure.intend(found, options(krbd, at_work)), unknown)
+    # At an address that is known, librbd counts as ever.
+    own = image("w", watchers=[watcher(A, 9, kernel=False)])
+    assert intended(alone, options(own)).source == {A: "watcher"}
+    # A node opens these by librbd, too: rbd-nbd is one of its clients.
+    for told in ({"mounter": "rbd-nbd"}, {"tryOtherMounters": "true"}):
+        nbd = volume("w", **told)
+        assert intended(state(attached=[nbd]), options(at_work)).addresses == (POD, A)
+        # What hangs is then no more than at the known addresses, and Ceph has shown another.
+        refused(
+            pure.intend(state(attached=[volume(), nbd]), options(image(), at_work)),
+            "nothing shows from where v is held",
+            f"{POD} is where Ceph shows it",
+        )
+    for told in ({"mounter": "rbd"}, {"tryOtherMounters": "false"}):
+        refused(
+            pure.intend(state(attached=[volume("w", **told)]), options(at_work)),
+            unknown,
+        )
+
+
+@pytest.mark.parametrize(
+    ("cookie", "kernel"),
+    [
+        ("18446462598732840960", True),
+        ("18446744073709551615", True),
+        ("18446462598732840959", False),
+        ("93919075689600", False),
+        # No number of 64 bits.
+        ("18446744073709551616", False),
+        ("9" * 5000, False),
+        ("-1", False),
+        ("", False),
+        ("²", False),
+    ],
+)
+def test_the_cookies_of_the_kernels_client(cookie: str, kernel: bool) -> None:
+    (seen,) = reading(image(watchers=[{**watcher(), "cookie": cookie}])).images[0].watchers
+    assert seen.is_kernel == kernel
+
+
+def test_where_ceph_shows_the_node_and_its_status_does_not_nothing_silent_is_covered() -> None:
+    """What hangs may be open at an address that is in no status, and that nobody has named."""
+    two = state(attached=[volume(), volume("w")])
+    agreed = image(watchers=[watcher(STORAGE)], locks=[lock(STORAGE)])
+    why = "nothing shows from where w is held"
+    refused(pure.intend(two, options(agreed, image("w"))), why, f"{STORAGE} is where Ceph shows it")
+    # Nor in a later run, whose ledger has the address.
+    ledger = intended(given=options(agreed))
+    for phase in ("intended", "fenced"):
+        later = two._replace(ledger=ledger._replace(phase=phase))
+        refused(pure.intend(later, options(image(), image("w"))), why)
+    # With the address in the status, in a note or of the user's, the node is known.
+    assert intended(
+        state(node(addresses=(A, STORAGE)), two.attached), options(agreed, image("w"))
+    ).addresses == (STORAGE, A)
+    noted = {**agreed, "client_addresses": [{"node": "a", "address": STORAGE}]}
+    for given in (
+        options(noted, image("w")),
+        options(agreed, image("w"), fence_addresses=(STORAGE,)),
+    ):
+        assert intended(two, given).volumes == ("v", "w")
 
 
 def test_a_node_whose_readiness_is_not_understood_is_not_lost() -> None:
@@ -574,29 +658,29 @@ def test_whose_machine_was_fenced_if_the_attachment_is_older_than_the_node(
     assert intended(added, more).machine == UNKNOWN_MACHINE
 
 
-def test_what_somebody_has_put_on_the_blocklist_by_hand_names_the_address() -> None:
-    """The node's clients are gone then; the entry is prolonged, and noted as it was."""
+def test_what_is_on_the_blocklist_says_nothing_of_where_the_node_reaches_ceph() -> None:
+    """An entry may be left from an incident months ago, or be about Kubernetes' network alone."""
     soon = "2026-01-01T13:00:00Z"
-
-    def given(*entries: dict[str, Any]) -> FenceOptions:
-        return options(reading=reading(image(), blocklist=list(entries)))
-
-    ledger = intended(given=given(blocked(A, until=soon)))
-    assert ledger.source == {A: "blocklist"}
-    assert ledger.entries == (Entry(A, "address", True, FAR, soon),)
-    assert intended(state(node(unschedulable=True), ledger=ledger), given(blocked(A))) == ledger
     unknown = "it is unknown from which address node a reaches Ceph"
-    for strange in (
+
+    def given(*entries: dict[str, Any], **fields: Any) -> FenceOptions:
+        return options(reading=reading(image(), blocklist=list(entries)), **fields)
+
+    for left in (
+        blocked(A),
+        blocked(A, until=soon),
         blocked("10.0.0.0/24", "range"),
         blocked(f"{A}:0/11", "client"),
         blocked(STORAGE),
     ):
-        refused(pure.intend(state(), given(strange)), unknown)
-    # What is left of a fence before says nothing about now.
-    left = ledger._replace(boot_id="boot-0", phase="fenced")
-    refused(pure.intend(state(ledger=left), given(blocked(A))), unknown)
-    twin = (pick_host_record(node("b", "True", addresses=(A,))),)
-    refused(pure.intend(state(others=twin), given(blocked(A, until=soon))), unknown)
+        refused(pure.intend(state(), given(left)), unknown)
+    # With the user's word it is prolonged, and noted as it was.
+    told = given(blocked(A, until=soon), fence_addresses=(A,))
+    ledger = intended(given=told)
+    assert ledger.source == {A: "fence_addresses"}
+    assert ledger.entries == (Entry(A, "address", True, FAR, soon),)
+    again = state(node(unschedulable=True), ledger=ledger)
+    assert intended(again, given(blocked(A))) == ledger
 
 
 def test_a_cordon_of_somebody_else_is_not_ours() -> None:
@@ -699,6 +783,37 @@ def test_the_volumes_of_one_ceph_cluster() -> None:
     assert intended(found, given).volumes == ("w",)
     assert intended(found, replace(given, cluster_id="c1")).volumes == ("v",)
     refused(pure.intend(found, replace(given, cluster_id="c3")), "no RBD volume of cluster_id c3")
+
+
+FSID, COPY = "7d7a3a52-8fdc-4f9e-9d3b-0a7f6d0c2f11", "0f0e1d2c-3b4a-4958-8776-655443322110"
+
+
+def test_a_ceph_that_is_not_the_one_that_the_volumes_name() -> None:
+    """A backup site has images of the same names, which no client has open there."""
+    found = state(attached=[volume(cluster_id=FSID)])
+
+    def read(fsid: str, *more: dict[str, Any], **fields: Any) -> FenceOptions:
+        return options(reading=reading(image(), *more, fsid=fsid), fence_addresses=(A,), **fields)
+
+    decision = pure.intend(found, read(COPY))
+    refused(decision, f"Ceph cluster {COPY}, and volumes name clusterID {FSID}")
+    assert decision.plan.findings[0].code == "ceph_reading_unfit"
+    two = state(attached=[volume(), volume("w", cluster_id=FSID.upper())])
+    refused(pure.intend(two, read(COPY, image("w"))), f"clusterID {FSID.upper()}")
+    # The very one, another spelling of it, and a name that is no fsid.
+    for name, fsid in ((FSID, FSID), (FSID.upper(), FSID), ("rook-ceph", COPY), (FSID[1:], COPY)):
+        intended(state(attached=[volume(cluster_id=name)]), read(fsid))
+    # ceph-csi maps clusterIDs after a fail-over between two Cephs; and the user knows that.
+    ledger = intended(found, read(COPY, cluster_id=FSID))
+    refused(pure.intend(found, read(COPY, cluster_id="c1")), "no RBD volume of cluster_id c1")
+    # Its fence goes on, and what is new to it is judged.
+    cordoned = node(unschedulable=True)
+    assert intended(state(cordoned, found.attached, ledger=ledger), read(COPY)) == ledger
+    more = (*found.attached, volume("w", cluster_id=FSID))
+    refused(
+        pure.intend(state(cordoned, more, ledger=ledger), read(COPY, image("w"))),
+        f"clusterID {FSID}",
+    )
 
 
 # what was detached by force
@@ -2222,6 +2337,232 @@ def test_a_node_cannot_keep_itself_from_being_fenced_by_many_addresses() -> None
     refused(unseen, "status with 3001 addresses is not believed", "node_confirmed_off")
 
 
+# what is left out of a fence
+
+
+def too_late(name: str = "w", **fields: Any) -> Any:
+    """A volume that was attached after the node fell silent, see gather_node."""
+    return volume(name, **fields)._replace(too_late=True)
+
+
+def many(found: Any) -> Any:
+    """The same for several nodes."""
+    return found._replace(volume=found.volume._replace(access_modes=("ReadWriteMany",)))
+
+
+def reported(decision: Decision, *words: str) -> None:
+    """The node is fenced, and one volume is left out of that, each a finding of its own."""
+    fence, left = decision.plan.findings
+    assert (fence.kind, fence.verdict) == ("Node", "repair"), fence.reason
+    assert (left.kind, left.name, left.verdict) == ("PersistentVolume", "w", "report")
+    assert left.repair == [] and "stays attached" in left.summary
+    for word in words:
+        assert word in left.reason, left.reason
+    assert decision.ledger and decision.ledger.volumes == ("v",)
+    (listed,) = fence.evidence["left_out"]
+    assert listed == f"w: {left.reason}"
+
+
+LATE = "attached after the node fell silent"
+
+
+@pytest.mark.parametrize(
+    ("late", "seen"),
+    [
+        # Nobody has it open; a healthy node has; it is on another Ceph.
+        (too_late(), image("w")),
+        (many(too_late(elsewhere="b")), image("w", watchers=[watcher(THEIRS, 2, nonce=12)])),
+        (too_late(cluster_id="c2"), image("w", problem="no such pool")),
+    ],
+    ids=["silent", "shared", "unreadable"],
+)
+def test_what_was_attached_too_late_is_no_evidence(late: Any, seen: dict[str, Any]) -> None:
+    """Any tenant can have a volume of its own attached to a silent node, by a pod that names it."""
+    two = [volume(), late]
+    host = node(addresses=(A, "2001:db8::5"))
+    held = image(watchers=[watcher()])
+    noted = image(watchers=[watcher(STORAGE)], notes=[("a", STORAGE)])
+    off = {"method": "none", "node_confirmed_off": True}
+    for found, given in (
+        (state(host, two, fences=(network_fence(),)), options(held, seen)),
+        (state(attached=two), options(noted, seen)),
+        (state(attached=two), options(noted, seen, fence_addresses=(STORAGE,))),
+        (state(attached=two), options(image(), seen, **off)),
+    ):
+        reported(pure.intend(found, given), LATE)
+    # Nor what Ceph shows of it afterwards.
+    ledger = intended(state(attached=two), options(held, seen))
+    after = proof(image(), seen, blocklist=[blocked(A)])
+    cordoned = state(node(unschedulable=True), two)
+    assert verbs(confirm(ledger, after, cordoned)) == ["record_fence"]
+    # A second run has nothing to do, and says it again.
+    again = pure.intend(cordoned._replace(ledger=ledger), options(held, seen))
+    assert verbs(again) == [] and again.ledger == ledger
+    assert [found.name for found in again.plan.findings] == ["w"]
+
+
+def test_many_volumes_that_are_left_out_are_told_by_some() -> None:
+    """Else one tenant's make the result too long, which fails the fence."""
+    crowd = [too_late(f"{number:03}" + 247 * "x") for number in range(500)]
+    decision = pure.intend(state(attached=[volume(), *crowd]), OPTIONS)
+    assert decision.ledger and decision.ledger.volumes == ("v",)
+    fence, *left = decision.plan.findings
+    assert len(left) == 20 and len(fence.evidence["left_out"]) == 500
+    assert len(json.dumps([found.to_result() for found in decision.plan.findings])) < 60_000
+
+
+def test_what_was_not_attached_too_late_is_evidence() -> None:
+    host = node(addresses=(A, "2001:db8::5"))
+    two = [volume(), volume("w")]
+    given = options(image(watchers=[watcher()]), image("w"))
+    refused(pure.intend(state(host, two, fences=(network_fence(),)), given), "from where w is held")
+    # Nor does what is left out take the place of evidence, or get detached with the others.
+    alone = state(attached=[too_late("v")])
+    refused(pure.intend(alone, OPTIONS), "no RBD volume is attached to node a")
+    # What a fence that stands has, the node had before.
+    ledger = intended()
+    late = state(attached=[too_late("v")], ledger=ledger)
+    refused(pure.intend(late, options(image(problem="no such pool"))), "could not be read")
+    # A node that is switched off is asked for nothing but its power.
+    powered = silent(RBD)._replace(attached=(volume("v0"), too_late(elsewhere="b")))
+    decision = pure.intend(powered, by_power("on"))
+    assert decision.ledger and decision.ledger.volumes == ("v0",)
+
+
+def without_volume(name: str = "w") -> Any:
+    """An attachment whose PersistentVolume is gone."""
+    return attached_volume(attachment(name, RBD, "a"), None, [])
+
+
+def test_what_has_no_persistentvolume_needs_no_fence() -> None:
+    """It cannot be read, and no other node can get it."""
+    two = state(attached=[volume(), without_volume()])
+    decision = pure.intend(two, OPTIONS)
+    reported(decision, "its PersistentVolume is gone")
+    # An inline volume has none, either.
+    inline = without_volume()
+    inline = inline._replace(attachment=inline.attachment._replace(volume=""))
+    assert intended(state(attached=[volume(), inline])).volumes == ("v",)
+    # There is a PersistentVolume, and its image was not read.
+    refused(
+        pure.intend(state(attached=[volume(), volume("w")]), OPTIONS),
+        "volume w is not in what was read of Ceph",
+    )
+    refused(pure.intend(state(attached=[without_volume()]), OPTIONS), "no RBD volume is attached")
+    # What Ceph shows at an unknown address on v is not excused by it.
+    strange = options(image(watchers=[watcher(), watcher(STORAGE, 2)]))
+    refused(pure.intend(two, strange), "no source lists as this node's")
+    # It goes while the fence is made.
+    both = options(image(watchers=[watcher()]), image("w", watchers=[watcher()]))
+    ledger = intended(state(attached=[volume(), volume("w")]), both)
+    cordoned = node(unschedulable=True)
+    after = state(cordoned, [volume(), without_volume()])
+    assert verbs(confirm(ledger, proof(image(), blocklist=[blocked(A)]), after)) == ["record_fence"]
+    assert pure.intend(after._replace(ledger=ledger), OPTIONS) == Decision(pure.Plan([]), ledger)
+    there = state(cordoned, [volume(), volume("w")])
+    refused(confirm(ledger, proof(image(), blocklist=[blocked(A)]), there), "volume w is not in")
+
+
+def test_who_comes_and_goes_on_one_image_is_a_question_about_that_one() -> None:
+    """A tenant has its volume cloned all the time, so a provisioner opens it from its pod. The
+    volumes of others move, and this one stays.
+    """
+    found = state(attached=[volume(), volume("w")])
+    held = image(watchers=[watcher()])
+
+    def visited(*watchers: dict[str, Any]) -> dict[str, Any]:
+        return image("w", watchers=[*watchers, watcher(POD, 9, seen=1, kernel=False)])
+
+    decision = pure.intend(found, options(held, visited(watcher())))
+    reported(decision, f"{POD}:0/11 (client.9) comes and goes on p/w")
+    ledger = decision.ledger
+    assert ledger and ledger.addresses == (A,)
+    after = proof(image(), visited(), blocklist=[blocked(A)])
+    cordoned = state(node(unschedulable=True), found.attached)
+    proven = confirm(ledger, after, cordoned)
+    assert verbs(proven) == ["record_fence"] and proven.ledger
+    # A further run comes to the same.
+    later = state(node(unschedulable=True), found.attached, ledger=proven.ledger)
+    again = pure.intend(later, options(image(), visited(watcher())))
+    assert again.ledger == proven.ledger
+    assert [left.name for left in again.plan.findings] == ["w"]
+
+
+WHO = f"{POD}:0/11 (client.9) comes and goes on p/w"
+
+
+@pytest.mark.parametrize(
+    ("attached", "images"),
+    [
+        # v may be open at that very address: nothing shows from where it is held.
+        ([volume(), volume("w")], [image(), image("w", watchers=[watcher()])]),
+        # Nor does anything show who has w.
+        ([volume(), volume("w")], [image(watchers=[watcher()]), image("w")]),
+        # Nothing is left that could be fenced.
+        ([volume("w")], [image("w", watchers=[watcher()])]),
+        # One volume is seen nowhere.
+        (
+            [volume(), volume("w"), volume("x")],
+            [image(watchers=[watcher()]), image("w", watchers=[watcher()]), image("x")],
+        ),
+    ],
+    ids=["another", "itself", "alone", "third"],
+)
+def test_what_else_hangs_on_who_comes_and_goes_is_refused(
+    attached: list[Any], images: list[dict[str, Any]]
+) -> None:
+    """The client may be the lost node, whose connection is bad."""
+    for found in images:
+        if found["volume"] == "w":
+            found["watchers"].append(watcher(POD, 9, seen=1))
+    decision = pure.intend(state(attached=attached), options(*images))
+    refused(decision, WHO)
+    assert decision.plan.findings[0].code == "client_unknown"
+
+
+def test_a_doubt_is_not_settled_for_a_fence_that_was_begun() -> None:
+    """Its ledger does not tell what was seen of each volume; it may have been nothing."""
+    two = state(node(unschedulable=True), [volume(), volume("w")])
+    held = image(watchers=[watcher()])
+    visited = image("w", watchers=[watcher(), watcher(POD, 9, seen=1)])
+    begun = two._replace(ledger=intended(state(attached=[volume()]), options(held)))
+    refused(pure.intend(begun, options(held, visited)), WHO)
+    # Nor for what it has.
+    both = intended(state(attached=two.attached), options(held, image("w", watchers=[watcher()])))
+    for phase in ("intended", "fenced"):
+        later = two._replace(ledger=both._replace(phase=phase))
+        refused(pure.intend(later, options(image(), visited)), WHO)
+
+
+def test_who_has_a_volume_that_moved_is_a_question_about_that_one() -> None:
+    """Its pod was deleted by force, so node b has it open, at an address that nothing names."""
+    noted = image(watchers=[watcher(STORAGE)], notes=[("a", STORAGE)])
+    taken = image("w", watchers=[watcher(STORAGE), watcher(THEIRS, 2, nonce=12)])
+    why = f"unknown whose address {THEIRS} is: it may be that node's"
+    for found in (
+        state(used=(moved("w"),)),
+        state(attached=[volume(), volume("w", elsewhere="b")]),
+    ):
+        decision = pure.intend(found, options(noted, taken))
+        reported(decision, why)
+        assert decision.ledger and decision.ledger.addresses == (STORAGE, A)
+        # What is seen nowhere may be open there.
+        refused(pure.intend(found, options(image(), taken, fence_addresses=(STORAGE,))), why)
+        # Whose address it is decides whether the node's own is fenced.
+        claims = found._replace(host=pick_host_record(CLAIMS))
+        refused(pure.intend(claims, options(noted, taken)), THEIRS)
+        # And whoever has another volume there is a stranger as before.
+        strange = image(watchers=[watcher(STORAGE), watcher(THEIRS, 2, nonce=12)])
+        noted_too = {**strange, "client_addresses": [{"node": "a", "address": STORAGE}]}
+        refused(pure.intend(found, options(noted_too, taken)), "no source lists as this node's")
+        # Nor do the volumes of a node that is said to be off show no one.
+        off = {"method": "none", "node_confirmed_off": True}
+        refused(pure.intend(found, options(image(), taken, **off)), "is said to be off")
+        # Two addresses are seen, and of neither anyone but the node says that it is its own.
+        words = options(image(watchers=[watcher()]), taken)
+        refused(pure.intend(found, words), why)
+
+
 # power
 
 
@@ -2353,6 +2694,15 @@ def test_another_bmc_is_another_fence_and_what_was_off_is_not_forgotten() -> Non
     assert (ledger.power.address, ledger.power.off_at) == ("192.0.2.12", FAR)
 
 
+def test_a_doubt_about_an_address_that_would_be_fenced_is_not_settled() -> None:
+    """Node b has left a lock, and the kubelet of node a says that b's address is its own."""
+    noted = image(notes=[("a", STORAGE)])
+    locked = image("w", locks=[lock(THEIRS, 2, nonce=12)])
+    found = state(CLAIMS, used=(moved("w"),))
+    refused(pure.intend(found, options(noted, locked)), f"unknown whose address {THEIRS} is")
+    reported(pure.intend(state(used=(moved("w"),)), options(noted, locked)), THEIRS)
+
+
 def test_ceph_may_contradict_a_bmc() -> None:
     """A watch outlasts its client, so only who is seen for longer is alive."""
     ledger = pure.intend(silent(RBD), by_power("on")).ledger
@@ -2367,3 +2717,32 @@ def test_ceph_may_contradict_a_bmc() -> None:
     assert verbs(pure.confirm(found, given(1))) == ["record_fence"]
     refused(pure.confirm(found, given(3)), "still holds p/v0")
     refused(pure.confirm(found, given(1, 30.0)), "Ceph was looked at for 30 s")
+
+
+def test_ceph_is_asked_only_for_rbd_of_a_node_that_is_switched_off() -> None:
+    """It may contradict a BMC, and says nothing of other drivers, nor of what cannot be read."""
+    drivers = (RBD, "csi.example.com", RBD, RBD)
+    found = silent(*drivers)
+    gone = found._replace(attached=(*found.attached[:3], without_volume("v3")))
+    ledger = pure.intend(gone, by_power("on")).ledger
+    assert ledger and ledger.volumes == ("v0", "v1", "v2", "v3")
+    after = silent(*drivers, ledger=ledger)._replace(attached=gone.attached)
+    unread = image("v2", problem="no such pool")
+
+    def given(*images: dict[str, Any]) -> FenceOptions:
+        at = f"{after.now:%Y-%m-%dT%H:%M:%SZ}"
+        return by_power(
+            "off", "off", reading=reading(*images, observations=2, seconds=35.0, read_at=at)
+        )
+
+    assert verbs(pure.confirm(after, given(image("v0"), unread))) == ["record_fence"]
+    # What is RBD, was to be read, and of what can be read nobody may be there.
+    refused(pure.confirm(after, given(unread)), "volume v0 is not in what was read of Ceph")
+    held = image("v0", watchers=[watcher()])
+    refused(pure.confirm(after, given(held, unread)), "still holds p/v0")
+    # Where the blocklist is the fence, an image that cannot be read is no proof.
+    fence = intended()._replace(volumes=("v",))
+    refused(
+        confirm(fence, proof(image(problem="no such pool"), blocklist=[blocked(A)])),
+        "could not be read",
+    )
