@@ -56,6 +56,7 @@ from .._kube.objects import (
     parse_time,
     pick_pod,
     pod_path,
+    tolerates,
 )
 
 RUNBOOK = "storage_ops.runbooks.fail_over_volumes"
@@ -217,7 +218,8 @@ def pick_lost_pod(item: dict[str, Any]) -> LostPod | None:
     return LostPod(
         pod,
         volumes={},
-        tolerates=any(_tolerates(toleration) for toleration in spec.get("tolerations") or []),
+        # Also for a while: pods that end too late are deleted by force here.
+        tolerates=any(tolerates(one, *TAINT) for one in spec.get("tolerations") or []),
         inline=tuple(islice(inline, MOST_CLAIMS)),
     )
 
@@ -1070,19 +1072,3 @@ def _release(name: str) -> str:
 
 def _text(release: tuple[int, int]) -> str:
     return f"{release[0]}.{release[1]} or later"
-
-
-def _tolerates(toleration: dict[str, Any]) -> bool:
-    """The toleration fits the taint, for ever or for a while (tolerationSeconds).
-
-    Pods that end too late are deleted by force here.
-    """
-    # As ToleratesTaint of k8s.io/api/core/v1 toleration.go: an empty key with Exists fits any key,
-    # an empty effect any effect.
-    key, exists = toleration.get("key", ""), toleration.get("operator") == "Exists"
-    fits = key == TAINT[0] or (not key and exists)
-    return (
-        fits
-        and (exists or toleration.get("value", "") == TAINT[1])
-        and toleration.get("effect", "") in ("", TAINT[2])
-    )
