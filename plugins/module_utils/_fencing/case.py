@@ -25,7 +25,7 @@ from .._fences.state import AttachedVolume, HostRecord, NodeState
 from .._kube.objects import age
 from .lost import is_present
 from .options import FenceOptions
-from .owners import fences_for, is_other, owners_of, singles
+from .owners import fences_for, is_other, noted_addresses, owners_of, singles
 
 
 class Holder(NamedTuple):
@@ -66,6 +66,8 @@ class FenceCase:
     spared: dict[str, str] = field(default_factory=dict)
     # Who has the images that are meant, as far as the ledger does not have them already.
     holders: list[Holder] = field(default_factory=list)
+    # The volumes that stay as they are, and why.
+    left_out: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         state, options, ledger = self.state, self.options, self.state.ledger
@@ -90,23 +92,33 @@ class FenceCase:
         # Those of other nodes among them, which show from where these reach Ceph.
         self.all_images = images
         self.images = [image for image in images if image.volume in names]
-        # What ceph-csi noted of this node, on any image. It writes the note when it stages the
-        # image (.rbd.csi.ceph.com/clientAddress/NODE, in its design proposal "Non graceful node
-        # shutdown"), so the note outlasts the watch of a client that hangs.
-        self.noted = {
-            found.address
-            for image in images
-            for found in image.client_addresses
-            if found.node == self.options.node
-        }
+        self.noted = noted_addresses(self.state, images, self.options.node)
         self.owners = owners_of(self.state, images, self.options)
 
     def _pick_meant(self) -> list[AttachedVolume]:
         # What has no power writes to no storage, whatever its driver. A volume without a
         # PersistentVolume has no name by which a ledger could know it.
         if self.by_power:
-            return [found for found in self.state.held if found.attachment.volume]
-        return [found for found in self.rbd if self.options.cluster_id in ("", found.cluster_id)]
+            wanted = [found for found in self.state.held if found.attachment.volume]
+        else:
+            wanted = [
+                found for found in self.rbd if self.options.cluster_id in ("", found.cluster_id)
+            ]
+        why = {found.name: self._why_left_out(found) for found in wanted}
+        self.left_out = {name: text for name, text in why.items() if text}
+        return [found for found in wanted if not why[found.name]]
+
+    def _why_left_out(self, found: AttachedVolume) -> str:
+        """Why this volume is no part of the fence, and stays attached; empty if it is one."""
+        # It is safe to leave one out: nothing is detached that is not fenced. And what its image
+        # would show is no better than if its tenant had never had it.
+        known = self.known.volumes if self.known else ()
+        if found.name in self.options.left_out and found.name not in known:
+            return (
+                "it was not read in Ceph, since the node has more volumes than a result has room "
+                "for: run again once others have left the node"
+            )
+        return ""
 
     @property
     def evidence(self) -> dict[str, object]:
@@ -127,6 +139,7 @@ class FenceCase:
             "addresses": dict(self.source),
             **self._of_power(),
             **({"not_fenced": dict(self.spared)} if self.spared else {}),
+            **({"left_out": dict(self.left_out)} if self.left_out else {}),
             "cordoned_before": bool(host and host.node.unschedulable),
             **({"ledger": ledger.to_dict()} if ledger else {}),
         }
@@ -217,10 +230,11 @@ class FenceCase:
         volume = self.volume_of(image)
         owner = self.owners.get(address)
         theirs = {found.node for found in volume.elsewhere}
+        # In a release a node's entries may be gone already, and a client of before writes again.
         theirs |= {
             other.node
             for other in self.state.ledgers
-            if volume.name in other.volumes and other.reached("fenced")
+            if volume.name in other.volumes and other.phase in ("fenced", "detached")
         }
         is_free = not volume.attachment.name or volume.is_shared
         return is_free and owner is not None and owner.node in theirs

@@ -82,10 +82,26 @@ def intend(state: NodeState, options: FenceOptions, busy: str = "") -> Decision:
             )
         )
     # All of it stands already, as in a second run.
+    left = [_left_out(options, name, why) for name, why in case.left_out.items()]
     if not finding.repair:
-        return Decision(Plan([]), ledger)
-    finding.reason = _why(ledger)
-    return Decision(Plan([finding]), ledger)
+        return Decision(Plan(left), ledger)
+    finding.reason = "; ".join(filter(None, (_why(ledger), state.unread)))
+    return Decision(Plan([finding, *left]), ledger)
+
+
+def _left_out(options: FenceOptions, volume: str, why: str) -> Finding:
+    """The finding about a volume that is no part of the fence."""
+    return Finding(
+        control="STOR-16",
+        severity="major",
+        kind="PersistentVolume",
+        name=volume,
+        node=options.node,
+        summary=f"{volume} is left out of the fence of node {options.node}, and stays attached",
+        verdict="report",
+        reason=why,
+        runbook=RUNBOOK,
+    )
 
 
 def _judge(case: FenceCase) -> Ledger | None:

@@ -120,7 +120,9 @@ class ReleaseState(NamedTuple):
 
     ``busy``: who else works at the node; only in check mode, since otherwise the Lease tells;
     ``others``: the ledgers of other nodes;
-    ``note``: what stands on the Node as its ledger.
+    ``unread``: which of these were not read, as a sentence;
+    ``note``: what stands on the Node as its ledger; ``volumes``: the PersistentVolumes of the fence
+    that have an RBD image, where the boot does not prove that its clients are gone.
     """
 
     now: datetime
@@ -131,6 +133,8 @@ class ReleaseState(NamedTuple):
     busy: str = ""
     others: tuple[Ledger, ...] = ()
     note: str = ""
+    unread: str = ""
+    volumes: tuple[str, ...] = ()
 
 
 class Subject(NamedTuple):
@@ -318,7 +322,9 @@ def _plan_releasing(
     if doubts:
         finding.refuse(*doubts)
         return
-    finding.reason = f"{host.node.name} is Ready, and {proof}"
+    finding.reason = "; ".join(
+        filter(None, (f"{host.node.name} is Ready, and {proof}", state.unread))
+    )
     # A run that was killed after this one may have left the phase, but the Lease is to be ours, and
     # both copies of the ledger current.
     finding.repair = [_mark(options, ledger)]
@@ -488,6 +494,16 @@ def judge_clients(
             )
         ], ""
     doubts = _client_doubts(options.clients, ledger, host, same)
+    unread = _unread_images(options.ceph, state.volumes) if options.ceph else {}
+    if unread:
+        doubts.append(
+            Reason(
+                "ceph_not_read",
+                f"{same}, and the image of {few(unread)} was not read in Ceph "
+                f"({few(unread.values(), '; ')}), so a client of before may still have it open: "
+                "read it too, or reboot the node",
+            )
+        )
     if watchers:
         doubts.append(
             Reason(
@@ -551,6 +567,14 @@ def _survivors(ceph: Reading | None, ledger: Ledger) -> list[str]:
         for watcher in image.watchers
         if is_old(watcher, ledger)
     ]
+
+
+def _unread_images(ceph: Reading, volumes: tuple[str, ...]) -> dict[str, str]:
+    """By volume, why it is not known who watches its image."""
+    # No answer is not an answer of "no watchers".
+    problems = {image.volume: image.problem for image in ceph.images}
+    told = {name: problems.get(name, "it was not asked for") for name in volumes}
+    return {name: problem for name, problem in told.items() if problem}
 
 
 # held and unfenced

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import pytest
+
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Conflict
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.lease import Leases
 from ansible_collections.storage_ops.runbooks.tests.unit.support.cluster import FakeCluster
