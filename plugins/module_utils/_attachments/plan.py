@@ -199,11 +199,11 @@ def _outage(
     # What has no namespace counts by itself, too: a list of PersistentVolumes that is not whole
     # shows many of these.
     unowned = broken[node, ""]
-    if every >= _FEW and not is_most(len(failing), len(there)) and not is_most(unowned, every):
-        return None
     spaces = f" (most of those of {len(failing)} of {len(there)} namespaces)"
     what = "attachments" + (spaces if len(there) > 1 else "")
-    return majority(bad, every, what, "they are all left over", whose=f"{node}'s")
+    if every < _FEW or is_most(len(failing), len(there)) or is_most(unowned, every):
+        return majority(bad, every, what, "they are all left over", whose=f"{node}'s")
+    return None
 
 
 # STOR-11 and STOR-13: what was observed more than once
