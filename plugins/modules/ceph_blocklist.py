@@ -101,7 +101,11 @@ options:
     description:
       - When each of O(entries) would have expired before a fence prolonged it, as a dictionary of
         entry and time. With V(state=absent) such an entry is not removed but gets its former expiry
-        time, unless that has passed. A missing entry is not added.
+        time, unless that has passed. Meanwhile another entry blocks the same clients, as in a
+        renewal.
+      - A missing entry is added only where a run was killed between its removal and its addition,
+        which the other entry shows. A single client, and any address before Ceph 16, has no other
+        entry, so its missing entry is always added.
     type: dict
     default: {}
 extends_documentation_fragment:

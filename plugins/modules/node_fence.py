@@ -164,6 +164,16 @@ options:
       - With V(method=network_fence) every C(clusterID) needs a NetworkFence that covers the node.
     type: str
     default: ''
+  left_out:
+    description:
+      - Volumes of the node that O(ceph) does not have, since there were too many to be read, as
+        C(left_out) of M(storage_ops.runbooks.node_fence_info). They are no part of the fence and
+        stay attached, each with a finding. Any other volume that O(ceph) does not have refuses the
+        fence.
+      - A volume that the ledger of the fence has is part of it nevertheless.
+    type: list
+    elements: str
+    default: []
   accept_majority:
     description:
       - Accept that more than half of the nodes are not Ready. The likely cause is then an outage of

@@ -101,7 +101,8 @@ code:
 lost:
   description:
     - The nodes of O(nodes), or else every node that is not Ready.
-    - Volumes of nodes that were not named are left out if the result would be too long for AWX.
+    - Volumes are left out if the result would be too long for AWX. Of a node of O(nodes) never
+      those that are in its ledger, and each namespace in its turn.
   returned: success
   type: list
   elements: dict
@@ -128,8 +129,8 @@ lost:
     addresses:
       description:
         - Its internal and external addresses.
-        - Empty, as C(boot_id), where RV(lost[].volumes_left_out) is not 0, or where its kubelet
-          says too much of itself. Name the node to see them.
+        - Empty, as C(boot_id), where volumes of a node that was not named are left out, or where
+          its kubelet says too much of itself. Name the node to see them.
       type: list
       elements: str
       returned: always
@@ -180,7 +181,8 @@ lost:
           returned: always
         pv:
           description: The parts of the PersistentVolume that
-            O(storage_ops.runbooks.rbd_watcher_info#module:volumes) needs. Empty if it is gone.
+            O(storage_ops.runbooks.rbd_watcher_info#module:volumes) needs. Empty if it is gone, or
+            no RBD volume.
           type: dict
           returned: always
     volumes_left_out:
@@ -190,6 +192,14 @@ lost:
       type: int
       returned: always
       sample: 0
+    left_out:
+      description:
+        - Only for O(nodes), the names of the RBD volumes that are left out of C(volumes), and so
+          are not read in Ceph. M(storage_ops.runbooks.node_fence) leaves them out of the fence
+          (O(storage_ops.runbooks.node_fence#module:left_out)).
+      type: list
+      elements: str
+      returned: always
     neighbours:
       description:
         - Only for O(nodes), two PersistentVolumes of each other node, in the form of C(pv) of

@@ -549,7 +549,9 @@ class Runbook:
 
 def changes(blocklist: Blocklist, options: BlocklistOptions, now: datetime) -> list[Change]:
     """Entries that are not as wanted; a pure function."""
-    every = [_change(blocklist, entry, options, now) for entry in options.entries]
+    # What stands in may be named, too, and goes when what it stands in for is there again.
+    entries = sorted(options.entries, key=lambda entry: entry not in options.ends)
+    every = [_change(blocklist, entry, options, now) for entry in entries]
     return [change for change in every if change.steps or change.problem]
 
 
@@ -570,13 +572,25 @@ class _StandIn(NamedTuple):
             self.there if self.there and self.there.is_stand_in(now) and not self.wanted else None
         )
 
+    def is_ending(self, now: datetime) -> bool:
+        """It is there, but not for long enough."""
+        return self.there is not None and self.there.until - now < _STAND_IN_LEFT
+
+    @property
+    def ending(self) -> str:
+        """Why nothing is done then."""
+        return (
+            f"{self.step.text}, which could stand in while it is recreated, is about to "
+            "expire: wait for that"
+        )
+
 
 def _change(blocklist: Blocklist, entry: Entry, options: BlocklistOptions, now: datetime) -> Change:
     # Ends are compared with the clock of this host, so an entry counts as there only with a good
     # part of its time left.
     found = blocklist.find(entry)
     if not options.present:
-        return _give_up(entry, found, options, now)
+        return _give_up(blocklist, entry, options, now)
     stand_in = _find_stand_in(blocklist, entry, options, now)
     left = stand_in.left(now) if stand_in else None
     own = [there for there in found if there is not left]
@@ -593,14 +607,8 @@ def _change(blocklist: Blocklist, entry: Entry, options: BlocklistOptions, now: 
     # same stands in.
     if stand_in is None:
         return _renew_with_gap(entry, found, options, add)
-    if stand_in.there and stand_in.there.until - now < _STAND_IN_LEFT:
-        return Change(
-            entry,
-            found,
-            [],
-            f"{stand_in.step.text}, which could stand in while it is recreated, is about to "
-            "expire: wait for that",
-        )
+    if stand_in.is_ending(now):
+        return Change(entry, found, [], stand_in.ending)
     return Change(entry, found, _renew_behind(stand_in, entry, options, add, clean_up))
 
 
@@ -649,22 +657,63 @@ def _renew_with_gap(
 
 
 def _give_up(
-    entry: Entry, found: list[Blocked], options: BlocklistOptions, now: datetime
+    blocklist: Blocklist, entry: Entry, options: BlocklistOptions, now: datetime
 ) -> Change:
     """The entry goes; or, if it was there before and would be still, it ends when that would have
     ended.
     """
-    # An entry that was there before the fence was prolonged by it. Ceph cannot shorten it either,
-    # so it is removed and added with what was left of its time.
-    remove = [Step(REMOVE, entry.kind, there.text) for there in found]
-    end = options.ends.get(entry)
-    if not found or end is None or end - now < _LEAST_GIVEN:
-        return Change(entry, found, remove)
-    if len(found) == 1 and abs(found[0].until - end) <= _GIVEN_LATE:
-        return Change(entry, found, [])
-    seconds = math.ceil((end - now).total_seconds())
-    # In this order, since Ceph keeps the end of an entry that is there.
-    return Change(entry, found, [*remove, Step(ADD, entry.kind, entry.text, seconds)])
+    found, end = blocklist.find(entry), options.ends.get(entry)
+    stand_in = _find_stand_in(blocklist, entry, options, now) if end else None
+    left = _left_of(stand_in, now)
+    own = [there for there in found if there not in left]
+    if end is None or end - now < _LEAST_GIVEN:
+        gone = [Step(REMOVE, there.entry.kind, there.text) for there in [*own, *left]]
+        return Change(entry, found, gone)
+    # What is named itself goes by itself.
+    clean_up = [
+        Step(REMOVE, there.entry.kind, there.text, needs=entry.text)
+        for there in left
+        if there.entry == entry or there.entry not in options.entries
+    ]
+    if len(own) == 1 and abs(own[0].until - end) <= _GIVEN_LATE:
+        return Change(entry, found, [step._replace(needs=own[0].text) for step in clean_up])
+    add = Step(ADD, entry.kind, entry.text, math.ceil((end - now).total_seconds()))
+    if not own:
+        # A run that was killed on the way has left what stood in, if anything can. Otherwise
+        # whoever had put the entry there has taken it away.
+        return Change(entry, found, [add, *clean_up] if left or not stand_in else [])
+    if stand_in and stand_in.is_ending(now):
+        return Change(entry, found, [], stand_in.ending)
+    return Change(entry, found, [*_give_back(entry, own, stand_in, add), *clean_up])
+
+
+def _left_of(stand_in: _StandIn | None, now: datetime) -> list[Blocked]:
+    """What a killed run has left of a stand-in, named by the user or not."""
+    there = stand_in.there if stand_in else None
+    return [there] if there and there.is_stand_in(now) else []
+
+
+def _give_back(
+    entry: Entry, own: list[Blocked], stand_in: _StandIn | None, add: Step
+) -> list[Step]:
+    """Shorten an entry. ``own``: what is there of it."""
+    # An entry that was there before the fence was prolonged by it. Ceph keeps the end of an entry
+    # that is there, so it is removed and added with what was left of its time, while another one
+    # stands in.
+    others = [
+        Step(REMOVE, entry.kind, there.text, needs=entry.text)
+        for there in own
+        if there.text != entry.text
+    ]
+    if len(others) == len(own):
+        return [add, *others]
+    remove = Step(REMOVE, entry.kind, entry.text)
+    if stand_in is None:
+        return [remove, add, *others]
+    step = stand_in.step
+    last = [Step(REMOVE, step.kind, step.text, needs=entry.text)]
+    behind = [remove._replace(needs=step.text), add, *others]
+    return behind if stand_in.there else [step, *behind, *last]
 
 
 def _stand_in(entry: Entry, ranges: bool, now: datetime) -> Step | None:

@@ -9,7 +9,7 @@ takes the time of the others.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Callable
+from typing import Any, Callable
 
 from .._core.turns import TurnOver, timed
 from .._fences.state import ATTACHMENTS, AttachedVolume
@@ -96,7 +96,7 @@ class PodLists:
         seconds = max(_LEAST_SECONDS, min(seconds, self._spare()))
         names = frozenset(covered.volume.claim[1] for covered in volumes if covered.volume)
 
-        pick = timed(seconds, self._clock, lambda item: pick_tenant(item, names))
+        pick = timed(seconds, self._clock, lambda item: _user_of(item, names))
         folder = f"/api/v1/namespaces/{namespace}/pods"
         fields = f"spec.nodeName={node}" if node else ""
         try:
@@ -146,3 +146,12 @@ def _name(covered: AttachedVolume, node: str) -> str:
     if covered.volume and covered.volume.driver:
         return attachment_name(covered.volume.driver, covered.volume.handle, node)
     return ""
+
+
+def _user_of(item: dict[str, Any], claims: frozenset[str]) -> Tenant | None:
+    """A pod that uses one of the claims, with no others: it may have any number of these."""
+    tenant = pick_tenant(item, claims)
+    if tenant is None:
+        return None
+    its = tuple(claim for claim in tenant.pod.claims if claim in claims)
+    return tenant._replace(pod=tenant.pod._replace(claims=its))

@@ -15,7 +15,7 @@ Whom to fence is decided in _fencing/plan.py.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, NamedTuple
@@ -54,6 +54,7 @@ from .._kube.objects import (
     parse_time,
     pick_pod,
     pod_path,
+    tolerates,
 )
 
 # The fence was read back from Ceph so long ago at most (seconds), whenever anything is detached.
@@ -87,6 +88,7 @@ _HARMLESS = {
 # which has a few.
 MOST_CLAIMS = 1000
 _UNREAD = f"was not read: pods of its namespace on this node name more than {MOST_CLAIMS} claims"
+_UNREAD_ONES = _UNREAD.replace("was not read", "were not read")
 # At most so many pods and attachments are deleted in one run: a busy API server takes 75 s for
 # them, what was read of Ceph is too old after 120 s (_MAX_AGE), and each is told twice in a result.
 MOST_DELETIONS = 500
@@ -139,6 +141,7 @@ class LostPod(NamedTuple):
     ``volumes``: the PersistentVolumes of its claims, each with the driver that attaches it, empty
     where none is known; ``unclear``: the claims of which it is not known what volume they had, each
     with the reason; ``doomed``: claims that are being deleted;
+    ``more``: how many claims it names beyond those that are kept of it;
     ``tolerates``: the taint does not end it; ``inline``: its volumes that have no claim, and that
     no fence covers.
     """
@@ -149,6 +152,7 @@ class LostPod(NamedTuple):
     doomed: tuple[str, ...] = ()
     tolerates: bool = False
     inline: tuple[str, ...] = ()
+    more: int = 0
 
 
 class FailoverState(NamedTuple):
@@ -209,13 +213,16 @@ def pick_lost_pod(item: dict[str, Any]) -> LostPod | None:
     pod, spec = pick_pod(item), item["spec"]
     if pod.terminal:
         return None
-    # Of what its tenant may write in any number, only what is shown is kept.
+    # Of what its tenant may write in any number, only what is shown or read is kept.
+    claims = pod.claims[: MOST_CLAIMS + 1]
     inline = (text for volume in spec.get("volumes") or [] for text in _inline(volume))
     return LostPod(
-        pod,
+        pod._replace(claims=claims),
         volumes={},
-        tolerates=any(_tolerates(toleration) for toleration in spec.get("tolerations") or []),
+        # Also for a while: pods that end too late are deleted by force here.
+        tolerates=any(tolerates(one, *TAINT) for one in spec.get("tolerations") or []),
         inline=tuple(islice(inline, MOST_CLAIMS)),
+        more=len(pod.claims) - len(claims),
     )
 
 
@@ -231,16 +238,27 @@ def with_claims(
     pod = lost.pod
     found = {name: claims.get((pod.namespace, name)) for name in pod.claims}
     bound = _bound(found, volumes)
-    unclear = {
-        name: _why_unclear(claim) if (pod.namespace, name) in claims else _UNREAD
-        for name, claim in found.items()
-        if name not in bound
-    }
+    unclear: dict[str, list[str]] = {}
+    for name, claim in found.items():
+        known = (pod.namespace, name) in claims
+        if name not in bound:
+            unclear.setdefault(_why_unclear(claim) if known else _UNREAD, []).append(name)
     return lost._replace(
+        pod=pod._replace(claims=tuple(bound)),
         volumes={claim.volume: _disk_of(volumes.get(claim.volume)) for claim in bound.values()},
-        unclear=tuple(f"claim {name}, which {why}" for name, why in unclear.items() if why),
+        unclear=tuple(_told_unclear(unclear, lost.more)),
         doomed=tuple(name for name, claim in bound.items() if claim.deleted),
     )
+
+
+def _told_unclear(claims: Mapping[str, list[str]], more: int) -> Iterator[str]:
+    """One text for each reason. ``claims``: by reason; ``more``: so many were not read besides."""
+    for why, names in claims.items():
+        others = len(names) - 1 + (more if why == _UNREAD else 0)
+        if why:
+            yield f"claim {names[0]}{f' (and {others} more)' if others else ''}, which {why}"
+    if more and _UNREAD not in claims:
+        yield f"{more} claims, which {_UNREAD_ONES}"
 
 
 def _bound(claims: Mapping[str, Claim | None], volumes: Mapping[str, Volume]) -> dict[str, Claim]:
@@ -1062,19 +1080,3 @@ def _release(name: str) -> str:
 
 def _text(release: tuple[int, int]) -> str:
     return f"{release[0]}.{release[1]} or later"
-
-
-def _tolerates(toleration: dict[str, Any]) -> bool:
-    """The toleration fits the taint, for ever or for a while (tolerationSeconds).
-
-    Pods that end too late are deleted by force here.
-    """
-    # As ToleratesTaint of k8s.io/api/core/v1 toleration.go: an empty key with Exists fits any key,
-    # an empty effect any effect.
-    key, exists = toleration.get("key", ""), toleration.get("operator") == "Exists"
-    fits = key == TAINT[0] or (not key and exists)
-    return (
-        fits
-        and (exists or toleration.get("value", "") == TAINT[1])
-        and toleration.get("effect", "") in ("", TAINT[2])
-    )

@@ -14,6 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from itertools import islice
 from typing import Any, Callable
 
 from .._core.argspec import check_numbers, given_names, given_options
@@ -203,10 +204,12 @@ class Failover:
         # Anyone who may create pods may name this node, and any number of claims in each.
         named: dict[str, dict[str, None]] = {}
         for pod in sorted(pods, key=lambda pod: (pod.created or self._cluster.now(), pod.uid)):
-            named.setdefault(pod.namespace, {}).update(dict.fromkeys(pod.claims))
+            theirs = named.setdefault(pod.namespace, {})
+            new = (claim for claim in pod.claims if claim not in theirs)
+            theirs.update(dict.fromkeys(islice(new, pure.MOST_CLAIMS - len(theirs))))
         claims = {}
         for namespace, names in sorted(named.items()):
-            for name in [*names][: pure.MOST_CLAIMS]:
+            for name in names:
                 item = self._cluster.get(path("v1", "persistentvolumeclaims", name, namespace))
                 claims[namespace, name] = pick_claim(item) if item else None
         return claims

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from .._core import untrusted
 from .._core.controls import FAIL_OVER, RELEASE
 from .._core.engine import MAX_RESULT_CHARACTERS, Finding, Plan
+from .._core.turns import within
 from .._fences.ceph_reading import Blocked, Reading
 from .._fences.ledger import Entry, Ledger, doubt_of
 from .._fences.network_fence import (
@@ -37,6 +38,9 @@ from .._kube.objects import Attachment, Pod, age, attachment_names, parse_time
 # told (characters); a whole data centre may be lost.
 # Ansible passes results between processes and into AWX's database, so one of megabytes hurts.
 _MAX_VOLUMES = 70_000
+# And so much of the volumes of those that are named (characters). Besides, a result has neighbours
+# and ledgers, and what rbd_watcher_info tells of as many images has room in one, too.
+_MAX_NAMED = 250_000
 # Of so many other nodes volumes are told, of each so many: each is a question to Ceph.
 MAX_NEIGHBOURS = 100
 # With one, a volume whose pod has just ended would hide its node.
@@ -147,39 +151,76 @@ def plan(state: FenceAuditState, options: FenceAuditOptions) -> Plan:
 
 
 def describe(state: FenceAuditState, options: FenceAuditOptions) -> list[dict[str, Any]]:
-    """The lost nodes as the module returns them, with their volumes; of nodes that were not
-    named, as far as there is room.
-    """
-    # This is what the role hands to rbd_watcher_info, so it has to be whole for nodes that were
-    # named.
+    """The lost nodes as the module returns them, with their volumes, as far as there is room."""
+    if options.nodes:
+        return [_named(lost, state, _MAX_NAMED // len(state.lost)) for lost in state.lost]
     room = _MAX_VOLUMES
     described = []
     for lost in state.lost:
-        volumes = [_describe_volume(volume, False) for volume in lost.volumes] + [
-            _describe_volume(volume, True) for volume in lost.used
-        ]
-        entry = {
-            "node": lost.name,
-            **_describe_host(lost.host, state.now),
-            "ledger": lost.ledger.to_dict() if lost.ledger else {},
-            "volumes": volumes,
-            "volumes_left_out": 0,
-            "neighbours": list(lost.neighbours),
-            "neighbours_left_out": lost.neighbours_left_out,
-        }
-        size = len(json.dumps(untrusted.clean(entry, MAX_RESULT_CHARACTERS)))
-        if not options.nodes and size > room:
+        volumes = _described(lost)
+        entry = _entry(lost, state, volumes)
+        size = _length(entry)
+        if size > room:
             # One node that says too much of itself takes no room from the others.
-            entry.update(
-                volumes=[],
-                volumes_left_out=len(volumes),
-                addresses=[],
-                boot_id="",
-            )
+            entry.update(volumes=[], volumes_left_out=len(volumes), addresses=[], boot_id="")
         else:
             room -= size
         described.append(entry)
     return described
+
+
+def _named(lost: LostNode, state: FenceAuditState, room: int) -> dict[str, Any]:
+    """A node that the user named. This is what the roles hand to rbd_watcher_info, so what has no
+    room is told by its name.
+    """
+    # What is fenced is read for its release, whatever else there is. Then images, since nothing
+    # else is asked for; and each namespace in its turn, since a tenant may have any number attached
+    # to a lost node, by a pod that names it.
+    fenced = set(lost.ledger.volumes if lost.ledger else ())
+    every = _described(lost)
+    kept = [found for found in every if found["name"] in fenced]
+    room -= sum(map(_length, kept))
+    left_out = []
+    for has_image in (True, False):
+        rest = [one for one in every if one["name"] not in fenced and bool(one["pv"]) is has_image]
+        more, _owners = within(rest, _namespace_of, _length, room)
+        room -= sum(map(_length, more))
+        there = {id(one) for one in more}
+        left_out += [one["name"] for one in rest if has_image and id(one) not in there]
+        kept += more
+    named = {id(one) for one in kept}
+    return {
+        **_entry(lost, state, [one for one in every if id(one) in named]),
+        "volumes_left_out": len(every) - len(kept),
+        "left_out": left_out,
+    }
+
+
+def _described(lost: LostNode) -> list[dict[str, Any]]:
+    attached = [_describe_volume(volume, False) for volume in lost.volumes]
+    return attached + [_describe_volume(volume, True) for volume in lost.used]
+
+
+def _entry(lost: LostNode, state: FenceAuditState, volumes: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "node": lost.name,
+        **_describe_host(lost.host, state.now),
+        "ledger": lost.ledger.to_dict() if lost.ledger else {},
+        "volumes": volumes,
+        "volumes_left_out": 0,
+        "left_out": [],
+        "neighbours": list(lost.neighbours),
+        "neighbours_left_out": lost.neighbours_left_out,
+    }
+
+
+def _length(entry: dict[str, Any]) -> int:
+    """Its characters in the result."""
+    return len(json.dumps(untrusted.clean(entry, MAX_RESULT_CHARACTERS)))
+
+
+def _namespace_of(volume: dict[str, Any]) -> str:
+    return str(volume["claim"]).partition("/")[0]
 
 
 def _describe_host(host: HostRecord | None, now: datetime) -> dict[str, Any]:
@@ -209,7 +250,9 @@ def find_neighbours(
     for found in _single_users(attachments, lost):
         if found.attached and found.node != lost.name:
             by_node[found.node].append(found)
-    asked = sorted(by_node)[:MAX_NEIGHBOURS]
+    # Those that have a volume of the lost node may be taken for it, so they are asked first.
+    theirs = {at.node for found in (*lost.volumes, *lost.used) for at in found.elsewhere}
+    asked = sorted(by_node, key=lambda node: (node not in theirs, node))[:MAX_NEIGHBOURS]
     names = [found.volume for node in asked for found in sorted(by_node[node], key=_since)[:_EACH]]
     return tuple(names), len(by_node) - len(asked)
 
@@ -248,7 +291,7 @@ def _describe_volume(volume: AttachedVolume, used: bool) -> dict[str, Any]:
         "storage_class": volume.storage_class,
         "attachment": volume.attachment.name,
         "used": used,
-        "pv": volume.pv,
+        "pv": volume.pv if volume.is_rbd else {},
     }
 
 

@@ -12,7 +12,6 @@ left undone because of the note alone.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 from collections.abc import Mapping
@@ -371,6 +370,8 @@ class Ledgers:
 
     def __init__(self, cluster: Cluster, namespace: str) -> None:
         self._cluster, self._namespace = cluster, namespace
+        # Which of all() were not read, as a sentence; empty if none.
+        self.unread = ""
         self._folder = path("v1", "configmaps", namespace=namespace)
 
     def read(self, node: str, item: Object | None) -> Ledger | None:
@@ -456,10 +457,16 @@ class Ledgers:
             )
 
         found = self._cluster.list(self._folder, pick, labels=selector())
+        self.unread = ""
         if self._namespace != OWN_NAMESPACE:
             default = path("v1", "configmaps", namespace=OWN_NAMESPACE)
-            with contextlib.suppress(Forbidden):
+            try:
                 found += self._cluster.list(default, pick, labels=selector())
+            except Forbidden:
+                self.unread = (
+                    f"this account may not read the ledgers of namespace {OWN_NAMESPACE}, so it is "
+                    "not known whether another node's fence shares an entry with this one"
+                )
         return found
 
     def _kept(self, node: str) -> tuple[Ledger | None, Object | None]:

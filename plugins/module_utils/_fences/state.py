@@ -40,6 +40,9 @@ TAINT = (OUT_OF_SERVICE, "nodeshutdown", "NoExecute")
 ATTACHMENTS = path("storage.k8s.io/v1", "volumeattachments")
 # So many volumes, and pods of so many nodes, are read one by one; of more, all are.
 _MAX_GETS = 100
+# So many claims of pods are kept. Anyone who may create pods may name a lost node in any number of
+# them, and 43,000 claims in each.
+_MOST_CLAIMS = 10_000
 # ceph-csi's own name for RBD, which others put something before, as Rook does; and how the names of
 # all its drivers end.
 _RBD, _CEPH_CSI = "rbd.csi.ceph.com", ".csi.ceph.com"
@@ -156,7 +159,7 @@ class NodeState(NamedTuple):
     CSI-Addons is not installed.
 
     ``ledgers``: those of other nodes; ``used``: see find_used; ``attaching``: see
-    drivers_that_attach.
+    drivers_that_attach; ``unread``: which ledgers of others were not read, as a sentence.
     """
 
     now: datetime
@@ -170,6 +173,7 @@ class NodeState(NamedTuple):
     ledgers: tuple[Ledger, ...] = ()
     used: tuple[AttachedVolume, ...] = ()
     attaching: frozenset[str] = frozenset()
+    unread: str = ""
 
     @property
     def held(self) -> tuple[AttachedVolume, ...]:
@@ -233,24 +237,23 @@ def pick_host_record(item: Object) -> HostRecord:
 
 
 def slim_volume(item: Object) -> dict[str, Any]:
-    """What of a PersistentVolume rbd_watcher_info needs to find its image, and the user to know it;
-    nothing secret.
-    """
+    """What of a PersistentVolume rbd_watcher_info needs to find its image; nothing secret."""
     # Results of modules are logged by Ansible and kept by AWX, so secret references and all else
-    # stay behind.
-    spec = item["spec"]
-    slim = {name: spec[name] for name in ("storageClassName", "rbd") if spec.get(name)}
+    # stay behind; and names of claims are told once, since a tenant chooses their length and
+    # number.
+    spec, slim = item["spec"], {}
+    if spec.get("rbd"):
+        slim["rbd"] = {name: spec["rbd"][name] for name in ("pool", "image") if name in spec["rbd"]}
     if spec.get("csi"):
-        slim["csi"] = {
-            name: spec["csi"][name] for name in ("driver", "volumeHandle") if name in spec["csi"]
-        }
         # Some drivers have credentials among the others.
         attributes = spec["csi"].get("volumeAttributes") or {}
+        # The handle is, or has, the name of the image where that is not among them.
+        told = attributes.get("imageName") and "staticVolume" not in attributes
+        names = ("driver",) if told else ("driver", "volumeHandle")
+        slim["csi"] = {name: spec["csi"][name] for name in names if name in spec["csi"]}
         slim["csi"]["volumeAttributes"] = {
             name: attributes[name] for name in _IMAGE_ATTRIBUTES if name in attributes
         }
-    if spec.get("claimRef"):
-        slim["claimRef"] = {name: spec["claimRef"].get(name, "") for name in ("namespace", "name")}
     return {"metadata": {"name": item["metadata"]["name"]}, "spec": slim}
 
 
@@ -293,7 +296,7 @@ def find_used(
     attachments: Sequence[Attachment],
     volumes: Mapping[str, Object],
     cached: bool = False,
-    pods: Sequence[Pod] | None = None,
+    ran: set[tuple[str, str]] | None = None,
 ) -> dict[str, tuple[AttachedVolume, ...]]:
     """By node, the RBD volumes that it may have open although they are not attached to it, but for
     those of a fence that is proven.
@@ -302,7 +305,8 @@ def find_used(
     clients stay. They are known by its pods, if it has any, and by what its kubelet called in use:
     that stays, since only the kubelet writes it, and keeps any other volume attached.
     ``attachments``: all of the cluster; ``volumes``: the PersistentVolumes of those to these
-    nodes, by name; ``pods``: those on these nodes that have claims, read where they are not given.
+    nodes, by name; ``ran``: gets the claims of volumes attached there of which a pod there has ever
+    run a container.
     """
     # After maxWaitForUnmountDuration, six minutes, the controller detaches by force
     # (ReconcilerMaxWaitForUnmountDuration in DefaultTimerConfig of
@@ -317,10 +321,16 @@ def find_used(
         if found.node in hosts:
             known[found.node].add(found.name)
             here[found.node].add(found.volume)
+    attached = {
+        name: {key for volume in theirs & set(volumes) for key in _keys(volumes[volume])}
+        for name, theirs in here.items()
+    }
     # Most lost nodes use nothing unattached, and then the list of all volumes is not read.
-    there = _pods(cluster, hosts, cached) if pods is None else pods
-    needing = (pod for pod in there if not pod.terminal)
-    users = _users(needing, hosts, here, volumes)
+    pods = _pods(cluster, hosts, cached, attached, ran)
+    if pods is None:
+        only = _claims_of_images(cluster, cached)
+        pods = _pods(cluster, hosts, cached, attached, ran, only)
+    users = _users(pods or (), hosts)
     unlisted = {name: _unlisted(host, name, known[name]) for name, host in hosts.items()}
     everything = set().union(*users.values(), *unlisted.values())
     if not everything:
@@ -355,24 +365,24 @@ def _unlisted(host: HostRecord | None, name: str, known: set[str]) -> set[str]:
     return {entry for entry in host.node.volumes_in_use if attachment_names((entry,), name) - known}
 
 
-def _users(
-    pods: Iterable[Pod],
-    hosts: Iterable[str],
-    here: Mapping[str, set[str]],
-    volumes: Mapping[str, Object],
-) -> dict[str, dict[Any, list[Pod]]]:
-    """By node, the pods of each claim whose volume is not attached to it.
-
-    ``here``: the volumes of the attachments to each node.
-    """
+def _users(pods: Iterable[Pod], hosts: Iterable[str]) -> dict[str, dict[Any, list[Pod]]]:
+    """By node, the pods of each claim."""
     users: dict[str, dict[Any, list[Pod]]] = {name: {} for name in hosts}
     for pod in pods:
         for claim in pod.claims:
             users[pod.node].setdefault((pod.namespace, claim), []).append(pod)
-    for name, theirs in users.items():
-        for key in {key for volume in here[name] & set(volumes) for key in _keys(volumes[volume])}:
-            theirs.pop(key, None)
     return users
+
+
+def _claims_of_images(cluster: Cluster, cached: bool) -> set[tuple[str, str]]:
+    """The claims that are bound to an RBD volume."""
+
+    def pick(item: Object) -> tuple[str, str] | None:
+        volume = pick_volume(item)
+        is_rbd = without_attachment(volume.name, "", item).is_rbd
+        return volume.claim if is_rbd and volume.phase == "Bound" else None
+
+    return set(cluster.list(path("v1", "persistentvolumes"), pick, cached=cached))
 
 
 def _is_used(
@@ -404,23 +414,50 @@ def _not_fenced(
     )
 
 
-def _pods(cluster: Cluster, hosts: Mapping[str, HostRecord | None], cached: bool) -> list[Pod]:
-    """The pods on these nodes that have claims."""
+def _pods(
+    cluster: Cluster,
+    hosts: Mapping[str, HostRecord | None],
+    cached: bool,
+    attached: Mapping[str, set[Any]],
+    ran: set[tuple[str, str]] | None,
+    only: set[tuple[str, str]] | None = None,
+) -> list[Pod] | None:
+    """The pods on these nodes that have not ended, each with those of its claims that are not
+    attached to its node, of ``only`` these. None if that is more than can be kept.
+
+    ``ran``: see find_used.
+    """
+    kept = 0
 
     def pick(item: Object) -> Pod | None:
-        if item["spec"].get("nodeName") not in hosts:
+        nonlocal kept
+        if item["spec"].get("nodeName") not in hosts or (only is None and kept > _MOST_CLAIMS):
             return None
         pod = pick_pod(item)
-        return pod if pod.claims else None
+        if ran is not None and pod.ran:
+            claims_here = ((pod.namespace, claim) for claim in pod.claims)
+            ran.update(claim for claim in claims_here if claim in attached[pod.node])
+        claims = tuple(
+            claim
+            for claim in pod.claims
+            if (pod.namespace, claim) not in attached[pod.node]
+            and (only is None or (pod.namespace, claim) in only)
+        )
+        if not claims or pod.terminal:
+            return None
+        kept += len(claims)
+        return pod._replace(claims=claims)
 
     folder = path("v1", "pods")
     if len(hosts) > _MAX_GETS:
-        return cluster.list(folder, pick, cached=cached)
-    return [
-        pod
-        for name in hosts
-        for pod in cluster.list(folder, pick, fields=f"spec.nodeName={name}", cached=cached)
-    ]
+        pods = cluster.list(folder, pick, cached=cached)
+    else:
+        pods = [
+            pod
+            for name in hosts
+            for pod in cluster.list(folder, pick, fields=f"spec.nodeName={name}", cached=cached)
+        ]
+    return None if only is None and kept > _MOST_CLAIMS else pods
 
 
 def _keys(item: Object) -> set[Any]:
@@ -468,10 +505,10 @@ def gather_node(cluster: Cluster, node: str, ledgers: Ledgers) -> NodeState:
         lambda other: pick_host_record(other) if other["metadata"]["name"] != node else None,
     )
     fences, ledger = list_fences(cluster), ledgers.read(node, item)
-    pods = _pods(cluster, {node: host}, cached=False)
+    ran: set[tuple[str, str]] = set()
     by_node = {node: ledger} if ledger else {}
-    used = find_used(cluster, {node: host}, by_node, attachments, volumes, pods=pods)
-    ran = {(pod.namespace, claim) for pod in pods if pod.ran for claim in pod.claims}
+    used = find_used(cluster, {node: host}, by_node, attachments, volumes, ran=ran)
+    theirs = tuple(found for found in ledgers.all() if found.node != node)
     return NodeState(
         cluster.now(),
         cluster.version(),
@@ -487,9 +524,10 @@ def gather_node(cluster: Cluster, node: str, ledgers: Ledgers) -> NodeState:
         tuple(others),
         fences,
         ledger,
-        tuple(found for found in ledgers.all() if found.node != node),
+        theirs,
         used.get(node, ()),
         drivers_that_attach(attachments),
+        ledgers.unread,
     )
 
 

@@ -177,6 +177,28 @@ def own_on_moved(
     return own
 
 
+def noted_addresses(state: NodeState, images: Iterable[Image], node: str) -> set[str]:
+    """What ceph-csi noted of this node, on the images of volumes that it has, or had when it was
+    fenced.
+    """
+    # ceph-csi writes the note when it stages the image (.rbd.csi.ceph.com/clientAddress/NODE, in
+    # its design proposal "Non graceful node shutdown"), so the note outlasts the watch of a client
+    # that hangs; and the node's address, where another node has the image since.
+    held = _held(state)
+    return {
+        found.address
+        for image in images
+        if image.volume in held
+        for found in image.client_addresses
+        if found.node == node
+    }
+
+
+def _held(state: NodeState) -> set[str]:
+    """The volumes that this node has, or had when it was fenced."""
+    return {found.name for found in state.held} | set(state.ledger.volumes if state.ledger else ())
+
+
 def _own_clients(state: NodeState, images: tuple[Image, ...]) -> set[str]:
     """The addresses that hold an image, or its lock, whose volume is attached here alone."""
     here = {found.name for found in state.attached if found.attachment.name and not found.elsewhere}
@@ -196,12 +218,7 @@ def _confirmed(state: NodeState, images: Iterable[Image], options: FenceOptions)
     """
     ledger = state.ledger
     return {
-        *(
-            found.address
-            for image in images
-            for found in image.client_addresses
-            if found.node == options.node
-        ),
+        *noted_addresses(state, images, options.node),
         *_given(state, options),
         *(ledger.addresses if ledger and is_present(state, ledger) else ()),
     }

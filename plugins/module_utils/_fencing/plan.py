@@ -98,7 +98,7 @@ def intend(state: NodeState, options: FenceOptions, busy: str = "") -> Decision:
     left = [_left_out(options, name, why) for name, why in some]
     if not finding.repair:
         return Decision(Plan(left), ledger)
-    finding.reason = _why(ledger)
+    finding.reason = "; ".join(filter(None, (_why(ledger), state.unread)))
     return Decision(Plan([finding, *left]), ledger)
 
 

@@ -53,15 +53,22 @@ def change_object(cluster: Cluster, where: str, change: Change, dry_run: bool = 
 
 
 def delete_exactly(
-    cluster: Cluster, where: str, uid: str, dry_run: bool = False, grace: int | None = None
+    cluster: Cluster,
+    where: str,
+    uid: str,
+    dry_run: bool = False,
+    grace: int | None = None,
+    version: str = "",
 ) -> None:
     """Delete that object; one that is gone already, or replaced by another one, needs no
     deletion.
+
+    ``version``: its resourceVersion; one that was changed since stays as well.
     """
     # A precondition on the uid (DeleteOptions of k8s.io/apimachinery meta/v1) spares an object that
     # was made again under the name.
     with contextlib.suppress(NotFound, Conflict):
-        cluster.delete(where, uid, dry_run, grace)
+        cluster.delete(where, uid, dry_run, grace, version)
 
 
 def not_done(error: KubeError) -> ActionFailed:

@@ -101,8 +101,10 @@ class Leases:
         cluster.patch(self._path(lease.name), body)
 
     def give_back(self, cluster: Cluster, lease: Lease, dry_run: bool = False) -> None:
-        """Delete exactly that one."""
-        delete_exactly(cluster, self._path(lease.name), lease.uid, dry_run)
+        """Delete exactly that one, unless it was renewed since it was read."""
+        # Its uid stays the same when its owner, who is late, renews it.
+        where = self._path(lease.name)
+        delete_exactly(cluster, where, lease.uid, dry_run, version=lease.version)
 
     def _path(self, name: str = "") -> str:
         return path(_VERSION, "leases", name, self._namespace)

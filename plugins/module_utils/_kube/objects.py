@@ -504,7 +504,8 @@ def pick_pod(item: dict[str, Any]) -> Pod:
         _why_they_wait(states),
         _placed(item, conditions.get("PodScheduled", {})),
         conditions.get("Ready", {}).get("status") == "True",
-        any(_tolerates_hold(toleration) for toleration in spec.get("tolerations") or []),
+        # Our taint has no value.
+        any(tolerates(one, HOLD, "", "NoSchedule") for one in spec.get("tolerations") or []),
         _has_run(status, containers),
     )
 
@@ -646,12 +647,15 @@ def _error(error: dict[str, Any] | None) -> VolumeError | None:
     return VolumeError(message, parse_time(error.get("time")), code)
 
 
-def _tolerates_hold(toleration: dict[str, Any]) -> bool:
-    """A toleration that lets a pod onto a node that is held."""
-    # Our taint has the effect NoSchedule. An empty key or effect matches all, and "Exists" any
-    # value (ToleratesTaint of k8s.io/api/core/v1/toleration.go).
-    fits = toleration.get("key", "") in ("", HOLD) and toleration.get("operator") == "Exists"
-    return fits and toleration.get("effect", "") in ("", "NoSchedule")
+def tolerates(toleration: dict[str, Any], key: str, value: str, effect: str) -> bool:
+    """The toleration fits the taint, for ever or for a while (tolerationSeconds)."""
+    # As ToleratesTaint of k8s.io/api/core/v1/toleration.go: without an operator it is "Equal", an
+    # empty key with Exists fits any key and value, and an empty effect any effect.
+    exists = toleration.get("operator") == "Exists"
+    equals = toleration.get("operator") in (None, "", "Equal")
+    fits = toleration.get("key", "") == key or (not toleration.get("key") and exists)
+    same = exists or (equals and toleration.get("value", "") == value)
+    return fits and same and toleration.get("effect", "") in ("", effect)
 
 
 # Seconds; DefaultTerminationGracePeriodSeconds of k8s.io/api/core/v1.

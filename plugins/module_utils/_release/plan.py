@@ -118,7 +118,9 @@ class ReleaseState(NamedTuple):
 
     ``busy``: who else works at the node; only in check mode, since otherwise the Lease tells;
     ``others``: the ledgers of other nodes;
-    ``note``: what stands on the Node as its ledger.
+    ``unread``: which of these were not read, as a sentence;
+    ``note``: what stands on the Node as its ledger; ``volumes``: the PersistentVolumes of the fence
+    that have an RBD image, where the boot does not prove that its clients are gone.
     """
 
     now: datetime
@@ -129,6 +131,8 @@ class ReleaseState(NamedTuple):
     busy: str = ""
     others: tuple[Ledger, ...] = ()
     note: str = ""
+    unread: str = ""
+    volumes: tuple[str, ...] = ()
 
 
 class Subject(NamedTuple):
@@ -304,7 +308,7 @@ def _plan_releasing(
         # Whoever is left of its clients is held back by nothing that we could take away.
         proof = "nothing of ours fences it"
     else:
-        doubts, proof = _judge_clients(options, ledger, host)
+        doubts, proof = _judge_clients(state, options, ledger, host)
         # A fail-over that stopped early has fenced nothing, and a reading of Ceph shows that at
         # once.
         if doubts and ledger.phase == "intended" and options.ceph is None:
@@ -314,7 +318,9 @@ def _plan_releasing(
     if doubts:
         finding.refuse(*doubts)
         return
-    finding.reason = f"{host.node.name} is Ready, and {proof}"
+    finding.reason = "; ".join(
+        filter(None, (f"{host.node.name} is Ready, and {proof}", state.unread))
+    )
     # A run that was killed after this one may have left the phase, but the Lease is to be ours, and
     # both copies of the ledger current.
     finding.repair = [_mark(options, ledger)]
@@ -409,7 +415,7 @@ def _stand_ins(options: ReleaseOptions, ledger: Ledger) -> list[Entry]:
 
 
 def _judge_clients(
-    options: ReleaseOptions, ledger: Ledger, host: HostRecord
+    state: ReleaseState, options: ReleaseOptions, ledger: Ledger, host: HostRecord
 ) -> tuple[list[Reason], str]:
     """Why clients from before the fence may be left, or else what proves that there are none."""
     # Another bootID is the proof: no process and no mount outlives its kernel. Without it the node
@@ -429,7 +435,7 @@ def _judge_clients(
     stranger = machine_doubt(host, ledger)
     if stranger:
         return _judge_stranger(options, stranger, watchers)
-    return _judge_same_boot(options, ledger, host, watchers)
+    return _judge_same_boot(state, options, ledger, host, watchers)
 
 
 def _judge_rebooted(
@@ -476,7 +482,7 @@ def _judge_stranger(
 
 
 def _judge_same_boot(
-    options: ReleaseOptions, ledger: Ledger, host: HostRecord, watchers: str
+    state: ReleaseState, options: ReleaseOptions, ledger: Ledger, host: HostRecord, watchers: str
 ) -> tuple[list[Reason], str]:
     """As far as it is known, it is in the boot in which it was fenced."""
     same = (
@@ -504,6 +510,16 @@ def _judge_same_boot(
             )
         ], ""
     doubts = _client_doubts(options.clients, ledger, host, same)
+    unread = _unread_images(options.ceph, state.volumes) if options.ceph else {}
+    if unread:
+        doubts.append(
+            Reason(
+                "ceph_not_read",
+                f"{same}, and the image of {few(unread)} was not read in Ceph "
+                f"({few(unread.values(), '; ')}), so a client of before may still have it open: "
+                "read it too, or reboot the node",
+            )
+        )
     if watchers:
         doubts.append(
             Reason(
@@ -567,6 +583,14 @@ def _survivors(ceph: Reading | None, ledger: Ledger) -> list[str]:
         for watcher in image.watchers
         if is_old(watcher, ledger)
     ]
+
+
+def _unread_images(ceph: Reading, volumes: tuple[str, ...]) -> dict[str, str]:
+    """By volume, why it is not known who watches its image."""
+    # No answer is not an answer of "no watchers".
+    problems = {image.volume: image.problem for image in ceph.images}
+    told = {name: problems.get(name, "it was not asked for") for name in volumes}
+    return {name: problem for name, problem in told.items() if problem}
 
 
 # held and unfenced

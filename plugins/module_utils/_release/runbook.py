@@ -24,7 +24,13 @@ from .._fences.lease import RunLease
 from .._fences.ledger import Ledger, Ledgers, RunOptions, read_note, run_options
 from .._fences.power import parse_power
 from .._fences.returned import rebooted
-from .._fences.state import OUT_OF_SERVICE, TAINT, HostRecord, pick_host_record
+from .._fences.state import (
+    OUT_OF_SERVICE,
+    TAINT,
+    HostRecord,
+    pick_host_record,
+    without_attachment,
+)
 from .._kube.changing import LEAST_SECONDS, change_object
 from .._kube.client import Cluster, Object, path
 from .._kube.objects import Pod, pick_pod, pick_volume
@@ -117,22 +123,37 @@ class Release:
         fences: tuple[network_fence.NetworkFence, ...] | None = None
         others: tuple[Ledger, ...] = ()
         pods: tuple[Pod, ...] = ()
+        images: tuple[str, ...] = ()
         if ledger:
             fences = network_fence.list_fences(cluster) if ledger.network_fences else None
             others = tuple(other for other in self._ledgers.all() if other.node != options.node)
             # A reboot has ended all its pods of before.
             if host and not rebooted(host, ledger) and options.state == "releasing":
-                pods = self._pods(ledger)
+                items = self._volumes(ledger)
+                pods = self._pods(items)
+                images = tuple(
+                    name
+                    for name, item in items.items()
+                    if without_attachment(name, options.node, item).is_rbd
+                )
         busy = self._lease.holder() if options.check else ""
-        return ReleaseState(cluster.now(), host, ledger, fences, pods, busy, others, note.text)
+        unread = self._ledgers.unread
+        return ReleaseState(
+            cluster.now(), host, ledger, fences, pods, busy, others, note.text, unread, images
+        )
 
-    def _pods(self, ledger: Ledger) -> tuple[Pod, ...]:
-        """The pods on the node that use a volume of the fence."""
+    def _volumes(self, ledger: Ledger) -> dict[str, Object]:
+        """The PersistentVolumes of the fence that exist, by name."""
+        found = {
+            name: self._cluster.get(path("v1", "persistentvolumes", name))
+            for name in ledger.volumes
+        }
+        return {name: item for name, item in found.items() if item}
+
+    def _pods(self, volumes: Mapping[str, Object]) -> tuple[Pod, ...]:
+        """The pods on the node that use one of these volumes."""
         # They explain who may still use the volumes of the fence on a node that was not rebooted.
-        items = [
-            self._cluster.get(path("v1", "persistentvolumes", name)) for name in ledger.volumes
-        ]
-        claims = {pick_volume(item).claim for item in items if item}
+        claims = {pick_volume(item).claim for item in volumes.values()}
 
         def pick(item: dict[str, Any]) -> Pod | None:
             pod = pick_pod(item)

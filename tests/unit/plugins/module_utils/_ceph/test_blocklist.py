@@ -10,6 +10,7 @@ ceph-mgr say is written after their documentation and source, since neither coul
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
@@ -598,19 +599,25 @@ def test_an_entry_is_removed_and_added_where_that_does_no_harm(entry: str) -> No
 
 
 HOUR = 3600.0
+GIVEN_BACK = [
+    f"range add 10.0.0.5/32 {STAND_IN}",
+    "rm 10.0.0.5:0/0",
+    "add 10.0.0.5:0/0 3600",
+    "range rm 10.0.0.5/32",
+]
 
 
 @pytest.mark.parametrize(
     ("days", "end", "done"),
     [
-        (365, HOUR, ["rm 10.0.0.5:0/0", "add 10.0.0.5:0/0 3600"]),
+        (365, HOUR, GIVEN_BACK),
         # It would have ended by itself by now, or is about to.
         (365, -HOUR, ["rm 10.0.0.5:0/0"]),
         (365, 59, ["rm 10.0.0.5:0/0"]),
         # Given back already; and taken off by whoever had put it there.
         ((HOUR + 119) / 86400, HOUR, []),
-        ((HOUR + 121) / 86400, HOUR, ["rm 10.0.0.5:0/0", "add 10.0.0.5:0/0 3600"]),
-        ((HOUR - 121) / 86400, HOUR, ["rm 10.0.0.5:0/0", "add 10.0.0.5:0/0 3600"]),
+        ((HOUR + 121) / 86400, HOUR, GIVEN_BACK),
+        ((HOUR - 121) / 86400, HOUR, GIVEN_BACK),
         (None, HOUR, []),
     ],
 )
@@ -640,9 +647,98 @@ def test_what_is_given_back_is_one_entry_and_nobody_elses_business() -> None:
     done = commands(
         planned(twice, options("10.0.0.0/24", present=False, ends={"10.0.0.0/24": HOUR}))
     )
-    assert len(done) == 3 and done[-1] == "ceph osd blocklist range add 10.0.0.0/24 3600"
+    assert [step.partition("range ")[2] for step in done] == [
+        f"add 10.0.0.1/24 {STAND_IN}",
+        "rm 10.0.0.0/24",
+        "add 10.0.0.0/24 3600",
+        "rm 10.0.0.9/24",
+        "rm 10.0.0.1/24",
+    ]
     given = options("10.0.0.5", present=False, ends={"10.0.0.5": HOUR}, protected=["10.0.0.5"])
-    assert len(planned(dump({"10.0.0.5:0/0": 365}), given).actions) == 2
+    assert len(planned(dump({"10.0.0.5:0/0": 365}), given).actions) == 4
+
+
+@pytest.mark.parametrize(
+    ("entry", "there"),
+    [
+        ("10.0.0.5", dump({"10.0.0.5:0/0": 300})),
+        ("10.0.0.0/24", dump(ranges={"cidr:10.0.0.9:0/24": 300})),
+    ],
+)
+@pytest.mark.parametrize("steps", range(5))
+def test_a_run_that_is_killed_while_it_gives_back_loses_no_entry(
+    entry: str, there: dict[str, Any], steps: int
+) -> None:
+    """After whichever step, the client is blocked, and the next run ends with the operator's entry
+    and its end, and with nothing else.
+    """
+    tool = Tool(copy.deepcopy(there))
+    given = options(entry, present=False, ends={entry: 20 * 86400})
+    work = runbook(tool, given)
+    actions = work.plan(work.gather()).actions
+    # Nothing goes that nothing else stands in for at that moment.
+    assert all(action.subject.needs for action in actions if action.subject.operation == "rm")
+    for action in actions[:steps]:
+        work.apply(action)
+    blocked = parse_dump(tool.dump).entries
+    assert any(found.entry.covers(parse_entry(entry)) for found in blocked)
+    again = runbook(tool, given)
+    for finding in again.plan(again.gather()).findings:
+        for action in finding.repair:
+            again.apply(action)
+        assert again.verify(finding)
+    (left,) = parse_dump(tool.dump).entries
+    assert left.entry == parse_entry(entry) and left.until == NOW + timedelta(days=20)
+
+
+def test_what_is_given_back_after_a_kill_is_blocked_until_the_release_has_ended() -> None:
+    """The release names what stood in, too, and in whatever order: it goes last."""
+    between = dump(ranges={"cidr:10.0.0.5:0/32": MARKED})
+    ends = {"10.0.0.5": 20 * 86400.0}
+    for entries in (("10.0.0.5", "10.0.0.5/32"), ("10.0.0.5/32", "10.0.0.5")):
+        tool = Tool(copy.deepcopy(between))
+        work = runbook(tool, options(*entries, present=False, ends=ends))
+        for finding in work.plan(work.gather()).findings:
+            for action in finding.repair:
+                work.apply(action)
+            assert work.verify(finding)
+        assert tool.changes == [
+            "osd blocklist add 10.0.0.5:0/0 1728000",
+            "osd blocklist range rm 10.0.0.5/32",
+        ]
+    # Its end has come meanwhile: all of it goes.
+    for left in (between, dump({"10.0.0.5:0/0": 9}, {"cidr:10.0.0.5:0/32": MARKED})):
+        tool = Tool(copy.deepcopy(left))
+        work = runbook(tool, options("10.0.0.5", present=False, ends={"10.0.0.5": 1}))
+        for action in work.plan(work.gather()).actions:
+            work.apply(action)
+        assert parse_dump(tool.dump).entries == ()
+
+
+def test_what_is_there_already_stands_in_and_stays_when_an_entry_is_given_back() -> None:
+    range_of_one = dump({"10.0.0.5:0/0": 300}, {"cidr:10.0.0.5:0/32": 400})
+    given = options("10.0.0.5", present=False, ends={"10.0.0.5": HOUR})
+    assert commands(planned(range_of_one, given)) == [
+        "ceph osd blocklist rm 10.0.0.5:0/0",
+        "ceph osd blocklist add 10.0.0.5:0/0 3600",
+    ]
+    ending = dump({"10.0.0.5:0/0": 300}, {"cidr:10.0.0.5:0/32": 0.03})
+    assert planned(ending, given).findings[0].verdict == "refuse"
+
+
+def test_what_nothing_can_stand_in_for_is_added_where_it_is_missing() -> None:
+    """A single client, or any address of a release without ranges: who was killed has left nothing
+    that says so, and rather an operator's entry comes back until its end than is lost.
+    """
+    client = options("10.0.0.5:0/7", present=False, ends={"10.0.0.5:0/7": HOUR})
+    removed = ["ceph osd blocklist rm 10.0.0.5:0/7"]
+    added = ["ceph osd blocklist add 10.0.0.5:0/7 3600"]
+    assert commands(planned(dump({"10.0.0.5:0/7": 300}), client)) == removed + added
+    assert commands(planned(dump(), client)) == added
+    over = options("10.0.0.5:0/7", present=False, ends={"10.0.0.5:0/7": 59})
+    assert commands(planned(dump(), over)) == []
+    old = options("10.0.0.5", present=False, ends={"10.0.0.5": HOUR})
+    assert commands(planned(octopus({}), old)) == ["ceph osd blacklist add 10.0.0.5:0/0 3600"]
 
 
 def test_the_stand_in_must_be_there_when_the_entry_goes() -> None:

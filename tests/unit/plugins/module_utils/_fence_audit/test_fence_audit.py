@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.images import image_of
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import engine
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fence_audit import (
     plan as fence_audit_plan,
@@ -593,6 +594,73 @@ def test_many_volumes_of_nodes_that_were_not_named_are_left_out(
     ] == [(1, 0), (1, 0)]
 
 
+def of_tenant(number: int, namespace: str, claim: str, driver: str = RBD) -> list[Object]:
+    """A volume as Rook makes it, and its attachment to node a."""
+    ending = f"{number:08x}-1111-2222-3333-444444444444"
+    item = volume(f"pvc-{ending}", driver)
+    csi = item["spec"]["csi"]
+    csi["volumeHandle"] = f"0001-0009-rook-ceph-0000000000000002-{ending}"
+    if driver == RBD:
+        csi["volumeAttributes"] = {
+            "clusterID": "rook-ceph",
+            "imageName": f"csi-vol-{ending}",
+            "pool": "replicapool",
+            "journalPool": "replicapool",
+        }
+    item["spec"]["claimRef"].update(namespace=namespace, name=claim)
+    attached = attachment(f"pvc-{ending}", driver=driver)
+    attached["metadata"]["name"] = f"csi-{number:064x}"
+    return [item, attached]
+
+
+def test_the_claims_of_one_tenant_do_not_make_a_named_node_too_long() -> None:
+    """300 claims of the longest names, and one pod that names the lost node: the attach/detach
+    controller attaches them all. What has no room is named, and nothing of others is left out.
+    """
+    evil = [
+        item
+        for number in range(600)
+        for item in of_tenant(number, "t" * 63, f"c{number}-" + "x" * 240)
+    ]
+    shop = [item for number in range(20) for item in of_tenant(9000 + number, "shop", f"{number}")]
+    others = [node(f"n{number}") for number in range(100)]
+    others += [
+        item
+        for number in range(200)
+        for item in (volume(f"pv-n{number}"), attachment(f"pv-n{number}", f"n{number // 2}"))
+    ]
+    result = audit(world(LOST, *evil, *shop, *others), "a")
+    assert not result.get("failed"), result["msg"]
+    (lost,) = result["lost"]
+    named = [entry["name"] for entry in lost["volumes"]]
+    assert len(lost["neighbours"]) == 200 and len(named) > 300
+    assert lost["volumes_left_out"] == len(lost["left_out"]) == 620 - len(named) > 0
+    every = {item["metadata"]["name"] for item in (*evil, *shop) if "csi" in item["spec"]}
+    assert every == {*named, *lost["left_out"]}
+    assert sum(entry["claim"].startswith("shop/") for entry in lost["volumes"]) == 20
+    # All that rbd_watcher_info needs to find them, and each claim once.
+    assert all(image_of(entry["pv"], {}) for entry in lost["volumes"])
+    assert "claimRef" not in str(lost)
+
+
+def test_what_has_no_room_is_never_of_the_fence_and_of_ceph_last(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The release asks Ceph for what is fenced, and the fence for images alone."""
+    monkeypatch.setattr(fence_audit_plan, "_MAX_NAMED", 1250)
+    shop = [item for number in range(3) for item in of_tenant(number, "shop", f"c{number}")]
+    sans = [of_tenant(7, "bank", "x", "san.example.com"), of_tenant(8, "bank", "y", "san.io")]
+    last = shop[4]["metadata"]["name"]
+    ledger = LEDGER._replace(volumes=(last,), phase="detached", boot_id="boot-0")
+    (lost,) = audit(world(LOST, *shop, *sans[0], *sans[1], ledger=ledger), "a")["lost"]
+    assert [entry["name"] for entry in lost["volumes"]] == [shop[0]["metadata"]["name"], last]
+    # What is no image needs no reading, so it is counted alone.
+    assert lost["left_out"] == [shop[2]["metadata"]["name"]] and lost["volumes_left_out"] == 3
+    (lost,) = audit(world(LOST, *sans[0]), "a")["lost"]
+    assert [entry["pv"] for entry in lost["volumes"]] == [{}]
+    assert lost["volumes"][0]["driver"] == "san.example.com"
+
+
 def test_who_has_volumes_of_other_nodes_shows_where_those_reach_ceph(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -619,6 +687,9 @@ def test_who_has_volumes_of_other_nodes_shows_where_those_reach_ceph(
     monkeypatch.setattr(fence_audit_plan, "MAX_NEIGHBOURS", 1)
     (lost,) = audit(world(*objects), "a")["lost"]
     assert len(lost["neighbours"]) == 2 and lost["neighbours_left_out"] == 1
+    # Who has a volume of the lost node, too, comes first, whatever its name.
+    (lost,) = audit(world(*objects, attachment("pv-db", "c")), "a")["lost"]
+    assert [item["metadata"]["name"] for item in lost["neighbours"]] == ["pv-c"]
     # What goes on to no fence needs none of it.
     (lost,) = audit(world(*objects))["lost"]
     assert (lost["neighbours"], lost["neighbours_left_out"]) == ([], 0)

@@ -23,6 +23,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.state
     NodeState,
     gather_node,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Forbidden
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
     attachment_name,
     unique_name,
@@ -115,6 +116,18 @@ def gather(*objects: dict[str, Any]) -> tuple[NodeState, FakeCluster]:
     return gather_node(cluster, "a", Ledgers(cluster, "storage-ops")), cluster  # type: ignore[arg-type]
 
 
+def test_ledgers_that_may_not_be_read_are_told() -> None:
+    def forbidden(verb: str, place: str) -> None:
+        if verb == "list" and "/namespaces/storage-ops/configmaps" in place:
+            raise Forbidden("no")
+
+    for namespace, before in (("storage", None), ("storage", forbidden), ("storage-ops", None)):
+        cluster = FakeCluster(node("a"))
+        cluster.before = before or cluster.before
+        found = gather_node(cluster, "a", Ledgers(cluster, namespace))  # type: ignore[arg-type]
+        assert ("may not read the ledgers" in found.unread) is bool(before)
+
+
 def test_a_node_and_what_is_attached_to_it() -> None:
     found, cluster = gather(
         node("a", "10.0.0.5", "FD00:0::5"),
@@ -158,14 +171,29 @@ def test_a_node_and_what_is_attached_to_it() -> None:
     assert v.pv == {
         "metadata": {"name": "v"},
         "spec": {
-            "storageClassName": "fast",
             "csi": {
                 "driver": "rbd.csi.ceph.com",
                 "volumeHandle": "h-v",
                 "volumeAttributes": {"clusterID": "c1"},
             },
-            "claimRef": {"namespace": "shop", "name": "v"},
         },
+    }
+
+
+def test_what_finds_the_image_of_a_volume_is_handed_on_once() -> None:
+    def slim(**attributes: str) -> dict[str, Any]:
+        found: dict[str, Any] = volume("v")
+        found["spec"]["csi"]["volumeAttributes"] = attributes
+        return fence_state.slim_volume(found)["spec"]
+
+    named = {"pool": "p", "imageName": "i"}
+    driver = {"driver": "rbd.csi.ceph.com"}
+    assert slim(**named, password="x") == {"csi": {**driver, "volumeAttributes": named}}
+    for less in ({"pool": "p"}, {**named, "staticVolume": "true"}):
+        assert slim(**less)["csi"]["volumeHandle"] == "h-v"
+    tree = {"pool": "p", "image": "i", "monitors": ["m"], "secretRef": {"name": "s"}}
+    assert fence_state.slim_volume(volume("v", csi=None, rbd=tree))["spec"] == {
+        "rbd": {"pool": "p", "image": "i"}
     }
 
 
@@ -335,6 +363,40 @@ class TestAVolumeThatWasAttachedTooLate:
         in_tree = volume("v", csi=None, rbd={"pool": "p", "image": "i"})
         assert not self.late(silent(), self.attached(), item=in_tree)
         assert not self.late(silent(), self.attached(), item=volume("v", claimRef=None))
+
+
+def test_of_pods_with_any_number_of_claims_those_are_kept_that_have_an_image(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Any number of pods may name a lost node, with 43,000 claims each."""
+    monkeypatch.setattr(fence_state, "_MOST_CLAIMS", 40)
+    kept: list[int] = []
+
+    def counted(*given: Any) -> Any:
+        pods = reads(*given)
+        kept.append(sum(len(pod.claims) for pod in pods or ()))
+        return pods
+
+    reads = fence_state._pods
+    monkeypatch.setattr(fence_state, "_pods", counted)
+    evil = pod("evil", phase="Pending")
+    evil["spec"]["volumes"] = [
+        {"name": f"v{number}", "persistentVolumeClaim": {"claimName": f"none-{number}"}}
+        for number in range(50)
+    ]
+    late = [
+        {**evil, "metadata": {"name": f"evil-{number}", "namespace": "evil"}} for number in range(9)
+    ]
+    there = (volume("v"), volume("w", "csi.example.com"), pod("v"), pod("w"))
+    found, cluster = gather(node("a"), *there, *late)
+    assert [entry.name for entry in found.used] == ["v"]
+    assert kept == [0, 1]
+    # As few as anyone has are kept as they are, and what is attached is none of them.
+    few, cluster = gather(node("a"), *there, late[0], attachment("va", "v", "a"))
+    assert few.used == () and kept[2:] == [0, 0]
+    monkeypatch.setattr(fence_state, "_MOST_CLAIMS", 60)
+    assert [entry.name for entry in gather(node("a"), *there, late[0])[0].used] == ["v"]
+    assert kept[4:] == [52]
 
 
 def test_a_volume_that_was_released_hides_no_other_of_its_claims_name() -> None:

@@ -247,6 +247,12 @@ def test_the_address_of_who_holds_the_image() -> None:
     assert (finding.control, finding.kind, finding.name) == ("STOR-16", "Node", "a")
 
 
+def test_ledgers_that_may_not_be_read_are_told() -> None:
+    """What another node's fence shares goes with the one that is released first."""
+    (finding,) = pure.intend(state(unread="some were not read"), OPTIONS).plan.findings
+    assert finding.verdict == "repair" and finding.reason.endswith("; some were not read")
+
+
 def test_what_ceph_saw_counts_and_not_what_kubernetes_calls_the_node() -> None:
     """If who has the lock has the image open too, and nothing else is seen anywhere.
 
@@ -777,6 +783,28 @@ def test_an_entry_that_was_there_before_is_ours_if_it_is_renewed(until: str, our
     assert intended(state(node(unschedulable=True), ledger=ledger), given) == ledger
 
 
+def test_what_had_no_room_to_be_read_is_left_out_and_named() -> None:
+    """One tenant's claims, which a pod has attached to the lost node, keep no other's from it."""
+    found = state(attached=[volume(), volume("w")])
+    given = options(image(watchers=[watcher()]))
+    refused(pure.intend(found, given), "volume w is not in what was read")
+    told = replace(given, left_out=frozenset({"w", "x"}))
+    decision = pure.intend(found, told)
+    assert decision.ledger and decision.ledger.volumes == ("v",)
+    fence, left = decision.plan.findings
+    (listed,) = fence.evidence["left_out"]
+    assert listed == f"w: {left.reason}"
+    assert (left.kind, left.name, left.verdict) == ("PersistentVolume", "w", "report")
+    assert "it was not read in Ceph" in left.reason
+    # It is told in each run, and what the fence has must be read.
+    again = state(node(unschedulable=True), found.attached, ledger=decision.ledger)
+    assert [one.name for one in pure.intend(again, told).plan.findings] == ["w"]
+    both = decision.ledger._replace(volumes=("v", "w"))
+    refused(pure.intend(state(None, found.attached, ledger=both), told), "volume w is not in what")
+    # Nothing else is left: so there is nothing to fence.
+    refused(pure.intend(found, replace(told, left_out=frozenset({"v", "w"}))), "no RBD volume")
+
+
 def test_the_volumes_of_one_ceph_cluster() -> None:
     found = state(attached=[volume(), volume("w", cluster_id="c2")])
     given = options(image(watchers=[watcher()]), image("w", watchers=[watcher()]), cluster_id="c2")
@@ -867,6 +895,9 @@ def test_who_has_taken_over_what_was_detached_by_force_is_not_in_the_way(
     refused(pure.intend(last, given), f"{theirs} belongs to node b")
     after = other_ledger(addresses=(theirs,), entries=(), volumes=("w",), phase="detached")
     assert intended(last._replace(ledgers=(after,)), given).addresses == (A,)
+    # In a release that node's entries may be gone already, and its client writes again.
+    back = after._replace(phase="releasing")
+    refused(pure.intend(last._replace(ledgers=(back,)), given), f"{theirs} belongs to node b")
     # Attached to both nodes it has not been taken over; and a third node has no business there.
     for strange in (volume("w", elsewhere="b"), moved("w", elsewhere="c")):
         refused(
@@ -1423,8 +1454,9 @@ def test_a_client_of_anothers_image_that_may_be_the_nodes() -> None:
     fenced = options(image(watchers=[watcher(A, 3, nonce=13)]), left)
     assert intended(state(ledger=ledger), fenced).volumes == ("v", "w")
     # What ceph-csi or the user says of the address counts more than that.
-    noted = image("x", watchers=[watcher()], notes=[("a", A)])
-    assert intended(given=options(image(watchers=[watcher()]), noted)).addresses == (A,)
+    noted = image(watchers=[watcher()], notes=[("a", A)])
+    theirs = image("x", watchers=[watcher()])
+    assert intended(given=options(noted, theirs)).addresses == (A,)
     strange = options(image(watchers=[watcher()]), image("x", watchers=[watcher()]))
     refused(
         pure.intend(state(), strange), "which has p/x open, an image that is not attached to node a"
@@ -1433,6 +1465,23 @@ def test_a_client_of_anothers_image_that_may_be_the_nodes() -> None:
     backup = image("x", watchers=[watcher(STORAGE, 2, nonce=12)])
     given = options(image(watchers=[watcher()]), backup, other_addresses=(STORAGE,))
     assert intended(given=given).addresses == (A,)
+
+
+def test_an_old_note_on_anothers_image_gives_the_node_no_address() -> None:
+    """Node a had x long ago, and the address that node c has now; c has written no note."""
+    x = image("x", watchers=[watcher(THEIRS, 2, nonce=12)], notes=[("a", THEIRS)])
+    assert intended(given=options(image(watchers=[watcher()]), x)).addresses == (A,)
+    claims = pure.intend(state(CLAIMS), options(image(watchers=[watcher()]), x))
+    assert claims.ledger and claims.ledger.addresses == (A,)
+    assert THEIRS in claims.plan.findings[0].evidence["not_fenced"]
+    # What it has, or had when it was fenced, it has staged from there.
+    given = options(image(watchers=[watcher()]), image("x", notes=[("a", THEIRS)]))
+    for found in (
+        state(attached=[volume(), volume("x")]),
+        state(used=(moved("x", elsewhere=""),)),
+        state(ledger=intended()._replace(volumes=("v", "x"))),
+    ):
+        assert THEIRS in intended(found, given).addresses
 
 
 def test_the_network_fence_of_another_node_shows_whose_address_it_is() -> None:

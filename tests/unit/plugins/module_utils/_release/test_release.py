@@ -350,6 +350,23 @@ def test_a_rebooted_node_may_be_released() -> None:
     assert TAINT in world.spec["taints"] and world.spec["unschedulable"]
 
 
+def test_ledgers_that_may_not_be_read_are_told() -> None:
+    """Another node's fence there may share an entry, and goes with this release."""
+    world = World(node(), ledger=None)
+    Ledgers(world, "storage").write(LEDGER._replace(namespace="storage"))  # type: ignore[arg-type]
+
+    def forbidden(verb: str, place: str) -> None:
+        if verb == "list" and "/namespaces/storage-ops/configmaps" in place:
+            raise Forbidden("no")
+
+    world.before = forbidden
+    (finding,) = release(world, ledger_namespace="storage")["findings"]
+    assert "may not read the ledgers of namespace storage-ops" in finding["reason"]
+    world.before = lambda verb, place: None
+    (finding,) = release(world, ledger_namespace="storage")["findings"]
+    assert finding["verdict"] == "repair" and "may not read" not in finding["reason"]
+
+
 def test_check_mode_changes_nothing_and_tells_what_the_ledger_would_be() -> None:
     world = World(node())
     result = release(world, check=True)
@@ -382,6 +399,41 @@ def test_the_same_boot_and_a_mapped_image(boot: str) -> None:
         "still shows 1 clients that were fenced (krbd /dev/rbd0 rbd/db 10.0.0.1:0/7)",
         clients={**CLEAN, "clients": [KRBD]},
     )
+
+
+def rbd_volume(name: str = "pv-db", driver: str = "rbd.csi.ceph.com") -> Object:
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": name},
+        "spec": {
+            "csi": {"driver": driver, "volumeHandle": "h"},
+            "claimRef": {"namespace": "shop", "name": "db"},
+        },
+    }
+
+
+def test_in_the_same_boot_each_image_of_the_fence_must_have_been_read() -> None:
+    """An image that could not be read, or was not asked for, counted as one without watchers."""
+    world = World(node(boot="boot-1"), rbd_volume())
+    unread = {**GONE, "images": [{**GONE["images"][0], "problem": "rbd status: timed out"}]}
+    refused(
+        world,
+        "the image of pv-db was not read in Ceph (rbd status: timed out), so a client",
+        clients=CLEAN,
+        ceph=unread,
+    )
+    without = {**GONE, "images": []}
+    result = release(world, clients=CLEAN, ceph=without)
+    assert result["code"] == "ceph_not_read" and "the image of pv-db" in result["msg"]
+    # Another boot needs no such proof; nor has what is no RBD image, or is gone, one to be read.
+    for host, *volumes in (
+        (node(), rbd_volume()),
+        (node(boot="boot-1"), rbd_volume(driver="csi.example.com")),
+        (node(boot="boot-1"),),
+    ):
+        assert not release(World(host, *volumes), clients=CLEAN, ceph=without)["failed"]
+    assert not release(world, clients=CLEAN, ceph=GONE)["failed"]
 
 
 @pytest.mark.parametrize("kind", ["rbd-nbd", "cephfs", "ceph-fuse"])
