@@ -316,7 +316,8 @@ CODES = {
         Code(
             "scan_unsafe",
             "A scan could add a disk of another volume to a map.",
-            "Repair the map that the reason names first.",
+            "Repair the map that the reason names first. If a LUN answers as a volume of another "
+            "array, find out whose LUN it is.",
         ),
         # Three ways to be in use, with three ways out.
         Code(

@@ -25,9 +25,10 @@ _PARTITION = re.compile(r"part\d+-mpath-")
 class Disk:
     """A SCSI disk.
 
-    ``hctl``: its address HOST:CHANNEL:TARGET:LUN. ``wwid``: the one in sysfs, spelled as multipath
-    spells it. ``names``: all names it had when it was found, spelled like ``scsi.Answer.wwids``;
-    empty if the kernel does not show them. ``transport``: its session or remote port, if any.
+    ``hctl``: its address HOST:CHANNEL:TARGET:LUN. ``names``: all names it had when it was found,
+    spelled like ``scsi.Answer.wwids``; empty if the kernel does not show them. ``wwid``: the one of
+    these by which multipath knows it, or the kernel's choice if there are none. ``transport``: its
+    session or remote port, if any.
     """
 
     name: str
@@ -168,12 +169,13 @@ def disks(host: Host, reached: dict[str, Transport]) -> dict[str, Disk]:
             # Card readers and virtual media of a BMC are SCSI disks, too, and no array's.
             if host.read(f"{block}/removable") == "1":
                 continue
+            names = _names(host, device)
             found[name] = Disk(
                 name,
                 host.read(f"{block}/dev") or "",
                 hctl,
                 host.read(f"{device}/state") or "unknown",
-                scsi.wwid_from_sysfs(host.read(f"{device}/wwid") or ""),
+                scsi.wwid_of(names) or scsi.wwid_from_sysfs(host.read(f"{device}/wwid") or ""),
                 # INQUIRY fields are padded with blanks (SPC-4, standard INQUIRY data).
                 (host.read(f"{device}/vendor") or "").strip(),
                 (host.read(f"{device}/model") or "").strip(),
@@ -183,7 +185,7 @@ def disks(host: Host, reached: dict[str, Transport]) -> dict[str, Disk]:
                     (reached[part] for part in host.resolve(device).split("/") if part in reached),
                     None,
                 ),
-                _names(host, device),
+                names,
             )
     return found
 

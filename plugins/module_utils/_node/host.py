@@ -16,7 +16,7 @@ import os
 import re
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Any, Callable, TypeVar
 
 from .._core.bounded import (
@@ -239,11 +239,16 @@ class Host:
         """Run a function that may block, in a child. Its result must be representable as JSON."""
         return call(function, self.deadline.cap(timeout or self.command_timeout))
 
-    def ask(self, questions: Sequence[tuple[str, bool]], timeout: float) -> list[scsi.Answer]:
+    def ask(
+        self,
+        questions: Sequence[tuple[str, bool]],
+        timeout: float,
+        owners: Sequence[Hashable],
+    ) -> list[scsi.Answer]:
         """Ask disks in parallel; one answer for each question, in order.
 
         ``questions``: (kernel name of the disk, whether to send REPORT LUNS, too). ``timeout``:
-        seconds for each command.
+        seconds for each command. ``owners``: of each, whose turns it uses up.
         """
 
         def asking(question: tuple[str, bool]) -> dict[str, Any]:
@@ -253,7 +258,12 @@ class Host:
         # The kernel bounds each command by itself (sg_io_hdr.timeout), so any number of disks may
         # be asked at a time; the second is for the child.
         replies = call_each(
-            asking, questions, timeout + 1, self.deadline.remaining(), workers=MAX_WORKERS
+            asking,
+            questions,
+            timeout + 1,
+            self.deadline.remaining(),
+            owners=owners,
+            workers=MAX_WORKERS,
         )
         return [
             scsi.Answer(problem=reply.problem, denied=reply.error == "PermissionError")

@@ -36,6 +36,10 @@ MODE_SENSE = bytes((0x1A, 0, 0x3F, 0, 4, 0))
 # ILLEGAL REQUEST, LOGICAL UNIT NOT SUPPORTED (SPC-4, ASC and ASCQ assignments).
 LUN_NOT_SUPPORTED = "05/25/00"
 _GOOD = "good"
+_TIMED_OUT = "DID_TIME_OUT"
+# Beginnings of names, the best first: NAA registered extended, NAA registered, other NAA, EUI-64,
+# T10.
+_BEST_KINDS = ("36", "35", "3", "2", "1")
 # A unit attention is reported once, instead of the command's result (SAM-5, Unit attention
 # conditions). An array may have several of them, so a command is sent a few times.
 _ATTEMPTS = 5
@@ -44,7 +48,7 @@ _ATTEMPTS = 5
 _HOST_STATUS = {
     1: "DID_NO_CONNECT",
     2: "DID_BUS_BUSY",
-    3: "DID_TIME_OUT",
+    3: _TIMED_OUT,
     4: "DID_BAD_TARGET",
     5: "DID_ABORT",
     7: "DID_ERROR",
@@ -124,6 +128,9 @@ def converse(send: CommandSender, report_luns: bool) -> dict[str, Any]:
     """Send the commands to one disk, and return the fields of ``Answer``."""
     # TEST UNIT READY first: it collects the unit attentions, also of a LUN that was exchanged.
     answer: dict[str, Any] = {"ready": _repeat(send, TEST_UNIT_READY, 0)[0]}
+    # Each further command would take as long again, and prove nothing by then.
+    if answer["ready"] == _TIMED_OUT:
+        return answer
     answer["inquiry"], data = _repeat(send, bytes((0x12, 0, 0, 0, 96, 0)), 96)
     if answer["inquiry"] == _GOOD:
         answer["qualifier"] = data[0] >> 5 if data else None
@@ -303,6 +310,19 @@ def wwid_from_sysfs(wwid: str) -> str:
     if prefix == "eui":
         return f"2{rest.lower()}"
     return f"1{udev_text(rest)}" if prefix == "t10" else ""
+
+
+def wwid_of(names: Iterable[str]) -> str:
+    """The name by which udev, and so multipath, knows a disk with these names; empty if none of
+    them can be it.
+
+    ``names``: as of ``parse_device_identification``, in the order of the page.
+    """
+    # The first of the best kind (systemd, src/udev/scsi_id/scsi_serial.c id_search_list). The
+    # kernel's own choice in sysfs is another one: it prefers a SCSI name string, type 8
+    # (drivers/scsi/scsi_lib.c designator_prio).
+    given = tuple(names)
+    return next((name for kind in _BEST_KINDS for name in given if name.startswith(kind)), "")
 
 
 def world_wide(wwids: Iterable[str]) -> set[str]:

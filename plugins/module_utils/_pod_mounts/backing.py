@@ -190,7 +190,7 @@ def read_backings(host: Host, names: Names, timeout: float) -> dict[str, Backing
     # Read once for all filesystems, since many of them share the same paths.
     disks, dm = block.disks(host, reached), block.dm_devices(host)
     daemon = (
-        multipath.ask_daemon(host)
+        multipath.ask_daemon(host, dm)
         if any(device.is_multipath for device in dm.values())
         else Daemon()
     )

@@ -23,12 +23,14 @@ class Arrays:
 
     ``by_target``: target (``6:0:0``) -> array. ``makers``: array -> who made it, as the names of
     its disks say, which whoever runs it can choose. ``servers``: array -> the first of those that
-    share an address with it.
+    share an address with it. ``of_pods``: those of which a server in a pod may be, as all that are
+    reached by iSCSI.
     """
 
     by_target: dict[str, str]
     makers: dict[str, set[str]]
     servers: dict[str, str]
+    of_pods: frozenset[str] = frozenset()
 
     def of_server(self, arrays: Iterable[str]) -> tuple[str, ...]:
         """Whose turns a repair of these arrays uses up.
@@ -55,11 +57,19 @@ class Arrays:
     def near(self, targets: Iterable[str]) -> set[str]:
         """The arrays of these targets, and those of the same makers.
 
-        Only these may have a volume of the same name, as the other half of a mirror has.
+        Only these may have a volume of the same name, as the other half of a mirror has. A maker is
+        no more than a claim, so this may keep a scan from being made, and nothing else.
         """
         own = self.of(targets)
         makers = {maker for array in own for maker in self.makers[array]}
         return own | {array for array, made in self.makers.items() if made & makers}
+
+    def only_one(self, target: str) -> bool:
+        """Whether whatever this target serves is of the one array that it can be of.
+
+        That is so on a node with one array, and where no server of a pod is reached.
+        """
+        return len(self.makers) == 1 or self.of([target]).isdisjoint(self.of_pods)
 
     def targets(self, array: str) -> list[str]:
         """All targets of an array."""
@@ -80,7 +90,8 @@ def find_arrays(observations: Collection[Observation]) -> Arrays:
     for disk in disks:
         said = {maker_of(name) for name in (disk.wwid, *disk.names)}
         makers[by_target[disk.target]] |= said - {""}
-    return Arrays(by_target, makers, _servers(disks, by_target))
+    of_pods = frozenset(by_target[disk.target] for disk in disks if _portal(disk))
+    return Arrays(by_target, makers, _servers(disks, by_target), of_pods)
 
 
 def _servers(disks: Iterable[Disk], by_target: Mapping[str, str]) -> dict[str, str]:
@@ -94,14 +105,25 @@ def _servers(disks: Iterable[Disk], by_target: Mapping[str, str]) -> dict[str, s
     return {array: min(group) for group in groups for array in group}
 
 
+def server_of(disk: Disk) -> str:
+    """Whose turns a question to this disk uses up: its iSCSI server's address; empty if it has
+    none.
+    """
+    transport = disk.transport
+    return (transport.address if _portal(disk) and transport else "") or _asked_for(disk)
+
+
 def _addresses(disk: Disk) -> set[str]:
     """Where a disk's server is: as it was asked for, which may be one of many names, and its IP
     address, which is known of a connection that works.
     """
-    portal, transport = _portal(disk), disk.transport
+    return {_asked_for(disk), server_of(disk)} - {""}
+
+
+def _asked_for(disk: Disk) -> str:
+    portal = _portal(disk)
     name, _colon, port = portal.rpartition(":")
-    asked = name if port.isdigit() and name else portal
-    return {asked.strip("[]"), transport.address if portal and transport else ""} - {""}
+    return (name if port.isdigit() and name else portal).strip("[]")
 
 
 def _by_portal(disks: Iterable[Disk]) -> Collection[set[str]]:

@@ -123,16 +123,15 @@ def _judge_names(disk: Disk, answer: Answer, expected: str) -> Judgement | None:
     said = answer.describe()
     if expected not in answer.wwids:
         # Only names of the same kind can be compared: a LUN has several, and none excludes another.
-        alike = tuple(
-            sorted(wwid for wwid in scsi.world_wide(answer.wwids) if wwid[0] == expected[:1])
-        )
-        if not alike:
+        names = scsi.world_wide(answer.wwids)
+        if not any(wwid[0] == expected[:1] for wwid in names):
             return Judgement(
                 UNIDENTIFIED,
                 f"its names cannot be compared with {expected or 'an unknown WWID'}: {said}",
             )
-        # World-wide names of the same type are unique, so another one is another LUN.
-        return Judgement(OTHER, f"answers as another LUN: {said}", alike)
+        # World-wide names of the same type are unique, so another one is another LUN. It is found
+        # by the best of its names, which may be of another kind.
+        return Judgement(OTHER, f"answers as another LUN: {said}", tuple(sorted(names)))
     # A clone or a replica may keep one name and get others.
     changed = _other_names(disk.names, answer.wwids)
     if changed:
