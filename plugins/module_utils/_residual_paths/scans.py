@@ -79,7 +79,7 @@ def claims(last: Observation, arrays: Arrays, subject: PathsSubject) -> list[Rea
                         "tells whether it is of the same array",
                     )
                 )
-            elif whose and whose.isdisjoint(arrays.of([path.disk.target])):
+            elif whose and not arrays.may_share(whose, arrays.of([path.disk.target])):
                 found.append(
                     Reason(
                         "scan_unsafe",

@@ -1163,6 +1163,17 @@ def test_a_swap_whose_maps_are_all_that_ties_the_portals(tmp_path: Path) -> None
         assert pure_maps(node) == {"mpath1": {1}, "mpath2": {2}}
 
 
+def test_disks_of_two_portals_that_no_map_ties(tmp_path: Path) -> None:
+    """The only volume of the node went, its map was flushed, and its number has another one."""
+    node = StorageNode(tmp_path, volumes=1)
+    node.run(["multipath", "-f", "mpath1"])
+    node.serve(1, 9)
+    module = repair(node)
+    assert not module.failed, module.result["msg"]
+    assert module.outcomes == [("replace_path", "done")] * 2
+    assert list(node.maps()["mpath9"].values()) == [9, 9]
+
+
 # What is half made, and ends the run.
 
 
