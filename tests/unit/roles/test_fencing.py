@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from ansible_collections.storage_ops.runbooks.tests.unit.support.roles import (
     ROLES,
     beginning,
     load,
+    rendered,
     variable,
 )
 
@@ -533,6 +535,17 @@ def test_a_bmc_does_not_send_the_controller_to_another_one(target: Any) -> None:
     assert path == "" and found["state"] == ""
     assert found["problem"].startswith("it has its system 1 switched at ")
     assert found["problem"].endswith(", which is no path on it") and len(found["problem"]) < 200
+
+
+@pytest.mark.parametrize(("state", "wanted"), [("Off", False), ("off", False), ("On", True)])
+def test_what_is_off_already_is_not_changed(state: str, wanted: bool, tmp_path: Path) -> None:
+    """Redfish writes it with a capital letter, and IPMI without."""
+    switch, _ipmi, report = load(ROLES / "node_fence/tasks/power_switch.yml")
+    conditions = [switch["changed_when"][1], report["when"][0]]
+    (tmp_path / "x.yml").write_text(json.dumps([f"{{{{ {one} }}}}" for one in conditions]))
+    given = {"__node_fence_power": [{"state": state}], "__node_fence_power_to": "off"}
+    for template in load(tmp_path / "x.yml"):
+        assert str(rendered(template, given)) == str(wanted)
 
 
 def test_a_bmc_is_asked_at_its_own_address_only() -> None:
