@@ -339,8 +339,9 @@ class TestAVolumeThatWasAttachedTooLate:
 
     def test_may_be_if_the_kubelet_calls_it_in_use(self) -> None:
         assert not self.late(silent(self.SINCE, "v"), self.attached())
-        name = attachment_name("rbd.csi.ceph.com", "h-v", "a")
-        assert not self.late(silent(self.SINCE, "v"), self.attached(name=name))
+        # Its PersistentVolume was made again, with another image.
+        name = attachment_name("rbd.csi.ceph.com", "h-old", "a")
+        assert not self.late(silent(self.SINCE, "old"), self.attached(name=name))
 
     @pytest.mark.parametrize("phase", ["Running", "Succeeded", "Failed"])
     def test_may_be_if_a_pod_of_it_ran(self, phase: str) -> None:
