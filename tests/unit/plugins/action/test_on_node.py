@@ -128,7 +128,8 @@ def test_a_text_of_a_host_stays_one_line() -> None:
     assert {text.count("\n") for text in with_lines} == {3}
     assert not {"\u2028", "\r"} & set("".join(with_lines))
     assert printable(kept) and set(kept) == {*answer} - {evil} | {shown(evil)}
-    assert "\\n\\nPLAY RECAP" in kept["msg"] == kept["findings"][0]["summary"]
+    assert "\\n\\nPLAY RECAP" in kept["msg"]
+    assert kept["msg"] == kept["findings"][0]["summary"]
     for failed in (AnsibleError(evil), AnsibleConnectionFailure(evil)):
 
         def fails(error: Exception = failed) -> dict[str, Any]:

@@ -1376,7 +1376,11 @@ def test_a_shared_scan_makes_no_repair_of_another_array_half_made(node: StorageN
         node.array[TENANT, 2] = 8
 
     late = iter((bool, turn))
-    module = repair(node, lambda: next(late)(), rescan_targets=True)
+
+    def later() -> None:
+        next(late)()
+
+    module = repair(node, later, rescan_targets=True)
     assert "the repair of mpath2 is not proven: mpath6 is mixed since" in module.result["msg"]
     assert module.failed and "half_made" not in module.result
     assert (module.verdicts["mpath10"], module.result["undone"]) == ("repair", ["mpath2"])
