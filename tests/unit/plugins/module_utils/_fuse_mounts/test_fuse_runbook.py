@@ -34,6 +34,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts import (
     gathering,
     records,
+    stacks,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts import (
     runbook as fuse,
@@ -50,7 +51,10 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.
     Step,
     Target,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import Mount
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
+    Mount,
+    MountTable,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes import (
     DEAD,
     ERROR,
@@ -915,6 +919,15 @@ def test_the_notes_of_what_an_interrupted_run_emptied_are_read() -> None:
     """No dead mount is there any more, and the path alone does not tell which volume it was."""
     paths = gathering._note_paths("/var/lib/kubelet", [PUBLISH, SUBPATH], {})
     assert paths == [f"{POD_FOLDER}/vol_data.json"]
+
+
+def test_the_note_of_a_staging_mount_is_read_wherever_it_is_listed() -> None:
+    """It says whether the mount may replace a dead one."""
+    root, old = "/var/lib/kubelet", f"/var/lib/kubelet/plugins/kubernetes.io/csi/pv/{PV}"
+    mounts = (mount(40, PUBLISH, NEW), mount(41, f"{old}/globalmount", NEW))
+    table = MountTable([replace(mount(1, "/", "8:1"), parent=0), *mounts])
+    paths = gathering._note_paths(root, [], stacks.superblocks(table, root))
+    assert paths == [f"{old}/vol_data.json", f"{POD_FOLDER}/vol_data.json"]
 
 
 def taken_away(scene: Scene) -> None:
