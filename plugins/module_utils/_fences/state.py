@@ -19,6 +19,7 @@ from .._kube.objects import (
     Volume,
     attachment_names,
     drivers_that_attach,
+    is_after_silence,
     may_have,
     parse_time,
     pick_attachment,
@@ -542,16 +543,13 @@ def _is_too_late(
     The attach/detach controller attaches to a silent node as well, for any pod that names it, and
     any tenant may make one. ``ran``: the claims of pods on the node of which a container ever ran.
     """
-    # Both times are the API server's. A kubelet that has reported since would have ended Unknown.
-    # What it mounts, it has listed in volumesInUse before (see may_have of _kube/objects.py).
+    # A kubelet mounts nothing of it that it has not listed in volumesInUse before (see may_have of
+    # _kube/objects.py).
     node = host.node if host else None
     if not (volume and volume.driver and volume.claim_name and node):
         return False
-    return bool(
-        node.ready == "Unknown"
-        and node.ready_since
-        and found.created
-        and found.created > node.ready_since
+    return (
+        is_after_silence(found.created, node)
         and found.name not in attachment_names(node.volumes_in_use, node.name)
         and unique_name(volume.driver, volume.handle) not in node.volumes_in_use
         and volume.claim not in ran

@@ -228,13 +228,21 @@ def drivers_that_attach(attachments: Iterable[Attachment]) -> frozenset[str]:
 
 def is_too_late(pod: Pod, node: Node | None) -> bool:
     """The pod was created after its node fell silent, and none of its containers ever ran."""
+    return is_after_silence(pod.created, node) and not pod.ran
+
+
+def is_after_silence(created: datetime | None, node: Node | None) -> bool:
+    """What was created then was created after the node's kubelet fell silent.
+
+    The API server and the controller manager set the two times, and their clocks may differ by
+    seconds. So this alone does not tell what a node has open; see may_have.
+    """
     return bool(
         node
         and node.ready == "Unknown"
         and node.ready_since
-        and pod.created
-        and pod.created > node.ready_since
-        and not pod.ran
+        and created
+        and created > node.ready_since
     )
 
 

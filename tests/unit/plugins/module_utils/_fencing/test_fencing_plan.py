@@ -369,7 +369,9 @@ def test_the_cookies_of_the_kernels_client(cookie: str, kernel: bool) -> None:
 
 
 def test_where_ceph_shows_the_node_and_its_status_does_not_nothing_silent_is_covered() -> None:
-    """What hangs may be open at an address that is in no status, and that nobody has named."""
+    """A hung client may have the volume open at an address that neither the status nor the operator
+    names.
+    """
     two = state(attached=[volume(), volume("w")])
     agreed = image(watchers=[watcher(STORAGE)], locks=[lock(STORAGE)])
     why = "nothing shows from where w is held"
@@ -2785,7 +2787,7 @@ def test_ceph_is_asked_only_for_rbd_of_a_node_that_is_switched_off() -> None:
         )
 
     assert verbs(pure.confirm(after, given(image("v0"), unread))) == ["record_fence"]
-    # What is RBD, was to be read, and of what can be read nobody may be there.
+    # RBD volumes must be read, and an image that can be read must have no watcher.
     refused(pure.confirm(after, given(unread)), "volume v0 is not in what was read of Ceph")
     held = image("v0", watchers=[watcher()])
     refused(pure.confirm(after, given(held, unread)), "still holds p/v0")
