@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Any, Callable, NamedTuple
 
@@ -155,8 +155,9 @@ class Blocklist(NamedTuple):
 
 class Step(NamedTuple):
     """One command. ``operation``: add or rm; ``text``: the entry as Ceph takes it; ``seconds``:
-    until it ends;
-    ``needs``: what must be in the list, since it blocks the same when this entry goes."""
+    until it ends; ``needs``: what must be in the list, since it blocks the same when this entry
+    goes.
+    """
 
     operation: str
     kind: str
@@ -595,7 +596,7 @@ def _change(blocklist: Blocklist, entry: Entry, options: BlocklistOptions, now: 
     left = stand_in.left(now) if stand_in else None
     own = [there for there in found if there is not left]
     # needs: the stand-in goes only while the entry itself protects.
-    clean_up = [Step(REMOVE, left.entry.kind, left.text, needs=entry.text)] if left else []
+    clean_up = [_removal(left, entry.text)] if left else []
     if own and own[0].until - now >= options.shortest_left:
         return Change(entry, found, clean_up if left and _outlasts(own[0], entry, left) else [])
     add = Step(ADD, entry.kind, entry.text, options.expiry_seconds)
@@ -667,14 +668,8 @@ def _give_up(
     left = _left_of(stand_in, now)
     own = [there for there in found if there not in left]
     if end is None or end - now < _LEAST_GIVEN:
-        gone = [Step(REMOVE, there.entry.kind, there.text) for there in [*own, *left]]
-        return Change(entry, found, gone)
-    # What is named itself goes by itself.
-    clean_up = [
-        Step(REMOVE, there.entry.kind, there.text, needs=entry.text)
-        for there in left
-        if there.entry == entry or there.entry not in options.entries
-    ]
+        return Change(entry, found, [_removal(there) for there in [*own, *left]])
+    clean_up = _clean_up(left, entry, options)
     if len(own) == 1 and abs(own[0].until - end) <= _GIVEN_LATE:
         return Change(entry, found, [step._replace(needs=own[0].text) for step in clean_up])
     add = Step(ADD, entry.kind, entry.text, math.ceil((end - now).total_seconds()))
@@ -685,6 +680,17 @@ def _give_up(
     if stand_in and stand_in.is_ending(now):
         return Change(entry, found, [], stand_in.ending)
     return Change(entry, found, [*_give_back(entry, own, stand_in, add), *clean_up])
+
+
+def _removal(there: Blocked, needs: str = "") -> Step:
+    return Step(REMOVE, there.entry.kind, there.text, needs=needs)
+
+
+def _clean_up(left: Sequence[Blocked], entry: Entry, options: BlocklistOptions) -> list[Step]:
+    """Remove what is left of a stand-in, while the entry itself protects."""
+    # What is named itself goes by itself.
+    named = [other for other in options.entries if other != entry]
+    return [_removal(there, entry.text) for there in left if there.entry not in named]
 
 
 def _left_of(stand_in: _StandIn | None, now: datetime) -> list[Blocked]:
@@ -700,11 +706,7 @@ def _give_back(
     # An entry that was there before the fence was prolonged by it. Ceph keeps the end of an entry
     # that is there, so it is removed and added with what was left of its time, while another one
     # stands in.
-    others = [
-        Step(REMOVE, entry.kind, there.text, needs=entry.text)
-        for there in own
-        if there.text != entry.text
-    ]
+    others = [_removal(there, entry.text) for there in own if there.text != entry.text]
     if len(others) == len(own):
         return [add, *others]
     remove = Step(REMOVE, entry.kind, entry.text)
@@ -718,8 +720,8 @@ def _give_back(
 
 def _stand_in(entry: Entry, ranges: bool, now: datetime) -> Step | None:
     """Another entry that hits the same clients: an address as a range of one, that as an address, a
-    range with a host bit; for a single
-    client there is none."""
+    range with a host bit; for a single client there is none.
+    """
     # OSDMap keeps addresses and ranges in two maps, and a range with its host bits as its key, so
     # each of these is another entry to Ceph that hits the same clients.
     network = entry.network

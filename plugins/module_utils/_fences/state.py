@@ -314,25 +314,20 @@ def find_used(
     # pkg/controller/volume/attachdetach/attach_detach_controller.go), unless
     # --disable-force-detach-on-timeout is set. That deletes the VolumeAttachment and ends no
     # client.
-    by_volume: dict[str, list[Attachment]] = {}
-    known: dict[str, set[str]] = {name: set() for name in hosts}
-    here: dict[str, set[str]] = {name: set() for name in hosts}
-    for found in attachments:
-        by_volume.setdefault(found.volume, []).append(found)
-        if found.node in hosts:
-            known[found.node].add(found.name)
-            here[found.node].add(found.volume)
-    attached = {
-        name: {key for volume in theirs & set(volumes) for key in _keys(volumes[volume])}
-        for name, theirs in here.items()
-    }
+    by_volume = _grouped(attachments, "volume")
+    by_node = _grouped(attachments, "node")
+    here = {name: {found.volume for found in by_node.get(name, ())} for name in hosts}
+    attached = {name: _keys_of(volumes, theirs) for name, theirs in here.items()}
     # Most lost nodes use nothing unattached, and then the list of all volumes is not read.
     pods = _pods(cluster, hosts, cached, attached, ran)
     if pods is None:
         only = _claims_of_images(cluster, cached)
         pods = _pods(cluster, hosts, cached, attached, ran, only)
     users = _users(pods or (), hosts)
-    unlisted = {name: _unlisted(host, name, known[name]) for name, host in hosts.items()}
+    unlisted = {
+        name: _unlisted(host, name, {found.name for found in by_node.get(name, ())})
+        for name, host in hosts.items()
+    }
     everything = set().union(*users.values(), *unlisted.values())
     if not everything:
         return {}
@@ -357,6 +352,19 @@ def find_used(
         # What a proven fence covers is no open question any more.
         used[name] = _not_fenced(entries, _proven(ledgers.get(name), host))
     return used
+
+
+def _grouped(attachments: Iterable[Attachment], by: str) -> dict[str, list[Attachment]]:
+    """The attachments of each volume, or of each node."""
+    found: dict[str, list[Attachment]] = {}
+    for attachment in attachments:
+        found.setdefault(getattr(attachment, by), []).append(attachment)
+    return found
+
+
+def _keys_of(volumes: Mapping[str, Object], names: set[str]) -> set[str]:
+    """The keys of those of these PersistentVolumes that exist."""
+    return {key for name in names & volumes.keys() for key in _keys(volumes[name])}
 
 
 def _unlisted(host: HostRecord | None, name: str, known: set[str]) -> set[str]:
@@ -494,41 +502,49 @@ def gather_node(cluster: Cluster, node: str, ledgers: Ledgers) -> NodeState:
     attachments = cluster.list(ATTACHMENTS, pick_attachment)
     here = [found for found in attachments if found.node == node]
     names = {found.volume for found in here if found.volume}
-    elsewhere: dict[str, list[Attachment]] = {}
-    for found in attachments:
-        if found.node != node and found.volume in names:
-            elsewhere.setdefault(found.volume, []).append(found)
+    # What is in line in an attachment has no name.
+    theirs = [found for found in attachments if found.node != node and found.volume]
+    elsewhere = _grouped(theirs, "volume")
     volumes = _volumes(cluster, names)
     item = cluster.get(path("v1", "nodes", node))
     host = pick_host_record(item) if item else None
-    others = cluster.list(
-        path("v1", "nodes"),
-        lambda other: pick_host_record(other) if other["metadata"]["name"] != node else None,
-    )
+    hosts = cluster.list(path("v1", "nodes"), pick_host_record)
+    others = [other for other in hosts if other.node.name != node]
     fences, ledger = list_fences(cluster), ledgers.read(node, item)
     ran: set[tuple[str, str]] = set()
     by_node = {node: ledger} if ledger else {}
     used = find_used(cluster, {node: host}, by_node, attachments, volumes, ran=ran)
-    theirs = tuple(found for found in ledgers.all() if found.node != node)
+    others_fenced = tuple(found for found in ledgers.all() if found.node != node)
     return NodeState(
         cluster.now(),
         cluster.version(),
         host,
         item,
-        tuple(
-            attached_volume(found, item, elsewhere.get(found.volume, ()))._replace(
-                too_late=_is_too_late(found, pick_volume(item) if item else None, host, ran)
-            )
-            for found in here
-            for item in [volumes.get(found.volume)]
-        ),
+        tuple(_attached(found, volumes, elsewhere, host, ran) for found in here),
         tuple(others),
         fences,
         ledger,
-        theirs,
+        others_fenced,
         used.get(node, ()),
         drivers_that_attach(attachments),
         ledgers.unread,
+    )
+
+
+def _attached(
+    found: Attachment,
+    volumes: Mapping[str, Object],
+    elsewhere: Mapping[str, Sequence[Attachment]],
+    host: HostRecord | None,
+    ran: Collection[tuple[str, str]],
+) -> AttachedVolume:
+    """What is attached to the node. ``elsewhere``: by volume, its attachments to other nodes;
+    ``ran``: as of ``_is_too_late``.
+    """
+    item = volumes.get(found.volume)
+    volume = pick_volume(item) if item else None
+    return attached_volume(found, item, elsewhere.get(found.volume, ()))._replace(
+        too_late=_is_too_late(found, volume, host, ran)
     )
 
 

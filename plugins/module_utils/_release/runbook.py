@@ -122,24 +122,25 @@ class Release:
             ledger = self._run.fence
         fences: tuple[network_fence.NetworkFence, ...] | None = None
         others: tuple[Ledger, ...] = ()
-        pods: tuple[Pod, ...] = ()
-        images: tuple[str, ...] = ()
+        items: dict[str, Object] = {}
         if ledger:
             fences = network_fence.list_fences(cluster) if ledger.network_fences else None
             others = tuple(other for other in self._ledgers.all() if other.node != options.node)
             # A reboot has ended all its pods of before.
             if host and not rebooted(host, ledger) and options.state == "releasing":
                 items = self._volumes(ledger)
-                pods = self._pods(items)
-                images = tuple(
-                    name
-                    for name, item in items.items()
-                    if without_attachment(name, options.node, item).is_rbd
-                )
+        pods = self._pods(items) if items else ()
         busy = self._lease.holder() if options.check else ""
-        unread = self._ledgers.unread
+        unread, images = self._ledgers.unread, self._images(items)
         return ReleaseState(
             cluster.now(), host, ledger, fences, pods, busy, others, note.text, unread, images
+        )
+
+    def _images(self, volumes: Mapping[str, Object]) -> tuple[str, ...]:
+        """The names of those PersistentVolumes that are images of Ceph."""
+        node = self._options.node
+        return tuple(
+            name for name, item in volumes.items() if without_attachment(name, node, item).is_rbd
         )
 
     def _volumes(self, ledger: Ledger) -> dict[str, Object]:

@@ -745,14 +745,19 @@ class ResidualPaths:
             **{name: device.wwid for name, device in dm.items() if name in flushed},
         }
         there = disks.keys() | dm.keys() | set(host.names("/sys/block"))
-        left = []
-        for link, target in links.items():
-            named = [wwid for _name, wwid in _subjects(finding) if _speaks_of(link, wwid)]
-            nowhere = target not in there and (named or target in paths.leaving)
-            replaced = target in instead and any(instead[target] != wwid for wwid in named)
-            if nowhere or replaced:
-                left.append(f"/dev/disk/by-id/{link} is left")
-        return left
+        removed = [wwid for _name, wwid in _subjects(finding)]
+
+        def is_left(link: str, target: str) -> bool:
+            named = [wwid for wwid in removed if _speaks_of(link, wwid)]
+            if target not in there:
+                return bool(named) or target in paths.leaving
+            return target in instead and any(instead[target] != wwid for wwid in named)
+
+        return [
+            f"/dev/disk/by-id/{link} is left"
+            for link, target in links.items()
+            if is_left(link, target)
+        ]
 
     def _mixed(self, finding: Finding) -> list[str]:
         """Whether a map of the node has become mixed, or still may by the disks that were added."""
