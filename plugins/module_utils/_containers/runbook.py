@@ -642,12 +642,13 @@ def fuse_points(table: MountTable) -> tuple[list[tuple[str, str]], str]:
         if room >= 0 and len(looked_at) < MOST_POINTS and len(os.fsencode(point)) < _PATH_MAX:
             looked_at.append(point)
     devices = ((point, table_device(table, point)) for point in looked_at)
+    found = [(point, device) for point, device in devices if device]
     left = len(points) - len(looked_at)
-    return [(point, device) for point, device in devices if device], (
+    if not left:
+        return found, ""
+    return found, (
         f"{left} of its {len(points)} FUSE mounts were not looked at, since they are too many, or "
         "their paths too long"
-        if left
-        else ""
     )
 
 

@@ -262,13 +262,14 @@ def attached_volume(
     attachment: Attachment, item: Object | None, elsewhere: Iterable[Attachment] = ()
 ) -> AttachedVolume:
     """An attachment together with its PersistentVolume, as the API has that."""
-    csi = ((item or {}).get("spec") or {}).get("csi") or {}
+    spec = (item or {}).get("spec") or {}
+    attributes = (spec.get("csi") or {}).get("volumeAttributes") or {}
     return AttachedVolume(
         attachment,
         pick_volume(item) if item else None,
         slim_volume(item) if item else {},
-        (csi.get("volumeAttributes") or {}).get("clusterID") or "",
-        ((item or {}).get("spec") or {}).get("storageClassName") or "",
+        attributes.get("clusterID") or "",
+        spec.get("storageClassName") or "",
         tuple(elsewhere),
     )
 

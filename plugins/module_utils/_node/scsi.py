@@ -135,19 +135,23 @@ def converse(send: CommandSender, report_luns: bool) -> dict[str, Any]:
     if answer["inquiry"] == _GOOD:
         answer["qualifier"] = data[0] >> 5 if data else None
     if answer.get("qualifier") == 0:
-        answer["vpd"], data = _repeat(send, bytes((0x12, 1, 0x83, 0x10, 0, 0)), 4096)
-        if answer["vpd"] == _GOOD:
-            try:
-                answer["wwids"] = parse_device_identification(data)
-                answer["vpd"] = _GOOD if answer["wwids"] else "missing"
-            except ValueError:
-                answer["vpd"] = "malformed"
-        elif answer["vpd"].startswith("05/"):
-            answer["vpd"] = "missing"
+        answer.update(_identification(send))
     if report_luns:
         status, data = _repeat(send, bytes((0xA0, 0, 0, 0, 0, 0, 0, 0, 0x20, 0, 0, 0)), 8192)
         answer["luns"] = parse_report_luns(data) if status == _GOOD else None
     return answer
+
+
+def _identification(send: CommandSender) -> dict[str, Any]:
+    """What the Device Identification page says, as the fields ``vpd`` and ``wwids``."""
+    status, data = _repeat(send, bytes((0x12, 1, 0x83, 0x10, 0, 0)), 4096)
+    if status != _GOOD:
+        return {"vpd": "missing" if status.startswith("05/") else status}
+    try:
+        wwids = parse_device_identification(data)
+    except ValueError:
+        return {"vpd": "malformed"}
+    return {"vpd": _GOOD if wwids else "missing", "wwids": wwids}
 
 
 def write_protected(device: str, timeout: float) -> bool | None:

@@ -745,13 +745,12 @@ class ResidualPaths:
             **{name: device.wwid for name, device in dm.items() if name in flushed},
         }
         there = disks.keys() | dm.keys() | set(host.names("/sys/block"))
-        removed = [wwid for _name, wwid in _subjects(finding)]
 
         def is_left(link: str, target: str) -> bool:
-            named = [wwid for wwid in removed if _speaks_of(link, wwid)]
+            named = {wwid for _name, wwid in _subjects(finding) if _speaks_of(link, wwid)}
             if target not in there:
                 return bool(named) or target in paths.leaving
-            return target in instead and any(instead[target] != wwid for wwid in named)
+            return target in instead and bool(named - {instead[target]})
 
         return [
             f"/dev/disk/by-id/{link} is left"
