@@ -130,8 +130,8 @@ options:
     default: []
   other_addresses:
     description:
-      - Addresses of hosts that open images but are not nodes, for example backup hosts. They are
-        never fenced, and never count as the node's.
+      - Addresses of hosts that open images but are not this node, for example backup hosts. They
+        are never fenced, and never count as the node's.
       - Leave out rbd-mirror daemons, which M(storage_ops.runbooks.rbd_watcher_info) recognizes
         (C(mirror)).
     type: list
@@ -416,6 +416,11 @@ fence:
         elsewhere or free. In the phase C(detached) all of them have.
       type: list
       elements: str
+      returned: success
+    proven:
+      description: Whether the fence was proven once. It stays so when more is to be fenced, and the
+        phase is V(intended) again.
+      type: bool
       returned: success
     power:
       description: For the method V(power), the BMC by which the node is switched off.

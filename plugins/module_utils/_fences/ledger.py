@@ -107,7 +107,8 @@ class Ledger(NamedTuple):
     node's name by now; ``namespace``: where the ledger is kept. Both are empty in the ledgers of an
     older version. ``detached``: those of ``volumes`` that are proven to have left the node, and to
     be attached elsewhere or free; in the phase ``detached`` all of them have. ``power``: with
-    method power, by which BMC.
+    method power, by which BMC. ``proven``: the fence was proven once, so volumes may have moved,
+    whatever the phase says since more was to be fenced.
     """
 
     node: str
@@ -133,6 +134,7 @@ class Ledger(NamedTuple):
     namespace: str = ""
     detached: tuple[str, ...] = ()
     power: PowerFence | None = None
+    proven: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON has it, and as modules return it."""
@@ -223,7 +225,15 @@ def _parse(fields: Mapping[str, Any]) -> Ledger:
         namespace=_text({"namespace": "", **fields}, "namespace"),
         detached=_texts({"detached": [], **fields}["detached"]),
         power=_power(texts["method"], fields.get("power")),
+        proven=_flag({"proven": _may_be_proven(fields), **fields}, "proven"),
     )
+
+
+def _may_be_proven(fields: Mapping[str, Any]) -> bool:
+    """Of the ledger of an older version: only one that was written once, before its fence, was
+    certainly never proven.
+    """
+    return fields["phase"] != "intended" or fields.get("revision") != 1
 
 
 def _power(method: str, item: Mapping[str, Any] | None) -> PowerFence | None:

@@ -167,8 +167,8 @@ def _check_holder(case: FenceCase, holder: Holder, mine: set[str], certain: set[
         reason = Reason(
             "client_unknown",
             f"{what}, but the volume is attached to {few(elsewhere)} too, and it is "
-            f"unknown whose address {holder.address} is: it may be that node's. If it is "
-            f"{case.options.node}'s, name it in fence_addresses",
+            f"unknown whose address {holder.address} is. If it is {case.options.node}'s, name it "
+            "in fence_addresses; if it is that other node's, in other_addresses",
         )
         case.doubts.append(Doubt(holder.image.volume, holder.address, reason))
     elif owner:

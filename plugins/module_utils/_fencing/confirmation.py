@@ -207,6 +207,7 @@ def proven_ledger(
         entries=tuple(entries),
         unverified=unverified,
         power=power,
+        proven=True,
         fsid=ledger.fsid or (reading.fsid if reading else ""),
     )
     return (

@@ -92,6 +92,7 @@ def _continue(case: FenceCase, ledger: Ledger, before: Ledger) -> Ledger:
         machine=ledger.machine
         if ledger.machine == UNKNOWN_MACHINE
         else before.machine or ledger.machine,
+        proven=before.proven,
         # What the node has again has not left it, whatever was proven before.
         detached=tuple(
             name

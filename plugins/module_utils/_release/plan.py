@@ -343,8 +343,8 @@ def _is_nothing_in_force(state: ReleaseState, options: ReleaseOptions, ledger: L
         return False
     # A ledger is written before its fence, so a fail-over that stopped early has noted what it
     # never did.
-    # With the taint, its volumes were moved before more was to be fenced.
-    if not (ledger.phase == "releasing" or (ledger.phase == "intended" and not ledger.tainted)):
+    # Once it was proven, its volumes may have moved before more was to be fenced.
+    if not (ledger.phase == "releasing" or (ledger.phase == "intended" and not ledger.proven)):
         return False
     return not _still_blocked(state, options, ledger) and not _still_fenced(state, options, ledger)
 

@@ -917,7 +917,7 @@ def test_what_only_its_kubelet_says_is_used_there_gives_it_no_address() -> None:
     x = image("x", watchers=[watcher(THEIRS, 2, nonce=12)])
     for attached in ([], [volume()]):
         claimed = state(CLAIMS, attached=attached, used=(moved("x"),))
-        why = f"it is unknown whose address {THEIRS} is: it may be that node's"
+        why = f"it is unknown whose address {THEIRS} is. If it is a's"
         refused(pure.intend(claimed, options(image(), x)), why)
         locked = image("x", locks=[lock(THEIRS, 2, nonce=12)])
         refused(pure.intend(claimed, options(image(), locked)), why)
@@ -975,7 +975,7 @@ def test_another_node_may_open_what_was_detached_by_force_as_soon_as_it_is_fence
     before = image(watchers=[watcher()])
     # Nothing shows from where b reaches Ceph, so it takes the user's word for the address.
     unseen = pure.intend(state(attached=[], used=(moved(),)), options(before))
-    refused(unseen, f"it is unknown whose address {A} is: it may be that node's")
+    refused(unseen, f"it is unknown whose address {A} is. If it is a's,")
     ledger = intended(state(attached=[], used=(moved(),)), options(before, fence_addresses=(A,)))
     opened = reading(image(watchers=[watcher("192.168.7.6", 2)]), blocklist=[blocked(A)])
     cordoned = node(unschedulable=True)
@@ -1214,12 +1214,12 @@ SHARED = volume("w", elsewhere="b")
         (
             state(fences=(LIE,), attached=[], used=(moved("x"),)),
             [image("x", watchers=[watcher(THEIRS, 2, nonce=12)])],
-            f"it is unknown whose address {THEIRS} is: it may be that node's",
+            f"it is unknown whose address {THEIRS} is. If it is a's",
         ),
         (
             state(fences=(LIE,), attached=[SHARED]),
             [image("w", watchers=[watcher(THEIRS, 2, nonce=12)])],
-            f"it is unknown whose address {THEIRS} is: it may be that node's",
+            f"it is unknown whose address {THEIRS} is. If it is a's",
         ),
         # A host for backups has an image of node a open, beside the node.
         (
@@ -2095,6 +2095,21 @@ def proof(*images: dict[str, Any], blocklist: Sequence[Any] = (), **fields: Any)
     return replace(OPTIONS, reading=read, run="run-2", **fields)
 
 
+def test_a_fence_that_is_to_become_larger_does_not_forget_that_it_was_proven() -> None:
+    """By then volumes may have moved without a taint, so its release still has to prove that no
+    client of the node is left.
+    """
+    ledger = intended()
+    assert not ledger.proven
+    cordoned = state(node(unschedulable=True), ledger=ledger)
+    proven = pure.confirm(cordoned, proof(blocklist=[blocked(A)])).ledger
+    assert proven and proven.proven and proven.phase == "fenced"
+    more = options(image("w", watchers=[watcher()]))
+    left = proven._replace(phase="detached", detached=("v",))
+    larger = intended(state(attached=(volume("w"),), ledger=left), more)
+    assert (larger.phase, larger.volumes, larger.proven) == ("intended", ("v", "w"), True)
+
+
 def test_nothing_is_confirmed_while_another_run_has_the_lease() -> None:
     ledger = intended()
     found = state(node(unschedulable=True))._replace(ledger=ledger)
@@ -2589,7 +2604,7 @@ def test_who_has_a_volume_that_moved_is_a_question_about_that_one() -> None:
     """Its pod was deleted by force, so node b has it open, at an address that nothing names."""
     noted = image(watchers=[watcher(STORAGE)], notes=[("a", STORAGE)])
     taken = image("w", watchers=[watcher(STORAGE), watcher(THEIRS, 2, nonce=12)])
-    why = f"unknown whose address {THEIRS} is: it may be that node's"
+    why = f"unknown whose address {THEIRS} is. If it is a's"
     for found in (
         state(used=(moved("w"),)),
         state(attached=[volume(), volume("w", elsewhere="b")]),

@@ -792,14 +792,15 @@ def test_a_fence_that_may_have_come_while_another_run_was_waited_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("phase", "tainted"), [("fenced", False), ("detached", False), ("intended", True)]
+    ("phase", "proven"), [("fenced", False), ("detached", False), ("intended", True)]
 )
 def test_a_fence_that_is_gone_by_itself_does_not_prove_the_clients_gone(
-    phase: str, tainted: bool
+    phase: str, proven: bool
 ) -> None:
-    """With the taint, the volumes had been moved, and the fence was only to become larger."""
+    """Once it was proven, volumes may have moved, and the fence was only to become larger."""
+    ledger = LEDGER._replace(phase=phase, proven=proven, tainted=False)
     refused(
-        World(node(boot="boot-1"), ledger=LEDGER._replace(phase=phase, tainted=tainted)),
+        World(node(boot="boot-1"), ledger=ledger),
         "the node was not looked at",
         ceph=GONE,
     )
