@@ -218,7 +218,7 @@ def check_visitors(case: FenceCase) -> None:
 
 
 def settle_doubts(case: FenceCase) -> bool:
-    """Leave out the volumes of which it is not known who has them open; they stay attached.
+    """Leave out the volumes of which it is not known who has them open.
 
     False where something else hangs on the answer: the fence is refused then. So a tenant whose
     volume is cloned all the time holds up no other.
@@ -236,9 +236,10 @@ def settle_doubts(case: FenceCase) -> bool:
     hit = {doubt.address for doubt in case.doubts} & set(case.source)
     if not rest or _silent(case) or begun or hit:
         return False
+    first: dict[str, Reason] = {}
     for doubt in case.doubts:
-        case.left_out.setdefault(doubt.volume, str(doubt.reason))
-    case.meant = rest
+        first.setdefault(doubt.volume, doubt.reason)
+    case.leave_out(first)
     return True
 
 

@@ -237,6 +237,16 @@ def test_every_volume_of_the_node_is_read() -> None:
     ]
 
 
+def test_nothing_is_fenced_that_the_run_has_not_begun_with() -> None:
+    """By any method: what is not read before the fence could not be proven after it."""
+    assert list(role("node_fence", "names", __node_fence_info=info("csi-1", ""))) == [
+        "pv-0",
+        "pv-1",
+    ]
+    tasks = (ROLES / "node_fence" / "tasks" / "decide.yml").read_text()
+    assert tasks.count("state: intended") == tasks.count('volumes: "{{ __node_fence_names }}"') == 2
+
+
 @pytest.mark.parametrize(
     ("method", "gone"), [("ceph", ["10.0.0.5:0/7"]), ("network_fence", ["10.0.0.5"]), ("none", [])]
 )
