@@ -985,6 +985,55 @@ def test_its_kubelet_gives_it_no_address_on_what_is_attached_to_another_node_too
     assert intended(state(attached=[shared]), options(mine, there)).addresses == (A,)
 
 
+def test_a_note_of_the_node_is_no_evidence_at_an_address_where_another_image_is_open() -> None:
+    """The address was given to another host since. Ceph shows it there, with an image that only
+    node c has, and no client of node a.
+    """
+    other = image("x", watchers=[watcher(STORAGE, 7)])
+    two = state(attached=[volume(), volume("w")])
+    held, noted = image(watchers=[watcher()]), image("w", notes=[("a", STORAGE)])
+    why = f"address {STORAGE} (metadata) belongs to {STORAGE}:0/11 (client.7), which has p/x open"
+    refused(pure.intend(two, options(held, noted, other)), why)
+    # Without the other one it is all there is, as where a client of node a is there, too.
+    assert set(intended(two, options(held, noted)).addresses) == {A, STORAGE}
+    there = image("w", watchers=[watcher(STORAGE)], notes=[("a", STORAGE)])
+    assert intended(state(attached=[volume("w")]), options(there, other)).addresses[0] == STORAGE
+    # The user knows better, and so does the fence that stands.
+    given = options(held, noted, other, fence_addresses=(STORAGE,))
+    ledger = intended(two, given)
+    assert set(ledger.addresses) == {A, STORAGE}
+    again = state(node(unschedulable=True), two.attached, ledger=ledger)
+    assert intended(again, options(held, noted, other)) == ledger
+
+
+class Counted(tuple[Any, ...]):
+    """How often it was looked through."""
+
+    times = 0
+
+    def __iter__(self) -> Any:
+        type(self).times += 1
+        return super().__iter__()
+
+
+def test_a_proof_does_not_ask_again_for_each_watcher_whose_the_addresses_are() -> None:
+    """Each of thousands of nodes has its NetworkFence, and one of a tenant's volumes open."""
+
+    def asked(nodes: int, watchers: int) -> int:
+        shared = many(volume())
+        there = [pick_host_record(node(f"n{number}", "True")) for number in range(nodes)]
+        fences = Counted(network_fence(f"storage-ops-n{number}") for number in range(nodes))
+        seen = [watcher(f"10.9.0.{number + 1}", number + 9) for number in range(watchers)]
+        found = state(
+            node(unschedulable=True), [shared], fences=fences, others=there, ledger=intended()
+        )
+        Counted.times = 0
+        pure.confirm(found, proof(image(watchers=seen)))
+        return Counted.times
+
+    assert asked(40, 1) == asked(40, 30) == asked(3, 1) > 0
+
+
 @pytest.mark.parametrize(
     ("modes", "by_right"), [(["ReadWriteMany"], True), (["ReadWriteOnce"], False), ([], False)]
 )
