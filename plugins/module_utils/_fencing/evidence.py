@@ -95,7 +95,7 @@ def _leave_unread(case: FenceCase) -> None:
     """
     read = {image.volume for image in case.images}
     unread = [found for found in case.meant if found.name not in read]
-    if len(unread) < len(case.meant):
+    if case.known or len(unread) < len(case.meant):
         case.leave_out(
             {
                 found.name: Reason(

@@ -234,7 +234,8 @@ def settle_doubts(case: FenceCase) -> bool:
     # Of a fence that was begun, it is not noted what was seen of each volume.
     begun = known is not None and (not known.reached("fenced") or doubtful & set(known.volumes))
     hit = {doubt.address for doubt in case.doubts} & set(case.source)
-    if not rest or _silent(case) or begun or hit:
+    # A fence that stands is brought to its end, though nothing joins it.
+    if not (rest or known) or _silent(case) or begun or hit:
         return False
     first: dict[str, Reason] = {}
     for doubt in case.doubts:

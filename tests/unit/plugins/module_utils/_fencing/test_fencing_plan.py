@@ -2701,6 +2701,52 @@ def test_a_doubt_is_not_settled_for_a_fence_that_was_begun() -> None:
         refused(pure.intend(later, options(image(), visited)), WHO)
 
 
+@pytest.mark.parametrize(
+    ("address", "code"), [(POD, "client_unknown"), (B, "fence_shared")], ids=["pod", "node b"]
+)
+def test_who_works_on_one_image_for_long_is_a_question_about_that_one(
+    address: str, code: str
+) -> None:
+    """A tenant has the space of its big volume given back, which takes hours, by a provisioner at
+    the address of a pod or of its node. The volumes of others move, and this one stays.
+    """
+    found = state(attached=[volume(), volume("w")])
+    held = image(watchers=[watcher()])
+    tool = watcher(address, 9, kernel=False)
+    mine = watcher()
+    for more in ({}, {"locks": [lock(address, 9)]}):
+        given = options(held, image("w", watchers=[mine, tool], **more))
+        decision = pure.intend(found, given)
+        reported(decision, f"{address}:0/11 (client.9) holds p/w", code=code)
+        assert decision.ledger and decision.ledger.addresses == (A,)
+    # A further run, for which only this one is left, comes to its end.
+    left = decision.ledger._replace(phase="detached", detached=("v",), proven=True)
+    later = state(node(unschedulable=True), [volume("w")], ledger=left)
+    again = pure.intend(later, given)
+    assert again.ledger == left and [one.name for one in again.plan.findings] == ["w"]
+    # A node may have it open like this; by the kernel, or as one of several nodes.
+    by_nbd = state(attached=[volume(), volume("w", mounter="rbd-nbd")])
+    refused(pure.intend(by_nbd, given), f"{address}:0/11 (client.9)")
+    kernel = options(held, image("w", watchers=[mine, watcher(address, 9)]))
+    refused(pure.intend(found, kernel), f"{address}:0/11 (client.9)")
+    # What is seen nowhere, that client may have; and a lock without its owner tells nothing.
+    refused(pure.intend(found, options(image(), image("w", watchers=[mine, tool]))), "client.9")
+    locked = options(held, image("w", watchers=[mine], locks=[lock(address, 9)]))
+    refused(pure.intend(found, locked), f"{address}:0/11 (client.9)")
+    # It is the only one.
+    refused(pure.intend(state(attached=[volume("w")]), given), "client.9")
+
+
+def test_a_client_by_librbd_at_the_nodes_own_address_is_fenced_with_it() -> None:
+    """Its kubelet says that it has an address which is a backup host's, too."""
+    both = image("w", watchers=[watcher(), watcher(THEIRS, 9, kernel=False)])
+    given = options(image(watchers=[watcher()]), both)
+    two = [volume(), volume("w")]
+    refused(pure.intend(state(node(addresses=(A, THEIRS)), two), given), "several addresses hold")
+    named = replace(given, fence_addresses=(A, THEIRS))
+    assert set(intended(state(attached=two), named).addresses) == {A, THEIRS}
+
+
 def test_who_has_a_volume_that_moved_is_a_question_about_that_one() -> None:
     """Its pod was deleted by force, so node b has it open, at an address that nothing names."""
     noted = image(watchers=[watcher(STORAGE)], notes=[("a", STORAGE)])
