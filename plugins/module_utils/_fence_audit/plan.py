@@ -175,14 +175,20 @@ def _named(lost: LostNode, state: FenceAuditState, room: int) -> dict[str, Any]:
     """
     # What is fenced is read for its release, whatever else there is. Then images, since nothing
     # else is asked for; and each namespace in its turn, since a tenant may have any number attached
-    # to a lost node, by a pod that names it.
+    # to a lost node, by a pod that names it. No fence has those that came too late.
     fenced = set(lost.ledger.volumes if lost.ledger else ())
     every = _described(lost)
     kept = [found for found in every if found["name"] in fenced]
     room -= sum(map(_length, kept))
+    late = {found.name for found in lost.volumes if found.too_late}
     left_out = []
-    for has_image in (True, False):
-        rest = [one for one in every if one["name"] not in fenced and bool(one["pv"]) is has_image]
+    for has_image, is_late in ((True, False), (True, True), (False, False), (False, True)):
+        rest = [
+            one
+            for one in every
+            if one["name"] not in fenced
+            and (bool(one["pv"]), one["name"] in late) == (has_image, is_late)
+        ]
         more, _owners = within(rest, _namespace_of, _length, room)
         room -= sum(map(_length, more))
         there = {id(one) for one in more}

@@ -26,6 +26,7 @@ from .._fences.state import (
     HostRecord,
     attached_volume,
     find_used,
+    is_too_late,
     pick_host_record,
     slim_volume,
     without_attachment,
@@ -194,13 +195,17 @@ class FenceAudit:
         volumes = self._volumes(held | _fenced(names, ledgers))
         # Of a Ready node the kubelet itself unmounts what nothing needs.
         silent = {name: hosts.get(name) for name in names if not _is_ready(hosts.get(name))}
-        used = find_used(self._cluster, silent, ledgers, attachments, volumes, self._cached)
+        ran: set[tuple[str, str]] = set()
+        used = find_used(self._cluster, silent, ledgers, attachments, volumes, self._cached, ran)
         # One pass over all attachments, not one for each volume.
         by_volume = _by_volume(attachments, held)
         lost = []
         for name in names:
             more = used.get(name, ())
-            attached = _attached(here[name], volumes, by_volume)
+            attached = [
+                entry._replace(too_late=is_too_late(entry, hosts.get(name), ran))
+                for entry in _attached(here[name], volumes, by_volume)
+            ]
             gone = _fenced_away(name, ledgers.get(name), (*attached, *more), volumes)
             found = LostNode(name, hosts.get(name), ledgers.get(name), (*attached, *gone), more)
             lost.append(self._with_neighbours(found, attachments) if self._options.nodes else found)

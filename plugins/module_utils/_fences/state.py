@@ -84,7 +84,7 @@ class AttachedVolume(NamedTuple):
 
     One without a name stands for an attachment that is gone, or that never was.
     ``pv``: what of the PersistentVolume tells its RBD image; ``elsewhere``: the attachments of the
-    same volume to other nodes; ``too_late``: the node cannot have opened it, see _is_too_late.
+    same volume to other nodes; ``too_late``: the node cannot have opened it, see is_too_late.
     """
 
     attachment: Attachment
@@ -540,20 +540,14 @@ def _attached(
     ran: Collection[tuple[str, str]],
 ) -> AttachedVolume:
     """What is attached to the node. ``elsewhere``: by volume, its attachments to other nodes;
-    ``ran``: as of ``_is_too_late``.
+    ``ran``: as of ``is_too_late``.
     """
-    item = volumes.get(found.volume)
-    volume = pick_volume(item) if item else None
-    return attached_volume(found, item, elsewhere.get(found.volume, ()))._replace(
-        too_late=_is_too_late(found, volume, host, ran)
-    )
+    entry = attached_volume(found, volumes.get(found.volume), elsewhere.get(found.volume, ()))
+    return entry._replace(too_late=is_too_late(entry, host, ran))
 
 
-def _is_too_late(
-    found: Attachment,
-    volume: Volume | None,
-    host: HostRecord | None,
-    ran: Collection[tuple[str, str]],
+def is_too_late(
+    entry: AttachedVolume, host: HostRecord | None, ran: Collection[tuple[str, str]]
 ) -> bool:
     """The volume was attached after its node fell silent, and the node has not opened it since.
 
@@ -562,7 +556,7 @@ def _is_too_late(
     """
     # A kubelet mounts nothing of it that it has not listed in volumesInUse before (see may_have of
     # _kube/objects.py).
-    node = host.node if host else None
+    found, volume, node = entry.attachment, entry.volume, host.node if host else None
     if not (volume and volume.driver and volume.claim_name and node):
         return False
     return (

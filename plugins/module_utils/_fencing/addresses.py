@@ -19,7 +19,7 @@ from .._core.untrusted import few
 from .._fences.ceph_reading import Image
 from .case import Doubt, FenceCase, Holder
 from .evidence import check_length
-from .owners import Owner, is_other, moved_volumes, own_on_moved
+from .owners import Owner, is_other, own_beside_others
 
 # What to do about a client whose owner is unknown.
 _FIND_OUT = (
@@ -60,7 +60,7 @@ def find_addresses(case: FenceCase) -> None:
     if case.options.node_confirmed_off:
         _check_off(case, said)
     for holder in case.holders:
-        _check_holder(case, holder, mine, certain)
+        _check_holder(case, holder, certain)
     counting = _counting(case)
     # What the status or a driver says beside what Ceph shows contradicts nothing: the status is
     # about Kubernetes' network, and any node can write what a driver reports.
@@ -150,20 +150,17 @@ def _check_off(case: FenceCase, mine: set[str]) -> None:
         )
 
 
-def _check_holder(case: FenceCase, holder: Holder, mine: set[str], certain: set[str]) -> None:
+def _check_holder(case: FenceCase, holder: Holder, certain: set[str]) -> None:
     """Who holds an image is not another node, and cannot be one."""
     what = f"{holder.title} {holder.does} of {holder.image.volume}"
     owner = case.owners.get(holder.address)
     elsewhere = [found.node for found in case.volume_of(holder.image).elsewhere]
-    known = mine
-    if holder.image.volume in moved_volumes(case.state):
-        own = own_on_moved(case.state, case.all_images, case.owners, holder.image.volume)
-        known = certain | own
+    own = own_beside_others(case.state, case.all_images, case.owners, holder.image.volume)
     if owner and owner.node:
         case.reasons.append(_shared(holder, owner))
-    elif holder.address not in known and elsewhere:
-        # A run that is late would otherwise fence the node to which the volume has moved; and so
-        # would a kubelet that says that its node uses what another one has.
+    elif elsewhere and holder.address not in certain | own:
+        # A run that is late would otherwise fence the node to which the volume has moved. So would
+        # a kubelet that says that its node uses what another one has, or has an address of it.
         reason = Reason(
             "client_unknown",
             f"{what}, but the volume is attached to {few(elsewhere)} too, and it is "

@@ -125,7 +125,7 @@ def _by_open_images(
     # host that is none; a fence would take its storage away.
     owners: dict[str, Owner] = {}
     for image in _images_of_others(state, images):
-        known = confirmed | own_on_moved(state, images, named, image.volume)
+        known = confirmed | own_beside_others(state, images, named, image.volume)
         for watcher in image.watchers:
             if watcher.address not in known and not is_other(watcher, options):
                 title = (
@@ -136,9 +136,9 @@ def _by_open_images(
     return owners
 
 
-def moved_volumes(state: NodeState) -> dict[str, set[str]]:
-    """The volumes that only this node's pods or its kubelet say are used here, each with the other
-    nodes that it is attached to.
+def _moved_volumes(state: NodeState) -> set[str]:
+    """The volumes that only this node's pods or its kubelet say are used here, and that are
+    attached to another node.
 
     Kubernetes detaches a lost node's volumes by force, so this node's client may still have them
     open. But a kubelet writes what it uses (status.volumesInUse) as it likes, so whoever has one of
@@ -147,26 +147,27 @@ def moved_volumes(state: NodeState) -> dict[str, set[str]]:
     # A volume that is attached here, by a VolumeAttachment, is no such case: the attach/detach
     # controller makes those, and a kubelet may only read them (NodeAuthorizer,
     # plugin/pkg/auth/authorizer/node).
-    return {
-        found.name: {attachment.node for attachment in found.elsewhere}
-        for found in state.used
-        if not found.attachment.name and found.elsewhere
-    }
+    return {found.name for found in state.used if not found.attachment.name and found.elsewhere}
 
 
-def own_on_moved(
+def own_beside_others(
     state: NodeState, images: tuple[Image, ...], named: Mapping[str, Owner], volume: str
 ) -> set[str]:
-    """The addresses at which a client of a moved volume is this node's, not that of the node to
-    which it has moved. Empty for a volume that has not moved.
+    """The addresses at which a client of a volume that is attached to other nodes is this node's,
+    not theirs. Empty for a volume that is attached to no other.
 
     An address is this node's where it has an image open, or its lock, whose volume is attached to
     this node and to no other: no kubelet writes a VolumeAttachment. Where Ceph sees each of the
     other nodes at an address that is known to be theirs, this node's own addresses count too.
     """
-    # volumesInUse is a claim of the kubelet alone (NodeStatus in k8s.io/api/core/v1 types.go);
-    # attachments and Ceph's watchers are not.
-    nodes = moved_volumes(state).get(volume)
+    # volumesInUse and the addresses are claims of the kubelet alone (NodeStatus in
+    # k8s.io/api/core/v1 types.go); attachments and Ceph's watchers are not.
+    nodes = {
+        attachment.node
+        for found in state.held
+        if found.name == volume
+        for attachment in found.elsewhere
+    }
     if not nodes:
         return set()
     own = _own_clients(state, images)
@@ -234,7 +235,7 @@ def _images_of_others(state: NodeState, images: Iterable[Image]) -> list[Image]:
     """The images of volumes that this node neither has nor had when it was fenced, and of those
     that have moved.
     """
-    held = {found.name for found in state.held} - set(moved_volumes(state))
+    held = {found.name for found in state.held} - _moved_volumes(state)
     held |= set(state.ledger.volumes if state.ledger else ())
     return [image for image in images if image.volume and image.volume not in held]
 

@@ -27,7 +27,18 @@ from .._node import kubelet
 from .._node.copies import other_mounts
 from .._node.host import UNDO_SECONDS, Host
 from .._node.mounts import Mount, MountTable, is_fuse, read_table
-from .._node.probes import DEAD, ERROR, HUNG, OK, Answer, probe_folders
+from .._node.probes import (
+    DEAD,
+    ERROR,
+    HUNG,
+    OK,
+    Answer,
+    call_self,
+    held_children,
+    hung_before,
+    is_enough,
+    probe_folders,
+)
 from .._node.processes import read_processes, require_host_namespace
 from .._node.unmount import bind, call_libc, unmount
 from .._node.unmount import replace as replace_mount
@@ -100,7 +111,8 @@ class FuseRecovery:
         namespaces = kubelet.namespaces_of(host)
         owners = _owners(asked, found, namespaces)
         timeout = self._options.probe_timeout
-        answers = dict(zip(asked, probe_folders(host, list(asked.values()), timeout, owners)))
+        paths = list(asked.values())
+        answers = dict(zip(asked, probe_folders(host, paths, timeout, owners, list(asked))))
         state = FuseState(
             host.name, root, table, answers, unfinished=unfinished, namespaces=namespaces
         )
@@ -157,8 +169,14 @@ class FuseRecovery:
             layers = stacks.buried(state.table, found, answers)
             if not layers:
                 return
+            held = held_children(self._host)
             for mount in layers:
-                answers[mount.device] = self._ask_below(state.table, mount)
+                before = held.get(mount.device, [])
+                answers[mount.device] = (
+                    hung_before(before)
+                    if is_enough(before)
+                    else self._ask_below(state.table, mount)
+                )
 
     def _ask_below(self, table: MountTable, mount: Mount) -> Answer:
         """Probe a mount with the layers above it taken off, in a mount namespace of the child's own
@@ -174,6 +192,8 @@ class FuseRecovery:
             return probe_folders(host, [mount.point], timeout)[0]
 
         def asking() -> dict[str, Any]:
+            # Its own children are called so, too.
+            call_self(mount.device)
             _own_namespace()
             for _layer in range(depth):
                 with kubelet.opened_parent(host.path(mount.point), host.path(self._root)) as (

@@ -17,6 +17,8 @@ ROOT = Path(__file__).resolve().parents[3]
 SECRET_OPTIONS = {
     *("inputs", "password", "url_password", "token", "oauthtoken", "api_key", "kubeconfig"),
 }
+# It runs another module.
+ON_NODE = "storage_ops.runbooks.on_node"
 
 
 class Loader(yaml.SafeLoader):
@@ -52,6 +54,8 @@ def shipped() -> list[tuple[str, dict[str, Any]]]:
 
 def holds_a_secret(task: dict[str, Any]) -> bool:
     """It reads a Secret, or gives another collection's module one."""
+    through = task.get(ON_NODE)
+    task = {through["module"]: through.get("arguments")} if through else task
     for name, given in task.items():
         if (
             not isinstance(given, dict)

@@ -98,7 +98,7 @@ class FuseNode(Host):
             monkeypatch.setattr(
                 module, "probe_folders", lambda _host, paths, *_how: self.probe(paths)
             )
-        monkeypatch.setattr(containers, "look_into", lambda _host, asked, _s: self.look(asked))
+        monkeypatch.setattr(containers, "look_into", lambda _host, asked, *_how: self.look(asked))
         monkeypatch.setattr(gathering, "find_program", lambda name: f"/usr/bin/{name}")
         monkeypatch.setattr(fuse, "call_libc", self.call_libc)
         monkeypatch.setattr(

@@ -661,6 +661,45 @@ def test_what_has_no_room_is_never_of_the_fence_and_of_ceph_last(
     assert lost["volumes"][0]["driver"] == "san.example.com"
 
 
+def test_what_was_attached_too_late_takes_no_room_from_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A tenant's pod that names the lost node has volumes attached there, which no fence has. Those
+    of the same namespace, or of a dozen of its own, took the place of what the node has open.
+    """
+    monkeypatch.setattr(fence_audit_plan, "_MAX_NAMED", 1250)
+    late = [item for number in range(9) for item in of_tenant(number, f"t{number}", "c")]
+    late += [item for number in range(10, 19) for item in of_tenant(number, "shop", f"l{number}")]
+    for item in late[1::2]:
+        item["metadata"]["creationTimestamp"] = JUST_NOW
+    old = [item for number in range(30, 32) for item in of_tenant(number, "shop", f"c{number}")]
+    mine = [item["metadata"]["name"] for item in old[::2]]
+    (lost,) = audit(world(LOST, *late, *old), "a")["lost"]
+    assert [entry["name"] for entry in lost["volumes"]] == mine
+    assert len(lost["left_out"]) == lost["volumes_left_out"] == 18
+    # One that the kubelet calls in use, or of which a container ran, did not come too late.
+    used = node("a", "Unknown")
+    handle = late[0]["spec"]["csi"]["volumeHandle"]
+    used["status"]["volumesInUse"] = [unique_name(RBD, handle)]
+    ran = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p", "namespace": "t1", "uid": "p"},
+        "spec": {
+            "nodeName": "a",
+            "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}],
+        },
+        "status": {"phase": "Running", "containerStatuses": [{"restartCount": 1, "state": {}}]},
+    }
+    (lost,) = audit(world(used, ran, *late, *old[:2]), "a")["lost"]
+    names = [entry["name"] for entry in lost["volumes"]]
+    assert len(names) == 2 and set(names) < {
+        late[0]["metadata"]["name"],
+        late[2]["metadata"]["name"],
+        mine[0],
+    }
+
+
 def test_who_has_volumes_of_other_nodes_shows_where_those_reach_ceph(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -940,6 +940,28 @@ def test_what_only_its_kubelet_says_is_used_there_gives_it_no_address() -> None:
     )
 
 
+@pytest.mark.parametrize("modes", [["ReadWriteMany"], []])
+def test_its_kubelet_gives_it_no_address_on_what_is_attached_to_another_node_too(
+    modes: list[str],
+) -> None:
+    """Root on node a claims b's address on Ceph's network. Both have w, which a has closed (L7)."""
+    shared = volume("w", elsewhere="b")
+    shared = shared._replace(volume=shared.volume._replace(access_modes=tuple(modes)))
+    why = f"it is unknown whose address {THEIRS} is: it may be that node's"
+    for how in ({"watchers": [watcher(THEIRS, 2, nonce=12)]}, {"locks": [lock(THEIRS, 2)]}):
+        held = image("w", **how)
+        refused(pure.intend(state(CLAIMS, attached=[shared]), options(held)), why)
+        # While it has others open, the address is left out of its fence.
+        beside = state(CLAIMS, attached=[shared, volume()])
+        refused(pure.intend(beside, options(held, image(watchers=[watcher()]))), why)
+    # Its own address counts where it has open what is attached to it alone, and where b is seen.
+    both = state(attached=[shared, volume()])
+    mine = image("w", watchers=[watcher()])
+    assert intended(both, options(mine, image(watchers=[watcher()]))).addresses == (A,)
+    there = image("x", watchers=[watcher(B, 2, nonce=12)])
+    assert intended(state(attached=[shared]), options(mine, there)).addresses == (A,)
+
+
 @pytest.mark.parametrize(
     ("modes", "by_right"), [(["ReadWriteMany"], True), (["ReadWriteOnce"], False), ([], False)]
 )
@@ -1529,10 +1551,10 @@ def test_a_volume_that_is_attached_elsewhere_too() -> None:
         "attached to b too",
         "it is unknown whose address",
     )
-    assert intended(found).addresses == (A,)
-    assert intended(
-        found, options(image(watchers=[watcher(STORAGE)]), fence_addresses=(STORAGE,))
-    ).addresses == (STORAGE, A)
+    refused(pure.intend(found, OPTIONS), f"it is unknown whose address {A} is")
+    for mine, addresses in ((A, (A,)), (STORAGE, (STORAGE, A))):
+        given = options(image(watchers=[watcher(mine)]), fence_addresses=(mine,))
+        assert intended(found, given).addresses == addresses
 
 
 def test_volumes_of_several_clusters() -> None:

@@ -1378,7 +1378,7 @@ def test_processes_of_pods(scene: Scene) -> None:
     # One that ends meanwhile.
     (scene.node.root / "proc/21/comm").unlink()
     (scene.node.root / "proc/1/cgroup").unlink()
-    assert gathering.running_processes(scene.node, [UID]) == ["web (pid 20)", " (pid 21)"]
+    assert gathering.running_processes(scene.node, [UID]) == ["web (pid 20)", "a process (pid 21)"]
     # One that may be of any pod counts if its mount namespace has the mount.
     for pid, device in ((23, "0:99"), (24, "0:98")):
         scene.node.container(pid, f"{pid:064x}", other, mount(9, "/data", device))
