@@ -164,16 +164,16 @@ options:
       - With V(method=network_fence) every C(clusterID) needs a NetworkFence that covers the node.
     type: str
     default: ''
-  left_out:
+  volumes:
     description:
-      - Volumes of the node that O(ceph) does not have, since there were too many to be read, as
-        C(left_out) of M(storage_ops.runbooks.node_fence_info). They are no part of the fence and
-        stay attached, each with a finding. Any other volume that O(ceph) does not have refuses the
-        fence.
-      - A volume that the ledger of the fence has is part of it nevertheless.
+      - The names of C(volumes) of M(storage_ops.runbooks.node_fence_info). What the node has
+        besides is no part of the fence, and has a finding. It came later, or had no room there. So
+        the fence never has a volume that cannot be proven, and the ledger always has room in a
+        result. A volume that the ledger has is part of the fence nevertheless.
+      - Without it, every volume of the node may be part of the fence.
+      - In any case, a volume that O(ceph) does not have is no part of the fence.
     type: list
     elements: str
-    default: []
   accept_majority:
     description:
       - Accept that more than half of the nodes are not Ready. The likely cause is then an outage of

@@ -192,14 +192,6 @@ lost:
       type: int
       returned: always
       sample: 0
-    left_out:
-      description:
-        - Only for O(nodes), the names of the RBD volumes that are left out of C(volumes), and so
-          are not read in Ceph. M(storage_ops.runbooks.node_fence) leaves them out of the fence
-          (O(storage_ops.runbooks.node_fence#module:left_out)).
-      type: list
-      elements: str
-      returned: always
     neighbours:
       description:
         - Only for O(nodes), two PersistentVolumes of each other node, in the form of C(pv) of

@@ -133,7 +133,7 @@ class FenceAuditState(NamedTuple):
 
     def ready(self, node: str) -> bool:
         """The node is there and its kubelet reports that it is well."""
-        return node in self.hosts and self.hosts[node].node.ready == "True"
+        return is_ready(self.hosts.get(node))
 
 
 def plan(state: FenceAuditState, options: FenceAuditOptions) -> Plan:
@@ -170,36 +170,39 @@ def describe(state: FenceAuditState, options: FenceAuditOptions) -> list[dict[st
 
 
 def _named(lost: LostNode, state: FenceAuditState, room: int) -> dict[str, Any]:
-    """A node that the user named. This is what the roles hand to rbd_watcher_info, so what has no
-    room is told by its name.
+    """A node that the user named, with as many volumes as have room. This is what the roles hand to
+    rbd_watcher_info and node_fence.
     """
-    # What is fenced is read for its release, whatever else there is. Then images, since nothing
-    # else is asked for; and each namespace in its turn, since a tenant may have any number attached
-    # to a lost node, by a pod that names it. No fence has those that came too late.
-    fenced = set(lost.ledger.volumes if lost.ledger else ())
-    every = _described(lost)
-    kept = [found for found in every if found["name"] in fenced]
-    room -= sum(map(_length, kept))
     late = {found.name for found in lost.volumes if found.too_late}
-    left_out = []
-    for has_image, is_late in ((True, False), (True, True), (False, False), (False, True)):
-        rest = [
-            one
-            for one in every
-            if one["name"] not in fenced
-            and (bool(one["pv"]), one["name"] in late) == (has_image, is_late)
-        ]
-        more, _owners = within(rest, _namespace_of, _length, room)
+    fenced = set(lost.ledger.volumes if lost.ledger else ())
+    is_lost = not is_ready(lost.host)
+
+    def rank(one: dict[str, Any]) -> tuple[bool, ...]:
+        # What has left a lost node is in no way of what has not. What is fenced is read for its
+        # proof and its release, images are all that Ceph is asked for, and no fence has what came
+        # too late.
+        left = not (one["attachment"] or one["used"])
+        return is_lost and left, one["name"] not in fenced, not one["pv"], one["name"] in late
+
+    # What has left and has no image is in the ledger, and nothing more is asked about it.
+    every = [one for one in _described(lost) if one["attachment"] or one["used"] or one["pv"]]
+    kept: set[int] = set()
+    for group in sorted({rank(one) for one in every}):
+        mine = [one for one in every if rank(one) == group]
+        # Each namespace in its turn, since a tenant may have any number attached to a lost node, by
+        # a pod that names it.
+        more, _owners = within(mine, _namespace_of, _length, room)
         room -= sum(map(_length, more))
-        there = {id(one) for one in more}
-        left_out += [one["name"] for one in rest if has_image and id(one) not in there]
-        kept += more
-    named = {id(one) for one in kept}
+        kept |= set(map(id, more))
     return {
-        **_entry(lost, state, [one for one in every if id(one) in named]),
+        **_entry(lost, state, [one for one in every if id(one) in kept]),
         "volumes_left_out": len(every) - len(kept),
-        "left_out": left_out,
     }
+
+
+def is_ready(host: HostRecord | None) -> bool:
+    """Its kubelet reports that it is well. A node that is gone counts as lost: its host may run."""
+    return host is not None and host.node.ready == "True"
 
 
 def _described(lost: LostNode) -> list[dict[str, Any]]:
@@ -214,7 +217,6 @@ def _entry(lost: LostNode, state: FenceAuditState, volumes: list[dict[str, Any]]
         "ledger": lost.ledger.to_dict() if lost.ledger else {},
         "volumes": volumes,
         "volumes_left_out": 0,
-        "left_out": [],
         "neighbours": list(lost.neighbours),
         "neighbours_left_out": lost.neighbours_left_out,
     }

@@ -194,7 +194,7 @@ class FenceAudit:
         held = {entry.volume for found in here.values() for entry in found if entry.volume}
         volumes = self._volumes(held | _fenced(names, ledgers))
         # Of a Ready node the kubelet itself unmounts what nothing needs.
-        silent = {name: hosts.get(name) for name in names if not _is_ready(hosts.get(name))}
+        silent = {name: hosts.get(name) for name in names if not pure.is_ready(hosts.get(name))}
         ran: set[tuple[str, str]] = set()
         used = find_used(self._cluster, silent, ledgers, attachments, volumes, self._cached, ran)
         # One pass over all attachments, not one for each volume.
@@ -229,7 +229,7 @@ class FenceAudit:
         volumes = [
             volume
             for found in lost
-            if not _is_ready(found.host)
+            if not pure.is_ready(found.host)
             for volume in (*found.volumes, *found.used)
             if pure.is_exclusive(volume)
         ]
@@ -289,11 +289,6 @@ class FenceAudit:
         if self._options.nodes:
             return {}
         return {"lost": ("STOR-16", lambda entry: str(entry["node"]))}
-
-
-def _is_ready(host: HostRecord | None) -> bool:
-    # A node that is gone counts as lost: its host may run on.
-    return host is not None and host.node.ready == "True"
 
 
 def _check_names(unknown: Iterable[str]) -> None:

@@ -403,7 +403,12 @@ def _is_used(
     attachments: Mapping[str, list[Attachment]],
 ) -> bool:
     """A pod on the node may have the PersistentVolume mounted. ``attachments``: by volume."""
-    driver, node = pick_volume(item).disk[0], host.node if host else None
+    volume, node = pick_volume(item), host.node if host else None
+    driver = volume.disk[0]
+    # A tenant may make its claim again, under a pod that ran. What is mounted for it, the kubelet
+    # has listed, too.
+    if volume.driver in attaching and is_after_silence(volume.created, node):
+        return False
     pods = [pod for key in _keys(item) & set(users) for pod in users[key]]
     # A pod that waits for what another node has (Multi-Attach) may be any tenant's, on any node.
     # What the kubelet mounted for it, it has listed in volumesInUse before (see may_have).
@@ -553,6 +558,8 @@ def is_too_late(
 
     The attach/detach controller attaches to a silent node as well, for any pod that names it, and
     any tenant may make one. ``ran``: the claims of pods on the node of which a container ever ran.
+    A claim's name is no identity: a tenant may make it again, under such a pod, and gets another
+    volume.
     """
     # A kubelet mounts nothing of it that it has not listed in volumesInUse before (see may_have of
     # _kube/objects.py).
@@ -563,7 +570,7 @@ def is_too_late(
         is_after_silence(found.created, node)
         and found.name not in attachment_names(node.volumes_in_use, node.name)
         and unique_name(volume.driver, volume.handle) not in node.volumes_in_use
-        and volume.claim not in ran
+        and (volume.claim not in ran or is_after_silence(volume.created, node))
     )
 
 

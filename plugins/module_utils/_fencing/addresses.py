@@ -60,12 +60,15 @@ def find_addresses(case: FenceCase) -> None:
     if case.options.node_confirmed_off:
         _check_off(case, said)
     for holder in case.holders:
-        _check_holder(case, holder, certain)
+        if _is_of_volume(case, holder, said):
+            _doubt_tool(case, holder)
+        else:
+            _check_holder(case, holder, certain)
     counting = _counting(case)
     # What the status or a driver says beside what Ceph shows contradicts nothing: the status is
     # about Kubernetes' network, and any node can write what a driver reports.
     _check_strangers(case, counting, said, bool(certain))
-    _check_claims(case, counting, certain)
+    _check_claims(case, _without_tools(case, counting, said), certain)
     _collect_sources(case)
     # An address that is added to a fence needs the same evidence as a new fence.
     if known and (case.holders or set(case.source) - set(known.addresses)):
@@ -150,6 +153,41 @@ def _check_off(case: FenceCase, mine: set[str]) -> None:
         )
 
 
+def _is_of_volume(case: FenceCase, holder: Holder, mine: set[str]) -> bool:
+    """It has open what only this node has, as no node does: so it says nothing of other volumes."""
+    # Who copies a volume, or gives back its space, does so by librbd for as long as that takes, and
+    # any tenant may ask for it. At one of the node's addresses it would be fenced.
+    volume = case.volume_of(holder.image)
+    theirs = [
+        found
+        for found in case.holders
+        if found.how == "watcher"
+        and (found.image.title, found.entry) == (holder.image.title, holder.entry)
+    ]
+    return (
+        bool(theirs)
+        and not any(found.is_node for found in theirs)
+        and holder.address not in mine
+        and bool(volume.attachment.name)
+        and not volume.elsewhere
+    )
+
+
+def _doubt_tool(case: FenceCase, holder: Holder) -> None:
+    owner = case.owners.get(holder.address)
+    reason = (
+        _shared(holder, owner)
+        if owner
+        else Reason(
+            "client_unknown",
+            f"{holder.title} {holder.does} of {holder.image.volume} by librbd, as no node has it, "
+            f"at an address that no source lists as this node's. {_FIND_OUT}; or run again once it "
+            "has ended",
+        )
+    )
+    case.doubts.append(Doubt(holder.image.volume, holder.address, reason))
+
+
 def _check_holder(case: FenceCase, holder: Holder, certain: set[str]) -> None:
     """Who holds an image is not another node, and cannot be one."""
     what = f"{holder.title} {holder.does} of {holder.image.volume}"
@@ -189,6 +227,10 @@ def _counting(case: FenceCase) -> list[Holder]:
     )
     is_none = case.options.node_confirmed_off and method == "none"
     return [found for found in case.holders if not (is_none and found.how == "lock")]
+
+
+def _without_tools(case: FenceCase, counting: list[Holder], said: set[str]) -> list[Holder]:
+    return [found for found in counting if not _is_of_volume(case, found, said)]
 
 
 def _check_claims(case: FenceCase, counting: list[Holder], certain: set[str]) -> None:

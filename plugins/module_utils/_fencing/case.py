@@ -8,7 +8,7 @@ Pure: no I/O here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
@@ -24,6 +24,9 @@ from .._kube.objects import age
 from .lost import is_present
 from .options import FenceOptions
 from .owners import fences_for, is_other, noted_addresses, owners_of, singles
+
+# The code of what is left out because it needs no fence.
+NEEDS_NONE = "nothing_to_repair"
 
 
 class Holder(NamedTuple):
@@ -76,8 +79,8 @@ class FenceCase:
     holders: list[Holder] = field(default_factory=list)
     # What is not known of single volumes; see settle_doubts.
     doubts: list[Doubt] = field(default_factory=list)
-    # The volumes that stay as they are, and why.
-    left_out: dict[str, str] = field(default_factory=dict)
+    # The volumes that are no part of the fence, and why.
+    left_out: dict[str, Reason] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         state, options, ledger = self.state, self.options, self.state.ledger
@@ -91,11 +94,14 @@ class FenceCase:
         # Every RBD volume that the node may have open, and those volumes that the user means.
         self.rbd = [found for found in state.held if found.is_rbd and not self._is_too_late(found)]
         self.meant = self._pick_meant()
-        self.cluster_ids = {found.cluster_id for found in self.meant if found.is_rbd}
-        if self.known:
-            self.cluster_ids |= set(self.known.cluster_id.split(","))
         self.own = state.host.addresses if state.host else ()
         self._read(options.reading.images if options.reading else ())
+
+    @property
+    def cluster_ids(self) -> set[str]:
+        """The names of its Ceph, by the volumes that are meant and the fence that stands."""
+        known = self.known.cluster_id.split(",") if self.known else ()
+        return {found.cluster_id for found in self.meant if found.is_rbd} | set(known)
 
     def _read(self, images: tuple[Image, ...]) -> None:
         names = {found.name for found in self.meant}
@@ -117,33 +123,50 @@ class FenceCase:
                 if found.is_rbd and self.options.cluster_id in ("", found.cluster_id)
             ]
         why = {found.name: self._why_left_out(found) for found in wanted}
-        known = self.known.volumes if self.known else ()
-        self.left_out = {name: text for name, text in why.items() if text and name not in known}
+        self.left_out = {
+            name: reason for name, reason in why.items() if reason and not self.is_fenced(name)
+        }
         return [found for found in wanted if not why[found.name]]
+
+    def is_fenced(self, volume: str) -> bool:
+        """The fence that stands has this volume."""
+        return self.known is not None and volume in self.known.volumes
+
+    def leave_out(self, reasons: Mapping[str, Reason]) -> None:
+        """These volumes are no part of the fence.
+
+        It is safe to leave one out: nothing is detached that is not fenced. And what its image
+        would show is no better than if its tenant had never had it.
+        """
+        for name, reason in reasons.items():
+            self.left_out.setdefault(name, reason)
+        self.meant = [found for found in self.meant if found.name not in reasons]
 
     def _is_too_late(self, found: AttachedVolume) -> bool:
         # What a fence that stands has, the node may have opened before.
-        return found.too_late and not (self.known and found.name in self.known.volumes)
+        return found.too_late and not self.is_fenced(found.name)
 
-    def _why_left_out(self, found: AttachedVolume) -> str:
-        """Why this volume is no part of the fence, and stays attached; empty if it is one."""
+    def _why_left_out(self, found: AttachedVolume) -> Reason | None:
+        """Why this volume is no part of the fence; None if it is one."""
         if self._is_too_late(found):
-            return (
-                "it was attached after the node fell silent, no pod of it ever ran there, and the "
-                "node does not call it in use: so the node cannot have it open"
+            return Reason(
+                NEEDS_NONE,
+                "it was attached after the node fell silent, it was not mounted there before, and "
+                "the node does not call it in use: so the node cannot have it open",
             )
         # Its image cannot be found, and no other node can get it.
         if found.volume is None and not self.by_power:
-            return "its PersistentVolume is gone, so no other node can get it"
-        # It is safe to leave one out: nothing is detached that is not fenced. And what its image
-        # would show is no better than if its tenant had never had it.
-        known = self.known.volumes if self.known else ()
-        if found.name in self.options.left_out and found.name not in known:
-            return (
-                "it was not read in Ceph, since the node has more volumes than a result has room "
-                "for: run again once others have left the node"
-            )
-        return ""
+            return Reason(NEEDS_NONE, "its PersistentVolume is gone, so no other node can get it")
+        begun_with = self.options.volumes
+        if begun_with is None or found.name in begun_with or self.is_fenced(found.name):
+            return None
+        # What is proven after the fence was planned before it. So what a tenant has attached in
+        # between, or more than a result has room for, is not waited for.
+        return Reason(
+            "volume_not_fenced",
+            "it is none of the volumes that this run has begun with, since it came after that, or "
+            "had no room there: run again once others have left the node",
+        )
 
     @property
     def evidence(self) -> dict[str, object]:

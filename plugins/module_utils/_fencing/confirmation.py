@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from .._core.codes import Reason
 from .._core.untrusted import few
@@ -94,10 +94,20 @@ def doubts_of(
     owners = owners_of(state, reading.images, options)
     # What was detached by force, another node may open at once, from an address that is unknown.
     here = {found.name for found in state.attached}
+    mine = _node_addresses(ledger, state, options)
     for image in covered:
         for watcher in image.watchers:
-            doubts += _watcher_doubts(image, watcher, ledger, state, options, owners, here)
+            if not _may_be_dead(watcher, ledger):
+                is_here = image.volume in here
+                doubts += _watcher_doubts(image, watcher, options, owners, mine, is_here)
     return doubts
+
+
+def _may_be_dead(watcher: Watcher, ledger: Ledger) -> bool:
+    """Its node may have no power any more."""
+    # The watch of a client without power lasts for osd_client_watch_timeout, so only one that was
+    # seen in several looks over a longer time is alive.
+    return ledger.method == POWER and not watcher.persistent
 
 
 def _unread(covered: list[Image], ledger: Ledger, state: NodeState) -> list[Reason]:
@@ -135,21 +145,18 @@ def _unread(covered: list[Image], ledger: Ledger, state: NodeState) -> list[Reas
 def _watcher_doubts(
     image: Image,
     watcher: Watcher,
-    ledger: Ledger,
-    state: NodeState,
     options: FenceOptions,
     owners: Mapping[str, Owner],
-    here: set[str],
+    mine: Collection[str],
+    is_here: bool,
 ) -> list[Reason]:
-    """Why this watcher may be the node, which then still has the image open."""
-    # The watch of a client without power lasts for osd_client_watch_timeout, so only one that was
-    # seen in several looks over a longer time is alive.
-    if ledger.method == POWER and not watcher.persistent:
-        return []
+    """Why this watcher may be the node, which then still has the image open. ``mine``: the node's
+    addresses; ``is_here``: the volume is attached to it.
+    """
     # An OSD drops the watches of a client as soon as it has the OSD map that blocks it
     # (check_blocklisted_watchers of src/osd/PrimaryLogPG.cc), so a watch that is left shows a
     # client that is not fenced, or an OSD that does not know of the fence yet.
-    if _should_be_gone(watcher, ledger, state, options):
+    if watcher.address in mine:
         return [
             Reason(
                 "ceph_watcher_left",
@@ -159,7 +166,7 @@ def _watcher_doubts(
         ]
     # Once is enough. No other node can stage it, so a client that comes and goes may be the lost
     # node with a bad connection; the decision to fence refuses such a client too.
-    if _is_unknown(watcher, owners, options) and image.volume in here:
+    if is_here and _is_unknown(watcher, owners, options):
         return [
             Reason(
                 "client_unknown",
@@ -171,16 +178,14 @@ def _watcher_doubts(
     return []
 
 
-def _should_be_gone(
-    watcher: Watcher, ledger: Ledger, state: NodeState, options: FenceOptions
-) -> bool:
-    """It is a client of the node."""
+def _node_addresses(ledger: Ledger, state: NodeState, options: FenceOptions) -> set[str]:
+    """The addresses at which a watcher is a client of the node."""
     # At one of the node's own addresses, a watcher counts as the node unless the address is another
     # node's too.
     mine = {*(state.host.addresses if state.host else ()), *options.fence_addresses} - set(
         owners_of(state, (), options)
     )
-    return watcher.address in mine | set(ledger.addresses)
+    return mine | set(ledger.addresses)
 
 
 def _is_unknown(watcher: Watcher, owners: Mapping[str, Owner], options: FenceOptions) -> bool:

@@ -36,7 +36,8 @@ def check_volumes(case: FenceCase) -> None:
                 "nothing_to_repair",
                 f"no {'' if case.by_power else 'RBD '}volume{meant} is attached to node {node}, or "
                 "used there without, so there is nothing to fence; the drivers of what is attached "
-                f"are {', '.join(drivers) or 'none'}",
+                f"are {', '.join(drivers) or 'none'}"
+                + (f". Left out: {few(case.stays, '; ')}" if case.left_out else ""),
             )
         )
 
@@ -53,6 +54,7 @@ def check_reading(case: FenceCase) -> None:
         # A released fence that left no entries binds the node to no Ceph.
         before.fsid if before and (case.known or before.entries) else "",
     )
+    _leave_unread(case)
     _check_cluster(case, reading)
     # What is added to a fence needs the same evidence as a new one.
     if not case.known or {found.name for found in case.meant} - set(case.known.volumes):
@@ -83,6 +85,27 @@ def _check_cluster(case: FenceCase, reading: Reading) -> None:
                 "the volumes. If that is this one, because ceph-csi maps the clusterID to it, say "
                 "so by cluster_id",
             )
+        )
+
+
+def _leave_unread(case: FenceCase) -> None:
+    """Leave out what was not read at all: a tenant may have more attached at any moment.
+
+    What the fence has must be read, and where nothing was read, nothing is known.
+    """
+    read = {image.volume for image in case.images}
+    unread = [found for found in case.meant if found.name not in read]
+    if case.known or len(unread) < len(case.meant):
+        case.leave_out(
+            {
+                found.name: Reason(
+                    "ceph_not_read",
+                    "it is not in what was read of Ceph, since it came after that, or had no room "
+                    "there: run again",
+                )
+                for found in unread
+                if not case.is_fenced(found.name)
+            }
         )
 
 

@@ -48,8 +48,8 @@ class FenceOptions:
     # A year: Ceph takes no entry without an end, and the repair of a node may take months.
     expiry_seconds: float = 31_536_000.0
     cluster_id: str = ""
-    # Volumes that were too many to be read in Ceph.
-    left_out: frozenset[str] = frozenset()
+    # The volumes that the run began with; None: any.
+    volumes: frozenset[str] | None = None
     # What proves a NetworkFence: its controller's message, or Ceph's blocklist as well.
     proof: str = "message"
     check: bool = False

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import chain
 from typing import NamedTuple
 
 from .._core.ip import Network
@@ -85,8 +86,13 @@ def _by_fences(state: NodeState, options: FenceOptions) -> dict[str, Owner]:
     owners: dict[str, Owner] = {}
     mine = state.host.addresses if state.host else ()
     given = _given(state, options)
+    # Looked through once: each node of a large cluster may have one.
+    named: dict[str, list[NetworkFence]] = {}
+    for fence in state.fences or ():
+        named.setdefault(fence.name, []).append(fence)
     for other in state.others:
-        for fence in fences_for(state, other.node.name):
+        theirs = [named.get(name, ()) for name in _fence_names(other.node.name)]
+        for fence in chain(*theirs):
             single = singles([fence])
             # A range says which addresses it hits, but not which of them its node has. That it
             # covers one of this node's is enough to leave that one alone.
@@ -124,8 +130,11 @@ def _by_open_images(
     # Who has an image open that this node has no business with is most likely another node, or a
     # host that is none; a fence would take its storage away.
     owners: dict[str, Owner] = {}
+    moved = _moved_volumes(state)
+    strict = confirmed - _only_noted(state, images, options)
     for image in _images_of_others(state, images):
-        known = confirmed | own_beside_others(state, images, named, image.volume)
+        known = confirmed if image.volume in moved else strict
+        known = known | own_beside_others(state, images, named, image.volume)
         for watcher in image.watchers:
             if watcher.address not in known and not is_other(watcher, options):
                 title = (
@@ -134,6 +143,23 @@ def _by_open_images(
                 )
                 owners.setdefault(watcher.address, Owner("", title))
     return owners
+
+
+def _only_noted(state: NodeState, images: tuple[Image, ...], options: FenceOptions) -> set[str]:
+    """The addresses that a note of ceph-csi alone calls this node's, and where Ceph shows no client
+    of an image that this node has.
+
+    The note is as old as the last time that the node staged the image, and the address may be
+    another host's by now.
+    """
+    held = _held(state)
+    mine = [image for image in images if image.volume in held]
+    seen = {watcher.address for image in mine for watcher in image.watchers}
+    seen |= {lock.address for image in mine for lock in image.locks}
+    ledger = state.ledger
+    fenced = ledger.addresses if ledger and is_present(state, ledger) else ()
+    noted = noted_addresses(state, images, options.node)
+    return noted - seen - _given(state, options) - set(fenced)
 
 
 def _moved_volumes(state: NodeState) -> set[str]:
@@ -242,11 +268,16 @@ def _images_of_others(state: NodeState, images: Iterable[Image]) -> list[Image]:
 
 def fences_for(state: NodeState, node: str) -> list[NetworkFence]:
     """The NetworkFences that were prepared for a node, by their names."""
+    names = _fence_names(node)
+    return [fence for fence in state.fences or () if fence.name in names]
+
+
+def _fence_names(node: str) -> tuple[str, str]:
+    """What a NetworkFence may be called that was prepared for a node."""
     # Early releases of Rook name a NetworkFence after its node; later ones put driver and namespace
     # behind (fenceResourceName of pkg/operator/ceph/cluster/watcher.go, which 1.20 removed). Ours
     # have a prefix, so that the two never write the same object.
-    names = (node, f"storage-ops-{node}")
-    return [fence for fence in state.fences or () if fence.name in names]
+    return node, f"storage-ops-{node}"
 
 
 def singles(fences: Iterable[NetworkFence]) -> list[str]:

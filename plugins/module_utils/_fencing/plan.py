@@ -31,7 +31,7 @@ from .._fences.power import POWER, bmc_doubts, proof_doubts
 from .._fences.proof import iso, mapped_clients
 from .._fences.state import NodeState
 from .addresses import check_addresses, find_addresses
-from .case import FenceCase
+from .case import NEEDS_NONE, FenceCase
 from .confirmation import doubts_of, names_a_fence, opposed, proven_ledger, undone_fences
 from .evidence import check_reading, check_volumes
 from .intent import make_ledger
@@ -95,25 +95,38 @@ def intend(state: NodeState, options: FenceOptions, busy: str = "") -> Decision:
     # All of it stands already, as in a second run.
     # A tenant may have any number of them; the node's finding has their number.
     some = islice(case.left_out.items(), _MOST_LEFT_OUT)
-    left = [_left_out(options, name, why) for name, why in some]
+    left = [_left_out(case, name, reason) for name, reason in some]
     if not finding.repair:
         return Decision(Plan(left), ledger)
     finding.reason = "; ".join(filter(None, (_why(ledger), state.unread)))
     return Decision(Plan([finding, *left]), ledger)
 
 
-def _left_out(options: FenceOptions, volume: str, why: str) -> Finding:
+def _left_out(case: FenceCase, volume: str, reason: Reason) -> Finding:
     """The finding about a volume that is no part of the fence."""
-    return Finding(
+    node = case.options.node
+    attached = any(found.name == volume for found in case.state.attached)
+    # volume_failover sets no taint where something is not fenced, unless the node is off: that
+    # writes to no storage at all.
+    rest = (
+        f"node {node} may have it open, although it is not attached there"
+        if not attached
+        else "an out-of-service taint would detach it with the others"
+        if case.by_power
+        else "stays attached"
+    )
+    finding = Finding(
         control="STOR-16",
-        severity="major",
+        # What needs no fence is a hint. Of all else the run fails at its end.
+        severity="info" if reason.code == NEEDS_NONE else "major",
         kind="PersistentVolume",
         name=volume,
-        node=options.node,
-        summary=f"{volume} is left out of the fence of node {options.node}, and stays attached",
+        node=node,
+        summary=f"{volume} is left out of the fence of node {node}, and {rest}",
         verdict="report",
-        reason=why,
     )
+    finding.leave(reason)
+    return finding
 
 
 def _judge(case: FenceCase) -> Ledger | None:

@@ -55,7 +55,7 @@ SCOPE = ArgumentSpec(
         # renewed.
         "expiry_seconds": {"type": "float", "default": 31_536_000.0},
         "cluster_id": {"type": "str", "default": ""},
-        "left_out": {"type": "list", "elements": "str", "default": []},
+        "volumes": {"type": "list", "elements": "str"},
         "fence_timeout": {"type": "float", "default": 60.0},
         "proof": {"type": "str", "choices": ["message", "ceph"], "default": "message"},
         "accept_majority": {"type": "bool", "default": False},
@@ -103,7 +103,7 @@ def fence_options(params: Mapping[str, Any], run: RunOptions, check_mode: bool) 
         ),
         expiry_seconds=params["expiry_seconds"],
         cluster_id=params["cluster_id"],
-        left_out=frozenset(params["left_out"]),
+        volumes=None if params["volumes"] is None else frozenset(params["volumes"]),
         proof=params["proof"],
         check=check_mode,
         accept_majority=params["accept_majority"],

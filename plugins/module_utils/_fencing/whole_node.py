@@ -218,7 +218,7 @@ def check_visitors(case: FenceCase) -> None:
 
 
 def settle_doubts(case: FenceCase) -> bool:
-    """Leave out the volumes of which it is not known who has them open; they stay attached.
+    """Leave out the volumes of which it is not known who has them open.
 
     False where something else hangs on the answer: the fence is refused then. So a tenant whose
     volume is cloned all the time holds up no other.
@@ -234,11 +234,13 @@ def settle_doubts(case: FenceCase) -> bool:
     # Of a fence that was begun, it is not noted what was seen of each volume.
     begun = known is not None and (not known.reached("fenced") or doubtful & set(known.volumes))
     hit = {doubt.address for doubt in case.doubts} & set(case.source)
-    if not rest or _silent(case) or begun or hit:
+    # A fence that stands is brought to its end, though nothing joins it.
+    if not (rest or known) or _silent(case) or begun or hit:
         return False
+    first: dict[str, Reason] = {}
     for doubt in case.doubts:
-        case.left_out.setdefault(doubt.volume, str(doubt.reason))
-    case.meant = rest
+        first.setdefault(doubt.volume, doubt.reason)
+    case.leave_out(first)
     return True
 
 

@@ -103,6 +103,7 @@ class Volume(NamedTuple):
     deleted: datetime | None
     # Driver and handle by which Kubernetes attaches a volume of a former in-tree plugin.
     migrated: in_tree.Disk = in_tree.NO_DISK
+    created: datetime | None = None
 
     @property
     def disk(self) -> in_tree.Disk:
@@ -458,6 +459,7 @@ def pick_volume(item: dict[str, Any]) -> Volume:
         claim.get("uid") or "",
         parse_time(meta.get("deletionTimestamp")),
         in_tree.translate(spec, meta),
+        parse_time(meta.get("creationTimestamp")),
     )
 
 

@@ -16,7 +16,11 @@ from typing import Any
 import pytest
 import yaml
 
-from ansible_collections.storage_ops.runbooks.plugins.action import check_scope, on_node
+from ansible_collections.storage_ops.runbooks.plugins.action import (
+    check_scope,
+    conclude,
+    on_node,
+)
 from ansible_collections.storage_ops.runbooks.tests.unit.support.roles import (
     ROLES,
     beginning,
@@ -200,6 +204,69 @@ def test_the_last_task_is_the_one_that_fails(name: str) -> None:
     assert "ansible.builtin.fail" in (failed[-1] if "failed.yml" in str(end) else end)
 
 
+def left(severity: str) -> dict[str, Any]:
+    """What node_fence says of a volume that is no part of the fence."""
+    about = {"kind": "PersistentVolume", "name": "pv-w", "node": "worker01"}
+    said = {"verdict": "report", "summary": "pv-w is left out", "reason": "nobody knows"}
+    return {"object": about, "severity": severity, "repair": [], **said}
+
+
+def concludes(findings: list[dict[str, Any]]) -> dict[str, Any]:
+    return conclude.conclude([conclude.outcome(findings, False, False)], False)
+
+
+def test_a_volume_that_is_left_out_of_the_fence_fails_the_run() -> None:
+    """The others are moved, and the colour of the job tells that not all are."""
+    given = {
+        "__node_fence_intended": {"findings": [left("major")]},
+        "node_fence_result": {"findings": [left("info")]},
+        "__node_fence_run_id": "run-1",
+    }
+    told = variable("volume_failover", "fence_findings", __volume_failover_run_id="run-1", **given)
+    assert concludes(list(told))["own"]["left"] == ["PersistentVolume pv-w: nobody knows"]
+    # What needs no fence is none, and what an earlier run of the role has said is no more so.
+    assert not concludes([left("info")])["failing"]
+    other = variable("volume_failover", "fence_findings", __volume_failover_run_id="run-2", **given)
+    alone = variable("volume_failover", "fence_findings", __volume_failover_run_id="run-2")
+    assert list(other) == list(alone) == []
+
+
+def test_what_is_left_of_a_fence_fails_the_release() -> None:
+    """The taint is there, and no ledger that says what else is."""
+    begun, stale = {"findings": [left("major")]}, {"findings": [left("minor")]}
+    told = variable(
+        "node_release",
+        "findings",
+        __node_release_begun={**begun, "fence": {}},
+        node_release_result=stale,
+    )
+    assert list(told) == begun["findings"] and concludes(list(told))["failing"]
+    both = variable(
+        "node_release",
+        "findings",
+        __node_release_begun={**begun, "fence": {"method": "ceph"}},
+        node_release_result=stale,
+    )
+    assert list(both) == begun["findings"] + stale["findings"]
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("node_fence", "__node_fence_intended.findings + node_fence_result.findings"),
+        ("volume_failover", "volume_failover_result.findings + __volume_failover_fence_findings"),
+        ("node_release", "__node_release_findings"),
+    ],
+)
+def test_a_role_concludes_over_all_that_it_has_said(name: str, told: str) -> None:
+    tasks = yaml.safe_load((ROLES / name / "tasks/main.yml").read_text())
+    assert tasks[-1]["storage_ops.runbooks.conclude"] == {"findings": f"{{{{ {told} }}}}"}
+    # Before the rest is moved, nothing fails for what is left out.
+    assert tasks[-1].get("when") == (
+        "__node_fence.own.release_lease" if name == "node_fence" else None
+    )
+
+
 @pytest.mark.parametrize("name", ["node_fence", "volume_failover", "node_release"])
 def test_the_end_names_the_task_and_its_code_and_no_reason(name: str) -> None:
     """The task that fails has printed the reason."""
@@ -235,6 +302,16 @@ def test_every_volume_of_the_node_is_read() -> None:
         {"number": 0},
         {"number": 1},
     ]
+
+
+def test_nothing_is_fenced_that_the_run_has_not_begun_with() -> None:
+    """By any method: what is not read before the fence could not be proven after it."""
+    assert list(role("node_fence", "names", __node_fence_info=info("csi-1", ""))) == [
+        "pv-0",
+        "pv-1",
+    ]
+    tasks = (ROLES / "node_fence" / "tasks" / "decide.yml").read_text()
+    assert tasks.count("state: intended") == tasks.count('volumes: "{{ __node_fence_names }}"') == 2
 
 
 @pytest.mark.parametrize(

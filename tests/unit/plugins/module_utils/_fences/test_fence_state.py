@@ -305,6 +305,38 @@ class TestAPodThatNeverRan:
         assert self.used(node("a", conditions=[ready]), self.waits(), self.SHOWN) == ["v"]
 
 
+def made_again(created: str) -> dict[str, Any]:
+    """The PersistentVolume v, as it is after its claim was deleted and made again."""
+    made = volume("v")
+    return {**made, "metadata": {**made["metadata"], "creationTimestamp": created}}
+
+
+@pytest.mark.parametrize(
+    ("created", "host", "shown", "used"),
+    [
+        ("2026-01-01T12:00:01Z", silent(), attachment("va", "w", "b"), []),
+        ("2026-01-01T12:00:00Z", silent(), attachment("va", "w", "b"), ["v"]),
+        ("x", silent(), attachment("va", "w", "b"), ["v"]),
+        # It may be another object for an image that was open before.
+        (
+            "2026-01-01T12:00:01Z",
+            silent("2026-01-01T12:00:00Z", "v"),
+            attachment("va", "w", "b"),
+            ["v"],
+        ),
+        # Nothing shows that the driver attaches, and then the kubelet waits for nothing.
+        ("2026-01-01T12:00:01Z", silent(), attachment("va", "w", "b", "csi.example.com"), ["v"]),
+    ],
+    ids=["late", "before", "unknown", "listed", "never attached"],
+)
+def test_a_volume_that_was_made_too_late_is_not_used(
+    created: str, host: dict[str, Any], shown: dict[str, Any], used: list[str]
+) -> None:
+    """A tenant makes its claim again, under a pod that ran: a claim's name is no identity."""
+    found, _cluster = gather(host, made_again(created), pod("v"), shown)
+    assert [entry.name for entry in found.used] == used
+
+
 class TestAVolumeThatWasAttachedTooLate:
     """A pod that names a silent node has its volumes attached there, whoever made it."""
 
@@ -348,6 +380,18 @@ class TestAVolumeThatWasAttachedTooLate:
         """Also one that was made as late, and one that has ended."""
         ran = pod("v", phase=phase, creationTimestamp=self.LATE)
         assert not self.late(silent(), self.attached(), ran)
+
+    @pytest.mark.parametrize(
+        ("created", "late"), [(LATE, True), (SINCE, False), ("x", False), ("", False)]
+    )
+    def test_cannot_be_if_it_was_made_as_late_whatever_pod_ran(
+        self, created: str, late: bool
+    ) -> None:
+        """A tenant makes its claim again, under a pod that ran: a claim's name is no identity."""
+        made = made_again(created)
+        assert self.late(silent(), self.attached(), pod("v"), item=made) is late
+        # The handle is: it may be another object for an image that was open before.
+        assert not self.late(silent(self.SINCE, "v"), self.attached(), pod("v"), item=made)
 
     @pytest.mark.parametrize("since", ["", "x"])
     def test_may_be_if_it_is_not_known_since_when_the_node_is_silent(self, since: str) -> None:

@@ -787,24 +787,47 @@ def test_an_entry_that_was_there_before_is_ours_if_it_is_renewed(until: str, our
 
 def test_what_had_no_room_to_be_read_is_left_out_and_named() -> None:
     """One tenant's claims, which a pod has attached to the lost node, keep no other's from it."""
-    found = state(attached=[volume(), volume("w")])
+    found = state(attached=[volume(), volume("w", cluster_id="c2")])
     given = options(image(watchers=[watcher()]))
-    refused(pure.intend(found, given), "volume w is not in what was read")
-    told = replace(given, left_out=frozenset({"w", "x"}))
-    decision = pure.intend(found, told)
-    assert decision.ledger and decision.ledger.volumes == ("v",)
-    fence, left = decision.plan.findings
-    (listed,) = fence.evidence["left_out"]
-    assert listed == f"w: {left.reason}"
-    assert (left.kind, left.name, left.verdict) == ("PersistentVolume", "w", "report")
-    assert "it was not read in Ceph" in left.reason
+    decision = pure.intend(found, given)
+    reported(decision, "not in what was read of Ceph", code="ceph_not_read")
+    assert decision.ledger and decision.ledger.cluster_id == "c1"
     # It is told in each run, and what the fence has must be read.
     again = state(node(unschedulable=True), found.attached, ledger=decision.ledger)
-    assert [one.name for one in pure.intend(again, told).plan.findings] == ["w"]
+    assert [one.name for one in pure.intend(again, given).plan.findings] == ["w"]
     both = decision.ledger._replace(volumes=("v", "w"))
-    refused(pure.intend(state(None, found.attached, ledger=both), told), "volume w is not in what")
-    # Nothing else is left: so there is nothing to fence.
-    refused(pure.intend(found, replace(told, left_out=frozenset({"v", "w"}))), "no RBD volume")
+    refused(pure.intend(state(None, found.attached, ledger=both), given), "volume w is not in what")
+    # Where nothing was read, nothing is known.
+    refused(pure.intend(found, options(image("x"))), "volume v is not in what was read of Ceph")
+
+
+def test_what_comes_after_the_run_has_begun_is_left_out_and_named() -> None:
+    """It would be fenced, and not proven: its image is not read. By power, the node would be off
+    by then, and nothing of it would move.
+    """
+    found = silent(RBD, "csi.example.com", RBD)
+    begun = replace(by_power("on"), volumes=frozenset({"v0", "v1"}))
+    decision = pure.intend(found, begun)
+    ledger = decision.ledger
+    assert ledger and ledger.volumes == ("v0", "v1")
+    _fence, left = decision.plan.findings
+    assert (left.name, left.severity, left.code) == ("v2", "major", "volume_not_fenced")
+    assert left.verdict == "report" and "none of the volumes that this run has begun" in left.reason
+    # A node that is off is tainted whatever is left out.
+    assert left.summary.endswith("an out-of-service taint would detach it with the others")
+    after = found._replace(ledger=ledger, now=NOW + timedelta(seconds=85))
+    read = reading(image("v0"), observations=2, seconds=35.0, read_at="2026-01-01T12:01:20Z")
+    off = replace(by_power("off", "off", reading=read), volumes=begun.volumes)
+    assert "record_fence" in verbs(pure.confirm(after, off))
+    # What the fence has stays in it.
+    known = replace(begun, volumes=frozenset({"v0"}))
+    assert pure.intend(after, known).ledger == ledger
+    # It is the same with any method, and says what there is where nothing else is left.
+    two = state(attached=[volume(), volume("w")])
+    both = options(image(watchers=[watcher()]), image("w"), volumes=frozenset({"v"}))
+    reported(pure.intend(two, both), "begun with", code="volume_not_fenced")
+    none = replace(both, volumes=frozenset())
+    refused(pure.intend(two, none), "no RBD volume", "Left out: v: it is none of the volumes")
 
 
 def test_the_volumes_of_one_ceph_cluster() -> None:
@@ -947,7 +970,7 @@ def test_its_kubelet_gives_it_no_address_on_what_is_attached_to_another_node_too
     """Root on node a claims b's address on Ceph's network. Both have w, which a has closed (L7)."""
     shared = volume("w", elsewhere="b")
     shared = shared._replace(volume=shared.volume._replace(access_modes=tuple(modes)))
-    why = f"it is unknown whose address {THEIRS} is: it may be that node's"
+    why = f"it is unknown whose address {THEIRS} is. If it is a's"
     for how in ({"watchers": [watcher(THEIRS, 2, nonce=12)]}, {"locks": [lock(THEIRS, 2)]}):
         held = image("w", **how)
         refused(pure.intend(state(CLAIMS, attached=[shared]), options(held)), why)
@@ -960,6 +983,55 @@ def test_its_kubelet_gives_it_no_address_on_what_is_attached_to_another_node_too
     assert intended(both, options(mine, image(watchers=[watcher()]))).addresses == (A,)
     there = image("x", watchers=[watcher(B, 2, nonce=12)])
     assert intended(state(attached=[shared]), options(mine, there)).addresses == (A,)
+
+
+def test_a_note_of_the_node_is_no_evidence_at_an_address_where_another_image_is_open() -> None:
+    """The address was given to another host since. Ceph shows it there, with an image that only
+    node c has, and no client of node a.
+    """
+    other = image("x", watchers=[watcher(STORAGE, 7)])
+    two = state(attached=[volume(), volume("w")])
+    held, noted = image(watchers=[watcher()]), image("w", notes=[("a", STORAGE)])
+    why = f"address {STORAGE} (metadata) belongs to {STORAGE}:0/11 (client.7), which has p/x open"
+    refused(pure.intend(two, options(held, noted, other)), why)
+    # Without the other one it is all there is, as where a client of node a is there, too.
+    assert set(intended(two, options(held, noted)).addresses) == {A, STORAGE}
+    there = image("w", watchers=[watcher(STORAGE)], notes=[("a", STORAGE)])
+    assert intended(state(attached=[volume("w")]), options(there, other)).addresses[0] == STORAGE
+    # The user knows better, and so does the fence that stands.
+    given = options(held, noted, other, fence_addresses=(STORAGE,))
+    ledger = intended(two, given)
+    assert set(ledger.addresses) == {A, STORAGE}
+    again = state(node(unschedulable=True), two.attached, ledger=ledger)
+    assert intended(again, options(held, noted, other)) == ledger
+
+
+class Counted(tuple[Any, ...]):
+    """How often it was looked through."""
+
+    times = 0
+
+    def __iter__(self) -> Any:
+        type(self).times += 1
+        return super().__iter__()
+
+
+def test_a_proof_does_not_ask_again_for_each_watcher_whose_the_addresses_are() -> None:
+    """Each of thousands of nodes has its NetworkFence, and one of a tenant's volumes open."""
+
+    def asked(nodes: int, watchers: int) -> int:
+        shared = many(volume())
+        there = [pick_host_record(node(f"n{number}", "True")) for number in range(nodes)]
+        fences = Counted(network_fence(f"storage-ops-n{number}") for number in range(nodes))
+        seen = [watcher(f"10.9.0.{number + 1}", number + 9) for number in range(watchers)]
+        found = state(
+            node(unschedulable=True), [shared], fences=fences, others=there, ledger=intended()
+        )
+        Counted.times = 0
+        pure.confirm(found, proof(image(watchers=seen)))
+        return Counted.times
+
+    assert asked(40, 1) == asked(40, 30) == asked(3, 1) > 0
 
 
 @pytest.mark.parametrize(
@@ -2438,12 +2510,20 @@ def many(found: Any) -> Any:
     return found._replace(volume=found.volume._replace(access_modes=("ReadWriteMany",)))
 
 
-def reported(decision: Decision, *words: str) -> None:
+def reported(
+    decision: Decision,
+    *words: str,
+    code: str = "nothing_to_repair",
+    rest: str = "stays attached",
+) -> None:
     """The node is fenced, and one volume is left out of that, each a finding of its own."""
     fence, left = decision.plan.findings
     assert (fence.kind, fence.verdict) == ("Node", "repair"), fence.reason
     assert (left.kind, left.name, left.verdict) == ("PersistentVolume", "w", "report")
-    assert left.repair == [] and "stays attached" in left.summary
+    assert left.repair == [] and left.summary.endswith(f"of node a, and {rest}")
+    # Only what needs no fence is a hint; of all else the run fails at its end.
+    assert left.code == code
+    assert left.severity == ("info" if code == "nothing_to_repair" else "major")
     for word in words:
         assert word in left.reason, left.reason
     assert decision.ledger and decision.ledger.volumes == ("v",)
@@ -2452,6 +2532,7 @@ def reported(decision: Decision, *words: str) -> None:
 
 
 LATE = "attached after the node fell silent"
+NOT_ATTACHED = "node a may have it open, although it is not attached there"
 
 
 @pytest.mark.parametrize(
@@ -2532,10 +2613,8 @@ def test_what_has_no_persistentvolume_needs_no_fence() -> None:
     inline = inline._replace(attachment=inline.attachment._replace(volume=""))
     assert intended(state(attached=[volume(), inline])).volumes == ("v",)
     # There is a PersistentVolume, and its image was not read.
-    refused(
-        pure.intend(state(attached=[volume(), volume("w")]), OPTIONS),
-        "volume w is not in what was read of Ceph",
-    )
+    unread = pure.intend(state(attached=[volume(), volume("w")]), OPTIONS)
+    reported(unread, "not in what was read of Ceph", code="ceph_not_read")
     refused(pure.intend(state(attached=[without_volume()]), OPTIONS), "no RBD volume is attached")
     # What Ceph shows at an unknown address on v is not excused by it.
     strange = options(image(watchers=[watcher(), watcher(STORAGE, 2)]))
@@ -2562,7 +2641,7 @@ def test_who_comes_and_goes_on_one_image_is_a_question_about_that_one() -> None:
         return image("w", watchers=[*watchers, watcher(POD, 9, seen=1, kernel=False)])
 
     decision = pure.intend(found, options(held, visited(watcher())))
-    reported(decision, f"{POD}:0/11 (client.9) comes and goes on p/w")
+    reported(decision, f"{POD}:0/11 (client.9) comes and goes on p/w", code="client_unknown")
     ledger = decision.ledger
     assert ledger and ledger.addresses == (A,)
     after = proof(image(), visited(), blocklist=[blocked(A)])
@@ -2622,17 +2701,63 @@ def test_a_doubt_is_not_settled_for_a_fence_that_was_begun() -> None:
         refused(pure.intend(later, options(image(), visited)), WHO)
 
 
+@pytest.mark.parametrize(
+    ("address", "code"), [(POD, "client_unknown"), (B, "fence_shared")], ids=["pod", "node b"]
+)
+def test_who_works_on_one_image_for_long_is_a_question_about_that_one(
+    address: str, code: str
+) -> None:
+    """A tenant has the space of its big volume given back, which takes hours, by a provisioner at
+    the address of a pod or of its node. The volumes of others move, and this one stays.
+    """
+    found = state(attached=[volume(), volume("w")])
+    held = image(watchers=[watcher()])
+    tool = watcher(address, 9, kernel=False)
+    mine = watcher()
+    for more in ({}, {"locks": [lock(address, 9)]}):
+        given = options(held, image("w", watchers=[mine, tool], **more))
+        decision = pure.intend(found, given)
+        reported(decision, f"{address}:0/11 (client.9) holds p/w", code=code)
+        assert decision.ledger and decision.ledger.addresses == (A,)
+    # A further run, for which only this one is left, comes to its end.
+    left = decision.ledger._replace(phase="detached", detached=("v",), proven=True)
+    later = state(node(unschedulable=True), [volume("w")], ledger=left)
+    again = pure.intend(later, given)
+    assert again.ledger == left and [one.name for one in again.plan.findings] == ["w"]
+    # A node may have it open like this; by the kernel, or as one of several nodes.
+    by_nbd = state(attached=[volume(), volume("w", mounter="rbd-nbd")])
+    refused(pure.intend(by_nbd, given), f"{address}:0/11 (client.9)")
+    kernel = options(held, image("w", watchers=[mine, watcher(address, 9)]))
+    refused(pure.intend(found, kernel), f"{address}:0/11 (client.9)")
+    # What is seen nowhere, that client may have; and a lock without its owner tells nothing.
+    refused(pure.intend(found, options(image(), image("w", watchers=[mine, tool]))), "client.9")
+    locked = options(held, image("w", watchers=[mine], locks=[lock(address, 9)]))
+    refused(pure.intend(found, locked), f"{address}:0/11 (client.9)")
+    # It is the only one.
+    refused(pure.intend(state(attached=[volume("w")]), given), "client.9")
+
+
+def test_a_client_by_librbd_at_the_nodes_own_address_is_fenced_with_it() -> None:
+    """Its kubelet says that it has an address which is a backup host's, too."""
+    both = image("w", watchers=[watcher(), watcher(THEIRS, 9, kernel=False)])
+    given = options(image(watchers=[watcher()]), both)
+    two = [volume(), volume("w")]
+    refused(pure.intend(state(node(addresses=(A, THEIRS)), two), given), "several addresses hold")
+    named = replace(given, fence_addresses=(A, THEIRS))
+    assert set(intended(state(attached=two), named).addresses) == {A, THEIRS}
+
+
 def test_who_has_a_volume_that_moved_is_a_question_about_that_one() -> None:
     """Its pod was deleted by force, so node b has it open, at an address that nothing names."""
     noted = image(watchers=[watcher(STORAGE)], notes=[("a", STORAGE)])
     taken = image("w", watchers=[watcher(STORAGE), watcher(THEIRS, 2, nonce=12)])
     why = f"unknown whose address {THEIRS} is. If it is a's"
-    for found in (
-        state(used=(moved("w"),)),
-        state(attached=[volume(), volume("w", elsewhere="b")]),
+    for found, rest in (
+        (state(used=(moved("w"),)), NOT_ATTACHED),
+        (state(attached=[volume(), volume("w", elsewhere="b")]), "stays attached"),
     ):
         decision = pure.intend(found, options(noted, taken))
-        reported(decision, why)
+        reported(decision, why, code="client_unknown", rest=rest)
         assert decision.ledger and decision.ledger.addresses == (STORAGE, A)
         # What is seen nowhere may be open there.
         refused(pure.intend(found, options(image(), taken, fence_addresses=(STORAGE,))), why)
@@ -2788,7 +2913,8 @@ def test_a_doubt_about_an_address_that_would_be_fenced_is_not_settled() -> None:
     locked = image("w", locks=[lock(THEIRS, 2, nonce=12)])
     found = state(CLAIMS, used=(moved("w"),))
     refused(pure.intend(found, options(noted, locked)), f"unknown whose address {THEIRS} is")
-    reported(pure.intend(state(used=(moved("w"),)), options(noted, locked)), THEIRS)
+    decision = pure.intend(state(used=(moved("w"),)), options(noted, locked))
+    reported(decision, THEIRS, code="client_unknown", rest=NOT_ATTACHED)
 
 
 def test_ceph_may_contradict_a_bmc() -> None:
