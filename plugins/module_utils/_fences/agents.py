@@ -165,7 +165,8 @@ def said_of(answers: Sequence[Mapping[str, Any]], hidden: Sequence[str], plug: b
 
 def _returned(answer: Mapping[str, Any]) -> int:
     """Its exit code; -1 if there is none."""
-    code = answer.get("rc")
+    # Without a command it is the one of Ansible's module, as on a host without Python.
+    code = answer.get("rc") if "cmd" in answer else None
     return code if isinstance(code, int) else -1
 
 
@@ -175,6 +176,9 @@ def _state(answer: Mapping[str, Any]) -> str:
 
 
 def _why(answer: Mapping[str, Any], hidden: Sequence[str]) -> str:
+    # Why, is not in a result whose task shows nothing.
+    if answer.get("unreachable"):
+        return "Ansible cannot reach the host of the fence agent"
     if _returned(answer) in _ENDED:
         return "the fence agent did not answer in time, and was ended"
     # fencing.py repeats an option that it does not know, with its value, and has a hint at the end.

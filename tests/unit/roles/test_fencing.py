@@ -587,8 +587,14 @@ DESCRIBED = "".join(f'<action name="{name}"/>' for name in ("on", "off", "status
 
 def by_agent(status: Any, name: str = "power_reading", **given: Any) -> Any:
     """What the role makes of an agent that has answered this."""
-    metadata = {"item": "metadata", "rc": 0, "stdout": DESCRIBED + '<parameter name="plug"/>'}
-    answers = {"results": [metadata, {"item": "status", **status}]}
+    ran = {"cmd": ["timeout"]}
+    metadata = {
+        **ran,
+        "item": "metadata",
+        "rc": 0,
+        "stdout": DESCRIBED + '<parameter name="plug"/>',
+    }
+    answers = {"results": [metadata, {**ran, "item": "status", **status}]}
     given = {"hostvars": {"fencer01": {}}, "__node_fence_agent_answers": answers, **given}
     login = {"bmc_user": "admin", "bmc_password": "hunter2", "__node_fence_power_at": "t"}
     return bmc("a", name, bmcs={"a": {**AGENT, **given.pop("agent", {})}}, **login, **given)
@@ -601,7 +607,10 @@ def by_agent(status: Any, name: str = "power_reading", **given: Any) -> Any:
         ({"rc": 0, "stdout": "Status: ON"}, {"state": "on", "status": 0, "problem": ""}),
         ({"rc": 1, "stderr": "no hunter2"}, {"state": "", "status": 1, "problem": "no ***"}),
         ({"rc": 127, "stderr": "no file"}, {"state": "", "status": 127, "problem": "no file"}),
-        ({"unreachable": True, "msg": "x"}, {"state": "", "status": -1, "problem": "x"}),
+        (
+            {"unreachable": True, "msg": "x"},
+            {"status": -1, "problem": "Ansible cannot reach the host of the fence agent"},
+        ),
     ],
 )
 def test_what_a_fence_agent_says(status: Any, wanted: dict[str, Any]) -> None:

@@ -13,9 +13,9 @@ DESCRIBED = "".join(f'<action name="{name}"/>' for name in ("on", "off", "status
 
 
 def test_the_example_of_its_documentation() -> None:
-    metadata = {"item": "metadata", "rc": 0, "stdout": DESCRIBED}
-    status = {"item": "status", "rc": 2, "stdout": "Status: OFF"}
+    metadata = {"cmd": [], "item": "metadata", "rc": 0, "stdout": DESCRIBED}
+    status = {"cmd": [], "item": "status", "rc": 2, "stdout": "Status: OFF"}
     assert agent_said([metadata, status]) == {"state": "off", "status": 0, "problem": ""}
     assert agent_said([metadata, status], plug=True)["state"] == ""
-    failed = {"item": "status", "rc": 1, "stderr": "hunter2"}
+    failed = {"cmd": [], "item": "status", "rc": 1, "stderr": "hunter2"}
     assert agent_said([metadata, failed], hidden=["hunter2"])["problem"] == "***"

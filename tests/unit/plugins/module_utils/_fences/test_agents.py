@@ -161,7 +161,8 @@ ON = {"rc": 0, "stdout": "Status: ON\n"}
 
 def said(status: dict[str, Any], metadata: Any = METADATA, plug: bool = True) -> Said:
     described = metadata if isinstance(metadata, dict) else {"rc": 0, "stdout": metadata}
-    answers = [{**described, "item": "metadata"}, {**status, "item": "status"}]
+    ran = {"cmd": ["fence_x"]}
+    answers = [{**ran, **described, "item": "metadata"}, {**ran, **status, "item": "status"}]
     return said_of(answers, ("admin", "hunter2"), plug)
 
 
@@ -214,8 +215,15 @@ def test_an_agent_that_does_not_fit_proves_nothing(metadata: str, plug: bool, pr
 
 def test_an_agent_that_does_not_describe_itself_proves_nothing() -> None:
     assert said(OFF, {"rc": 1, "stdout": METADATA, "stderr": "no"}) == Said("", 1, "no")
-    alone = said_of([{**OFF, "item": "status"}], (), False)
+    alone = said_of([{**OFF, "cmd": [], "item": "status"}], (), False)
     assert alone.state == "" and "no action" in alone.problem
+
+
+def test_what_is_not_the_agents_own_answer_proves_nothing() -> None:
+    """Ansible's module has not come to call it."""
+    metadata = {"cmd": [], "rc": 0, "stdout": METADATA, "item": "metadata"}
+    failed = {**OFF, "msg": "Module result deserialization failed", "item": "status"}
+    assert said_of([metadata, failed], (), True) == Said("", -1, failed["msg"])
 
 
 def test_a_message_shows_no_secret() -> None:
@@ -229,9 +237,8 @@ def test_a_message_shows_no_secret() -> None:
 
 
 def test_what_an_action_has_done_is_not_a_state() -> None:
-    assert said_of([{"rc": 0, "stdout": "Status: OFF", "item": "off"}], (), False) == Said(
-        "", 0, ""
-    )
-    late = {"rc": 1, "stderr": "ERROR: Failed: Timed out waiting to power OFF", "item": "off"}
+    done = {"cmd": [], "rc": 0, "stdout": "Status: OFF", "item": "off"}
+    assert said_of([done], (), False) == Said("", 0, "")
+    late = {**done, "rc": 1, "stderr": "ERROR: Failed: Timed out waiting to power OFF"}
     assert said_of([late], (), False) == Said("", 1, late["stderr"])
     assert said_of([], (), False) == Said("", 0, "")
