@@ -428,7 +428,7 @@ fence:
       returned: for the method V(power)
       contains:
         kind:
-          description: V(redfish) or V(ipmi).
+          description: V(redfish), V(ipmi) or the name of a fence agent.
           type: str
           returned: always
           sample: redfish
