@@ -62,7 +62,8 @@ options:
   shares:
     description:
       - NFS shares to check for STOR-09, as V(server:/export).
-      - By default one share of each server with an NFS mount below O(kubelet_root).
+      - By default one share of each server with an NFS mount below O(kubelet_root), and of each
+        other C(port), C(sec) or C(proto) of these mounts.
     type: list
     elements: str
     default: []
