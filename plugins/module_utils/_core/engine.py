@@ -39,6 +39,8 @@ MAX_STEPS = 50
 MAX_STEPS_CHARACTERS = 20_000
 MAX_COMMAND_CHARACTERS = 8_000
 MAX_MESSAGE_CHARACTERS = 2_000
+# Of each side of a difference, which comes in addition to the rest.
+MAX_DIFF_CHARACTERS = 20_000
 # Recursion makes a traceback as long as the stack is deep.
 MAX_TRACEBACK = 20_000
 
@@ -1108,4 +1110,6 @@ def _audit_message(plan: Plan, healthy: str) -> str:
 
 
 def _lines(lines: list[str]) -> str:
-    return "".join(f"{line}\n" for line in lines)
+    """One side of a difference."""
+    told = shortening.fitting(lines, MAX_DIFF_CHARACTERS, len(lines))
+    return "".join(f"{line}\n" for line in told)

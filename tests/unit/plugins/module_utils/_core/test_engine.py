@@ -1076,6 +1076,23 @@ def test_actions_are_told_in_turns_of_their_owners() -> None:
     assert "actions_left_out" not in engine._result(Plan([shop]))
 
 
+def test_findings_leave_a_quarter_for_actions() -> None:
+    many = [finding(f"m{n}", "report", workload={"claims": ["c" * 20_000]}) for n in range(60)]
+    done = finding("shop", verbs=("unmount",) * 300)
+    for action in done.repair:
+        action.command = ["x" * 200]
+    result = engine._result(Plan([*many, done]))
+    assert len(json.dumps(result)) <= engine.MAX_RESULT_CHARACTERS
+    assert len(result["actions"]) == 300
+
+
+def test_a_difference_has_a_limit() -> None:
+    many = [finding(f"m{number}" + "x" * 2_000, "report") for number in range(500)]
+    told = run(World(many), Module(check_mode=True, diff=True))["diff"]
+    assert max(map(len, told.values())) < 21_000
+    assert told["after"].endswith("more)\n") and told["after"].startswith("m0x")
+
+
 def test_an_audit_has_all_its_room_for_findings() -> None:
     many = [finding(f"m{number}", verbs=("flush_map",) * 40) for number in range(100)]
     result = report_parts(part("STOR-01", World(many)))
