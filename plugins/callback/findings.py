@@ -160,7 +160,11 @@ def render(
     if skipped:
         steps.append(f"{_INDENT}(+{skipped} actions; -vvv prints all)")
     # Not wrapped, so that the commands among them can be copied.
-    for notes in (_notes(untold, audit), _not_applicable(result.get("not_applicable")), steps):
+    for notes in (
+        _notes(untold, audit),
+        _not_applicable(result.get("not_applicable")),
+        [*steps, *_left_out(result)],
+    ):
         lines += ["", *notes] if notes else []
     if verbose:
         lines += [line for finding in findings for line in _all_evidence(finding)]
@@ -303,6 +307,16 @@ def _steps(actions: Sequence[Mapping[str, Any]], verbose: bool) -> list[str]:
             _note(action["outcome"], f"{action['action']} {action['target']}{seconds}{command}")
         )
     return lines
+
+
+def _left_out(result: Mapping[str, Any]) -> list[str]:
+    """How many steps the result had no room for."""
+    told = [finding.get("repair_left_out") for finding in result["findings"]]
+    # Of an audit the steps of the findings are shown.
+    told = [result.get("actions_left_out")] if result.get("actions") else told
+    # A node may answer with anything.
+    left = sum(number for number in told if isinstance(number, int) and 0 < number < 1_000_000)
+    return [_note(f"+{left}", "more steps are not shown")] if left else []
 
 
 def _note(headword: str, text: str) -> str:

@@ -348,6 +348,11 @@ findings:
         kind: FUSE mount
         name: /var/lib/kubelet/plugins/kubernetes.io/csi/pv/pvc-1/globalmount
         node: worker01
+    given:
+      description: Which of O(paths) the finding is about; never cut.
+      type: list
+      elements: str
+      returned: with O(paths)
 actions:
   description: What was done, or in check mode would be done, in order; empty if the module only
     reads. RV(storage_ops.runbooks.node_storage_info#module:actions) lists all keys.
@@ -376,6 +381,11 @@ actions:
       type: list
       elements: str
       returned: always
+actions_left_out:
+  description: How many more actions there were, if the result is too long for all. They are chosen
+    in turns of the namespaces or arrays.
+  returned: when there are any
+  type: int
 undone:
   description:
     - Names of the findings whose repair failed and left nothing half made. Their verdict is

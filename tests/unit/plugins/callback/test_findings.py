@@ -194,6 +194,21 @@ def test_actions_done_are_those_of_the_run() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("told", "line"),
+    [
+        ({"actions": [action(outcome="done")], "actions_left_out": 7}, "  +7        more steps"),
+        ({"actions": [action(outcome="done")]}, ""),
+        # An audit has no actions; its findings have theirs, of whatever a node answers.
+        ({"actions": []}, "  +12       more steps"),
+    ],
+)
+def test_steps_without_room_are_counted(told: dict[str, Any], line: str) -> None:
+    findings = [finding(repair_left_out=left) for left in (5, 7, "x", [], -3, 10**4000)]
+    last = render(result(*findings, **told), 79, verbose=False)[-1]
+    assert last.startswith(line) if line else "more steps" not in last
+
+
 def test_verbose_adds_evidence_and_commands() -> None:
     """Evidence is whole, on one line each, so that it can be copied."""
     lines = render(result(finding()), 79, verbose=True)
