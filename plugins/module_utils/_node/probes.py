@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .._core.bounded import Reply, call_each
+from . import fdinfo
 from .host import Host
 
 OK = "ok"
@@ -65,15 +66,28 @@ def probe_folders(
     ``call_each``. The topmost mount of a path answers. A file that is mounted by itself (a subPath)
     is opened instead of listed.
     """
+    return _probe(host, [host.path(path) for path in paths], timeout, owners)
+
+
+def probe_opened(host: Host, descriptor: int, timeout: float) -> Answer:
+    """The same for what an O_PATH descriptor holds, whatever is at its path by now."""
+    (answer,) = _probe(host, [descriptor], timeout)
+    return answer
+
+
+def _probe(
+    host: Host, asked: Sequence[str | int], timeout: float, owners: Sequence[Hashable] = ()
+) -> list[Answer]:
+    """Probe paths, or O_PATH descriptors."""
     # Shared with the children, to know how far one came that never returns.
-    with mmap.mmap(-1, max(1, len(paths))) as steps:
+    with mmap.mmap(-1, max(1, len(asked))) as steps:
 
         def asking(index: int) -> dict[str, str] | None:
             try:
                 steps[index] = 1
-                os.statvfs(host.path(paths[index]))
+                os.statvfs(asked[index])
                 steps[index] = 2
-                _list(host.path(paths[index]))
+                _list(asked[index])
             except OSError as error:
                 return {
                     "error": errno.errorcode.get(error.errno or 0, str(error.errno)),
@@ -83,14 +97,14 @@ def probe_folders(
 
         deadline = host.deadline
         replies = call_each(
-            asking, range(len(paths)), timeout, deadline.remaining(), deadline.clock, owners
+            asking, range(len(asked)), timeout, deadline.remaining(), deadline.clock, owners
         )
-        return [_judge(reply, _STEPS[step]) for reply, step in zip(replies, steps[: len(paths)])]
+        return [_judge(reply, _STEPS[step]) for reply, step in zip(replies, steps[: len(asked)])]
 
 
-def _list(path: str) -> None:
+def _list(asked: str | int) -> None:
     """Read the first entry of a folder."""
-    with opened_itself(path) as found:
+    with opened_itself(asked) if isinstance(asked, str) else _reopened(asked) as found:
         if stat.S_ISDIR(os.fstat(found).st_mode):
             # scandir() duplicates the descriptor, and closes only its own.
             with os.scandir(found) as entries:
@@ -121,6 +135,18 @@ def opened_itself(path: str, folder: int | None = None) -> Iterator[int]:
         yield opened
     finally:
         os.close(opened)
+
+
+@contextlib.contextmanager
+def _reopened(descriptor: int) -> Iterator[int]:
+    """The same of what an O_PATH descriptor holds."""
+    mode = os.fstat(descriptor).st_mode
+    if not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+    # This link leads to the opened file itself (proc_pid_fd(5)).
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+    with fdinfo.opened(f"/proc/self/fd/{descriptor}", flags) as found:
+        yield found
 
 
 def _judge(reply: Reply, step: str) -> Answer:
