@@ -166,6 +166,15 @@ def unmount(scene: Scene, meanwhile: Callable[[], None]) -> dict[str, Any]:
     return scene.told(runbook, action)
 
 
+def stacked(scene: Scene, servers: list[bool]) -> dict[str, Any]:
+    """Mounts on each other, the lowest first. ``servers``: which of them answer."""
+    for answers in servers:
+        connection = fuse_mount(scene.point)
+        serve(connection) if answers else os.close(connection)
+    runbook, (action,) = scene.kubelet()
+    return scene.told(runbook, action)
+
+
 def replace(scene: Scene, meanwhile: Callable[[], None]) -> dict[str, Any]:
     """The new server is up, and its mount is proven."""
     scene.dead()
@@ -222,6 +231,8 @@ SCENARIOS: dict[str, Callable[[Scene], dict[str, Any]]] = {
     "dead": lambda scene: unmount(scene, lambda: None),
     "mounted again": lambda scene: unmount(scene, scene.again),
     "wanted": lambda scene: unmount(scene, scene.pod),
+    "on a healthy one": lambda scene: stacked(scene, [True, False, False]),
+    "on dead ones": lambda scene: stacked(scene, [False, False, False]),
     "replace": lambda scene: replace(scene, lambda: None),
     "replace what was mounted again": lambda scene: replace(scene, scene.again),
     "replace by what was swept": swept,

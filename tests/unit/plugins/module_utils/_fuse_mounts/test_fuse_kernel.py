@@ -51,6 +51,14 @@ def test_a_dead_mount_that_a_pod_wants_by_now_stays() -> None:
     assert found["error"].startswith("NotStarted: ") and fuse_kernel.UID in found["error"]
 
 
+@pytest.mark.parametrize(
+    ("scenario", "there"), [("on a healthy one", ["fuse.s3fs"]), ("on dead ones", [])]
+)
+def test_what_lies_below_a_dead_mount_is_asked(scenario: str, there: list[str]) -> None:
+    """In a copy of the mount namespace, where it has another number."""
+    assert become(scenario) == {"error": "", "code": "", "there": there, "answer": "ok"}
+
+
 def test_a_dead_mount_is_replaced() -> None:
     assert become("replace") == {"error": "", "code": "", "there": ["fuse.s3fs"], "answer": "ok"}
 

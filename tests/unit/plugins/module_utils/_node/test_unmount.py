@@ -238,8 +238,13 @@ class AnyNumber(int):
 
 
 def answers(monkeypatch: pytest.MonkeyPatch, answer: Answer) -> None:
-    """What a mount that is held answers."""
-    monkeypatch.setattr(unmount_module, "probe_opened", lambda *_how: answer)
+    """What a mount that is held answers. All else is well."""
+
+    def asking(_host: Host, descriptor: int, _timeout: float) -> Answer:
+        held_one = os.readlink(f"/proc/self/fd/{descriptor}").endswith("/root/point")
+        return answer if held_one else Answer(OK)
+
+    monkeypatch.setattr(unmount_module, "probe_opened", asking)
 
 
 @pytest.fixture
