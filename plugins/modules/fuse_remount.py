@@ -34,7 +34,9 @@ description:
   - Running containers keep the dead mount, unless it reaches them by mount propagation. RV(stale)
     lists them.
   - An interrupted run leaves a record in C(/run/storage_ops/fuse), and the next run finishes its
-    work.
+    work. Only one run repairs a node at a time. A second one fails at once (C(lease_held)). Check
+    mode takes no lock.
+  - Right before a mount is unmounted it is probed again, and only one whose server has ended goes.
   - If a repair fails and is rolled back completely, the other repairs continue, and the task fails
     at the end. If the rollback is incomplete, the run stops.
 requirements:
@@ -229,7 +231,8 @@ options:
     description:
       - With O(strategy=kubelet), seconds to wait for the kubelet to unstage the volume. If a
         staging mount is left after that and no pod has a folder of it any more, it is unmounted.
-      - Nothing is unmounted if the deadline leaves less time than that.
+      - Nothing is unmounted if the deadline leaves less time than that, and what all mount points
+        of the volume need.
     type: float
     default: 60
   abort_hung_connections:

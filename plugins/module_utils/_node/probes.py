@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .._core.bounded import Reply, call_each
+from . import fdinfo
 from .control_groups import pod_of
 from .host import Host
 
@@ -87,17 +88,43 @@ def probe_folders(
         index: held[device] for index, device in enumerate(devices) if is_enough(held.get(device))
     }
     asked = [index for index in range(len(paths)) if index not in waiting]
+    said = _probe(
+        host,
+        [host.path(paths[index]) for index in asked],
+        timeout,
+        [owners[index] for index in asked] if owners else (),
+        [devices[index] for index in asked] if devices else (),
+    )
+    answers = dict(zip(asked, said))
+    answers.update((index, hung_before(pids)) for index, pids in waiting.items())
+    return [answers[index] for index in range(len(paths))]
+
+
+def probe_opened(host: Host, descriptor: int, timeout: float) -> Answer:
+    """The same for what an O_PATH descriptor holds, whatever is at its path by now."""
+    (answer,) = _probe(host, [descriptor], timeout)
+    return answer
+
+
+def _probe(
+    host: Host,
+    asked: Sequence[str | int],
+    timeout: float,
+    owners: Sequence[Hashable] = (),
+    devices: Sequence[str] = (),
+) -> list[Answer]:
+    """Probe paths, or O_PATH descriptors."""
     # Shared with the children, to know how far one came that never returns.
-    with mmap.mmap(-1, max(1, len(paths))) as steps:
+    with mmap.mmap(-1, max(1, len(asked))) as steps:
 
         def asking(index: int) -> dict[str, str] | None:
             if devices:
                 call_self(devices[index])
             try:
                 steps[index] = 1
-                os.statvfs(host.path(paths[index]))
+                os.statvfs(asked[index])
                 steps[index] = 2
-                _list(host.path(paths[index]))
+                _list(asked[index])
             except OSError as error:
                 return {
                     "error": errno.errorcode.get(error.errno or 0, str(error.errno)),
@@ -107,18 +134,9 @@ def probe_folders(
 
         deadline = host.deadline
         replies = call_each(
-            asking,
-            asked,
-            timeout,
-            deadline.remaining(),
-            deadline.clock,
-            [owners[index] for index in asked] if owners else (),
+            asking, range(len(asked)), timeout, deadline.remaining(), deadline.clock, owners
         )
-        answers = {
-            index: _judge(reply, _STEPS[steps[index]]) for index, reply in zip(asked, replies)
-        }
-    answers.update((index, hung_before(pids)) for index, pids in waiting.items())
-    return [answers[index] for index in range(len(paths))]
+        return [_judge(reply, _STEPS[step]) for reply, step in zip(replies, steps[: len(asked)])]
 
 
 def call_self(device: str) -> None:
@@ -165,9 +183,9 @@ def _is_killed(host: Host, pid: str) -> bool:
     return any(int(mask, 16) & _KILLED for mask in masks)
 
 
-def _list(path: str) -> None:
+def _list(asked: str | int) -> None:
     """Read the first entry of a folder."""
-    with opened_itself(path) as found:
+    with opened_itself(asked) if isinstance(asked, str) else _reopened(asked) as found:
         if stat.S_ISDIR(os.fstat(found).st_mode):
             # scandir() duplicates the descriptor, and closes only its own.
             with os.scandir(found) as entries:
@@ -198,6 +216,18 @@ def opened_itself(path: str, folder: int | None = None) -> Iterator[int]:
         yield opened
     finally:
         os.close(opened)
+
+
+@contextlib.contextmanager
+def _reopened(descriptor: int) -> Iterator[int]:
+    """The same of what an O_PATH descriptor holds."""
+    mode = os.fstat(descriptor).st_mode
+    if not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+    # This link leads to the opened file itself (proc_pid_fd(5)).
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+    with fdinfo.opened(f"/proc/self/fd/{descriptor}", flags) as found:
+        yield found
 
 
 def _judge(reply: Reply, step: str) -> Answer:

@@ -251,3 +251,24 @@ def test_a_child_is_called_after_what_it_asks(tmp_path: Path) -> None:
     (tmp_path / "well").mkdir()
     probes.probe_folders(Host(Deadline(600), 10, str(tmp_path)), ["well"], 60, (), ["0:57"])
     assert Path("/proc/self/comm").read_text() == before
+
+
+def test_what_is_held_answers_whatever_is_at_its_path_by_now(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    found = [os.open(tmp_path / name, os.O_PATH) for name in ("file", "folder", "pipe")]
+    for name in ("file", "folder"):
+        (tmp_path / name).rename(tmp_path / f"{name}.away")
+        os.mkfifo(tmp_path / name)
+    try:
+        host = Host(Deadline(60), 10, str(tmp_path))
+        answers = [probes.probe_opened(host, descriptor, 60) for descriptor in found]
+        assert [(answer.state, answer.step, answer.error) for answer in answers] == [
+            ("ok", "", ""),
+            ("ok", "", ""),
+            ("error", "listing", "ENOTDIR"),
+        ]
+    finally:
+        for descriptor in found:
+            os.close(descriptor)
