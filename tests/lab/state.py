@@ -21,9 +21,9 @@ class State:
 
     ``files``: path on the node -> content; a file in a ``bin`` or ``sbin`` folder is a program.
     Then ``commands`` are run. Nothing outside the node can be part of it: a connection to the host
-    does not outlive the saving. At last Ansible calls ``modules`` there, so that the node has the
-    code of ansible-core (lab_bytecode.py). They change nothing, and are no part of the key: a node
-    is given the code of our modules that changed since.
+    does not outlive the saving. At last Ansible calls ``modules`` there, so that the node has their
+    code (lab_bytecode.py). They change nothing, and are no part of the key: of modules that changed
+    since, the node compiles what is new.
     """
 
     name: str

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import bytecode, qemu, runs
+from . import qemu, runs
 from .common import DEFAULT_RELEASE, RELEASES, LabError, cache_dir, locked, patient, run, say, step
 from .image import image, locate
 from .state import READY, State
@@ -327,7 +327,6 @@ class Vm:
             with step(f"{self.name}: making the state {state.name}"):
                 self._apply(state)
             with step(f"{self.name}: saving the state {state.name}"):
-                (work / "bytecode").write_text("\n".join(bytecode.compiled()))
                 (work / "state.json").write_text(self.labctl("state"))
                 self.run("sync")
                 self._close_connections()
@@ -350,8 +349,6 @@ class Vm:
                 self.run(command, SETUP_DEADLINE)
             except LabError as exc:
                 raise LabError(f"{exc}\nserial log:\n{qemu.tail(self.serial)}") from exc
-        if state.modules:
-            self._bring_bytecode(frozenset())
         for module in state.modules:
             self._call(module)
 
@@ -371,15 +368,6 @@ class Vm:
         # The guest still believes it is the hour of the saving.
         self._wait_for_ssh(RESTORE_DEADLINE)
         self._set_clock()
-        # Of modules that have changed since it was saved.
-        names = saved / "bytecode"
-        self._bring_bytecode(frozenset(names.read_text().split() if names.exists() else ()))
-
-    def _bring_bytecode(self, known: frozenset[str]) -> None:
-        """Give the node the code of our modules, except what it has."""
-        packed = bytecode.packed(known)
-        if packed:
-            self.run(f"base64 -d | tar -xz -C {bytecode.FOLDER}", stdin=packed)
 
     def _start(self, base: Path, *extra: str) -> None:
         """Start qemu with a new disk, based on that one."""

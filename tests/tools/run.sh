@@ -20,9 +20,7 @@ done
 
 cd "$root"
 export PATH=$venv/bin:$PATH
-export PYTHONPATH=$collections:$root/tests:$root/tests/lab/guest
-export LAB_BYTECODE=$cache/bytecode
-mkdir -p "$LAB_BYTECODE"
+export PYTHONPATH=$collections:$root/tests
 export ANSIBLE_COLLECTIONS_PATH=$collections
 export STORAGE_OPS_CACHE=$cache
 [ ! -e "$venv_lowest" ] || export STORAGE_OPS_LOWEST=$venv_lowest
