@@ -85,6 +85,8 @@ TIDYING = 30.0
 LONGEST = 100_000_000.0
 # Seconds after which a timer that has not ended a task tries again.
 AGAIN = 5.0
+# What asks a machine from the controller itself, and reads all that this one says.
+ASKING = ("ansible.builtin.uri",)
 SPEC: dict[str, dict[str, Any]] = {
     "module": {"type": "str", "required": True},
     "arguments": {"type": "dict", "default": {}},
@@ -132,15 +134,17 @@ class ActionModule(Normal):  # type: ignore[misc]
             task.action,
             task.args,
             lambda: as_data(action.run(task_vars=task_vars)),
-            self._room(),
+            self._room(task.action),
         )
         return without_orders(result, _interpreter(action))
 
-    def _room(self) -> int | None:
+    def _room(self, module: str = "") -> int | None:
         """Bytes for what the host sends; None if it is the controller, whose programs, such as ceph
         with its threads, would have to live with them.
         """
-        return None if self._connection.transport == "local" else MOST_MEMORY
+        # They inherit the limit (fork(2), setrlimit(2)).
+        here = self._connection.transport == "local" and module not in ASKING
+        return None if here else MOST_MEMORY
 
     def cleanup(self, force: bool = False) -> None:
         """Remove the folder that is left on the host. The host keeps nothing else from its end."""

@@ -9,11 +9,11 @@ from typing import Any, Callable
 
 from ansible.errors import AnsibleFilterError
 
-from ..module_utils._fences.power import address_of, sharing
+from ..module_utils._fences.power import address_of, agent_call, sharing, way_of
 
 DOCUMENTATION = r"""
 name: bmc_of
-short_description: Find the address of a node's BMC, and who else has it
+short_description: Find the address of a node's BMC, how it is asked, and who else has it
 version_added: 0.1.0
 author:
   - The storage_ops.runbooks contributors (@storage-ops)
@@ -33,6 +33,14 @@ options:
     description: The name of the node.
     type: str
     required: true
+  user:
+    description: User of the BMC, for a fence agent.
+    type: str
+    default: ''
+  password:
+    description: Its password. It is in the result, so no task may show that.
+    type: str
+    default: ''
 """
 
 EXAMPLES = r"""
@@ -52,18 +60,31 @@ _value:
   description:
     - C(address), as it was given, or empty if there is none that can be read.
     - C(shared), the other nodes that have this BMC, or may have it.
+    - C(way), how it is asked, V(redfish), V(ipmi) or V(agent); empty for a kind that is none.
+    - C(agent), how its fence agent is called, if it has one. C(host), where that is installed, and
+      C(input), its standard input without the action. C(hidden) are the values of these options.
+      C(problem) is why it cannot be called.
   type: dict
 """
 
 
-def bmc_of(bmcs: Mapping[str, Any], node: str) -> dict[str, Any]:
-    """The address of a node's BMC, and who else has it."""
+def bmc_of(
+    bmcs: Mapping[str, Any], node: str, user: str = "", password: str = ""
+) -> dict[str, Any]:
+    """The address of a node's BMC, how it is asked, and who else has it."""
     if not isinstance(bmcs, Mapping):
         raise AnsibleFilterError(
             "bmc_of: this is no dictionary of BMCs: give node_fence_bmcs as "
             '{"worker01": {"kind": "redfish", "address": "192.0.2.11"}}, and run again'
         )
-    return {"address": address_of(bmcs, node), "shared": sharing(bmcs, node)}
+    address = address_of(bmcs, node)
+    call = agent_call(bmcs, node, str(user), str(password))
+    return {
+        "address": address,
+        "shared": sharing(bmcs, node),
+        "way": way_of(str(bmcs[node].get("kind") or "")) if address else "",
+        "agent": {**call._asdict(), "hidden": list(call.hidden)},
+    }
 
 
 class FilterModule:

@@ -53,7 +53,7 @@ EXAMPLES = r"""
         evidence:
           volumes: [pv-1, pv-of-another-node]
           pods: [0a1b2c3d-1111-2222-3333-444455556666]
-        repair: [{target: /mnt}]
+        given: [/mnt]
   # Result: {"any": true, "volumes": {"pv-1": ["/mnt"]}}
 """
 
@@ -62,7 +62,7 @@ _value:
   description:
     - C(any), whether there is a mount to repair, also of another volume.
     - C(volumes), the given volumes with such a mount. The value of each is the list of
-      given paths that its repair changes.
+      given paths that its finding is about.
   type: dict
 """
 
@@ -79,8 +79,8 @@ def dead_mounts(
     for finding in repairs:
         evidence = finding.get("evidence")
         named = evidence if isinstance(evidence, dict) else {}
-        steps = _dictionaries(finding.get("repair"))
-        targets = _known((step.get("target") for step in steps), given)
+        # The steps of the repair name them, too, but have room only for some.
+        targets = _known(_items(finding.get("given")), given)
         theirs = _known(_items(named.get("pods")), uids)
         for volume in _known(_items(named.get("volumes")), names):
             if pods[volume] & theirs:

@@ -269,7 +269,8 @@ findings:
       sample: {"kind": "blocklist entry", "name": "10.0.0.5:0/0", "node": ""}
     evidence:
       description:
-        - What was read. Lists are cut after 50 items, with a count.
+        - What was read. Lists are cut after 50 items, with a count. If the result is too long, only
+          what playbooks decide by is left of it, and C(cut).
         - C(covered_by) lists other entries that block the same clients.
       type: dict
       returned: always
@@ -294,6 +295,11 @@ actions:
       type: str
       returned: always
       sample: add_blocklist_entry
+actions_left_out:
+  description: How many more actions there were, if the result is too long for all. They are chosen
+    in turns of the namespaces or arrays.
+  returned: when there are any
+  type: int
 """
 
 from typing import Any

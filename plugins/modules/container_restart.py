@@ -258,7 +258,8 @@ findings:
       sample: {"kind": "container", "namespace": "shop", "name": "web-0/main", "node": "worker01"}
     evidence:
       description:
-        - What was read. Lists are cut after 50 items, with a count.
+        - What was read. Lists are cut after 50 items, with a count. If the result is too long, only
+          what playbooks decide by is left of it, and C(cut).
         - C(proof) is what the new container sees.
       type: dict
       returned: always
@@ -288,6 +289,11 @@ actions:
       type: str
       returned: always
       sample: stop_container
+actions_left_out:
+  description: How many more actions there were, if the result is too long for all. They are chosen
+    in turns of the namespaces or arrays.
+  returned: when there are any
+  type: int
 undone:
   description:
     - Names of the findings whose repair failed and left nothing half made. Their verdict is

@@ -147,7 +147,8 @@ findings:
         node: worker01
     evidence:
       description:
-        - What was read. Lists are cut after 50 items, with a count.
+        - What was read. Lists are cut after 50 items, with a count. If the result is too long, only
+          what playbooks decide by is left of it, and C(cut).
         - Layers of a mount point are listed from the bottom up.
       type: dict
       returned: always
@@ -191,6 +192,11 @@ actions:
       type: list
       elements: str
       returned: always
+actions_left_out:
+  description: How many more actions there were, if the result is too long for all. They are chosen
+    in turns of the namespaces or arrays.
+  returned: when there are any
+  type: int
 """
 
 from typing import Any

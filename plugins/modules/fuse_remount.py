@@ -34,7 +34,9 @@ description:
   - Running containers keep the dead mount, unless it reaches them by mount propagation. RV(stale)
     lists them.
   - An interrupted run leaves a record in C(/run/storage_ops/fuse), and the next run finishes its
-    work.
+    work. Only one run repairs a node at a time. A second one fails at once (C(lease_held)). Check
+    mode takes no lock.
+  - Right before a mount is unmounted it is probed again, and only one whose server has ended goes.
   - If a repair fails and is rolled back completely, the other repairs continue, and the task fails
     at the end. If the rollback is incomplete, the run stops.
 requirements:
@@ -229,7 +231,8 @@ options:
     description:
       - With O(strategy=kubelet), seconds to wait for the kubelet to unstage the volume. If a
         staging mount is left after that and no pod has a folder of it any more, it is unmounted.
-      - Nothing is unmounted if the deadline leaves less time than that.
+      - Nothing is unmounted if the deadline leaves less time than that, and what all mount points
+        of the volume need.
     type: float
     default: 60
   abort_hung_connections:
@@ -348,6 +351,11 @@ findings:
         kind: FUSE mount
         name: /var/lib/kubelet/plugins/kubernetes.io/csi/pv/pvc-1/globalmount
         node: worker01
+    given:
+      description: Which of O(paths) the finding is about; never cut.
+      type: list
+      elements: str
+      returned: with O(paths)
 actions:
   description: What was done, or in check mode would be done, in order; empty if the module only
     reads. RV(storage_ops.runbooks.node_storage_info#module:actions) lists all keys.
@@ -376,6 +384,11 @@ actions:
       type: list
       elements: str
       returned: always
+actions_left_out:
+  description: How many more actions there were, if the result is too long for all. They are chosen
+    in turns of the namespaces or arrays.
+  returned: when there are any
+  type: int
 undone:
   description:
     - Names of the findings whose repair failed and left nothing half made. Their verdict is

@@ -126,6 +126,11 @@ actions:
       type: str
       returned: always
       sample: load_module
+actions_left_out:
+  description: How many more actions there were, if the result is too long for all. They are chosen
+    in turns of the namespaces or arrays.
+  returned: when there are any
+  type: int
 """
 
 from typing import Any

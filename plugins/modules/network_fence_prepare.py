@@ -192,7 +192,8 @@ findings:
       sample: {"kind": "Node", "name": "worker01", "node": "worker01"}
     evidence:
       description:
-        - What was read. Lists are cut after 50 items, with a count.
+        - What was read. Lists are cut after 50 items, with a count. If the result is too long, only
+          what playbooks decide by is left of it, and C(cut).
         - C(cidrs) are the node's ranges, C(addresses_from) names their source, and C(proof) is the
           answer of the controller.
       type: dict
@@ -223,6 +224,11 @@ actions:
       type: str
       returned: always
       sample: create_networkfence
+actions_left_out:
+  description: How many more actions there were, if the result is too long for all. They are chosen
+    in turns of the namespaces or arrays.
+  returned: when there are any
+  type: int
 """
 
 from typing import Any

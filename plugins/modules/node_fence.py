@@ -428,7 +428,7 @@ fence:
       returned: for the method V(power)
       contains:
         kind:
-          description: V(redfish) or V(ipmi).
+          description: V(redfish), V(ipmi) or the name of a fence agent.
           type: str
           returned: always
           sample: redfish
@@ -516,7 +516,8 @@ findings:
       sample: {"kind": "Node", "name": "worker01", "node": "worker01"}
     evidence:
       description:
-        - What was read. Lists are cut after 50 items, with a count.
+        - What was read. Lists are cut after 50 items, with a count. If the result is too long, only
+          what playbooks decide by is left of it, and C(cut).
         - For example the watchers and the addresses. C(proof) is what was read after the repair.
       type: dict
       returned: always
@@ -543,6 +544,11 @@ actions:
       type: str
       returned: always
       sample: write_fence_ledger
+actions_left_out:
+  description: How many more actions there were, if the result is too long for all. They are chosen
+    in turns of the namespaces or arrays.
+  returned: when there are any
+  type: int
 """
 
 from typing import Any

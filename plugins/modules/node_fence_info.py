@@ -235,7 +235,7 @@ findings:
     repair:
       description:
         - The actions that repair it, in order, each as in RV(actions); empty if this module repairs
-          nothing.
+          nothing. At most 50, those first that were not done.
         - The playbook decides again, from more evidence than this audit reads.
       type: list
       elements: dict

@@ -217,7 +217,8 @@ findings:
       sample: {"kind": "Node", "name": "worker01", "node": "worker01"}
     evidence:
       description:
-        - What was read. Lists are cut after 50 items, with a count.
+        - What was read. Lists are cut after 50 items, with a count. If the result is too long, only
+          what playbooks decide by is left of it, and C(cut).
         - C(proof) is what was read after the repair.
       type: dict
       returned: always
@@ -236,6 +237,11 @@ actions:
       type: str
       returned: always
       sample: uncordon_node
+actions_left_out:
+  description: How many more actions there were, if the result is too long for all. They are chosen
+    in turns of the namespaces or arrays.
+  returned: when there are any
+  type: int
 """
 
 from typing import Any

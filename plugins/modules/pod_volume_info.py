@@ -124,7 +124,8 @@ findings:
       returned: always
     evidence:
       description:
-        - What was read. Lists are cut after 50 items, with a count.
+        - What was read. Lists are cut after 50 items, with a count. If the result is too long, only
+          what playbooks decide by is left of it, and C(cut).
         - C(messages) are events and waiting states, newest first, with count and age. C(claims),
           C(attachments), C(node), C(volumes_attached) and C(volumes_in_use) are as the API server
           returned them.

@@ -126,7 +126,8 @@ findings:
       sample: {"kind": "VolumeAttachment", "name": "csi-90a1...", "node": "worker01"}
     evidence:
       description:
-        - What was read. Lists are cut after 50 items, with a count.
+        - What was read. Lists are cut after 50 items, with a count. If the result is too long, only
+          what playbooks decide by is left of it, and C(cut).
         - C(workload_title) (STOR-13, STOR-14) names the pods' controller.
       type: dict
       returned: always
@@ -167,6 +168,11 @@ actions:
       type: list
       elements: str
       returned: always
+actions_left_out:
+  description: How many more actions there were, if the result is too long for all. They are chosen
+    in turns of the namespaces or arrays.
+  returned: when there are any
+  type: int
 """
 
 from typing import Any

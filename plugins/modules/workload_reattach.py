@@ -230,7 +230,8 @@ findings:
       sample: {"kind": "Deployment", "namespace": "shop", "name": "web", "node": "worker01"}
     evidence:
       description:
-        - What was read. Lists are cut after 50 items, with a count.
+        - What was read. Lists are cut after 50 items, with a count. If the result is too long, only
+          what playbooks decide by is left of it, and C(cut).
         - C(proof) is what was read after the repair.
       type: dict
       returned: always
@@ -261,6 +262,11 @@ actions:
       type: str
       returned: always
       sample: evict_pod
+actions_left_out:
+  description: How many more actions there were, if the result is too long for all. They are chosen
+    in turns of the namespaces or arrays.
+  returned: when there are any
+  type: int
 """
 
 from typing import Any

@@ -263,3 +263,4 @@ def fresh(plane: ControlPlane) -> Iterator[Cluster]:
     cluster = Cluster(plane)
     yield cluster
     cluster.close()
+    plane.rest()

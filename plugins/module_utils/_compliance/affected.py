@@ -43,7 +43,7 @@ _FORMS = (
 )
 # Evidence that has paths of what the finding is about; other paths may be there to compare with.
 _PATHS = ("points", "mounts", "covered", "also_mounted", "mounts_on_this_node", "reasons")
-# An audit's list that is not whole ends like this (engine._clip, clean.plain).
+# An audit's list that is not whole ends like this (shortening.clip, clean.plain).
 _CUT = re.compile(r"\(?\+\d+ more")
 
 

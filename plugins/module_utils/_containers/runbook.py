@@ -36,7 +36,20 @@ from .._node.kubelet import (
     parents_problem,
 )
 from .._node.mounts import MountTable, is_fuse, read_table
-from .._node.probes import DEAD, DEAD_ERRORS, ERROR, HUNG, OK, Answer, opened_itself, probe_folders
+from .._node.probes import (
+    DEAD,
+    DEAD_ERRORS,
+    ERROR,
+    HUNG,
+    OK,
+    Answer,
+    call_self,
+    held_children,
+    is_enough,
+    opened_itself,
+    probe_folders,
+    still,
+)
 from .._node.processes import require_host_namespace
 from . import plan as pure
 from .plan import Container, ContainerOptions, ContainerState, Copy, HostMount, Known, Runtime
@@ -208,7 +221,15 @@ class StaleContainers:
         # it leaves a child.
         first = {device: container for container, device in reversed(list(questions))}
         asked = {(container, device) for device, container in first.items()}
-        answers = self._answers({one: questions[one] for one in questions if one in asked})
+        # What was not asked is neither dead nor well.
+        held = held_children(self._host)
+        answers = {
+            one: Answer(ERROR, text=still(held[one[1]]))
+            for one in questions
+            if is_enough(held.get(one[1]))
+        }
+        first_asked = [one for one in questions if one in asked and one not in answers]
+        answers.update(self._answers({one: questions[one] for one in first_asked}))
         hung = {one[1]: answer for one, answer in answers.items() if answer.state == HUNG}
         answers.update((one, hung[one[1]]) for one in questions if one[1] in hung)
         answers.update(
@@ -229,7 +250,12 @@ class StaleContainers:
         self, questions: dict[tuple[str, str], tuple[int, str]]
     ) -> dict[tuple[str, str], Answer]:
         """By container and device, what a mount answers. ``questions``: as for ``look_into``."""
-        replies = look_into(self._host, list(questions.values()), self._options.probe_timeout)
+        replies = look_into(
+            self._host,
+            list(questions.values()),
+            self._options.probe_timeout,
+            [device for _container, device in questions],
+        )
         return {one: answer for one, (answer, _device) in zip(questions, replies)}
 
     def _described(self, containers: Sequence[Container]) -> list[Container]:
@@ -261,7 +287,8 @@ class StaleContainers:
         namespaces = namespaces_of(self._host)
         owners = [owner_of(path, self._root, namespaces) for path in paths]
         timeout = self._options.probe_timeout
-        answers = dict(zip(paths, probe_folders(self._host, paths, timeout, owners)))
+        devices = [table_device(table, path) for path in paths]
+        answers = dict(zip(paths, probe_folders(self._host, paths, timeout, owners, devices)))
         ways = dict(zip(paths, parents_problem(self._host, paths, self._root)))
 
         def hosted(copy: Copy) -> Copy:
@@ -676,15 +703,21 @@ def _container_processes(host: Host) -> Iterable[tuple[str, str, int]]:
 
 
 def look_into(
-    host: Host, questions: Sequence[tuple[int, str]], timeout: float
+    host: Host,
+    questions: Sequence[tuple[int, str]],
+    timeout: float,
+    devices: Sequence[str] = (),
 ) -> list[tuple[Answer, str]]:
     """List folders as processes see them.
 
-    ``questions``: (pid, path). Returns for each what it answered, and the device mounted there.
+    ``questions``: (pid, path). ``devices``: the device of each, by which a later run knows what
+    waits for it. Returns for each what it answered, and the device mounted there.
     """
 
-    def looking(question: tuple[int, str]) -> dict[str, str]:
-        pid, point = question
+    def looking(number: int) -> dict[str, str]:
+        pid, point = questions[number]
+        if devices:
+            call_self(devices[number])
         try:
             # /proc/PID/root is resolved in the process's mount namespace (proc_pid_root(5)).
             return {"device": _list(host.path(f"{host.living(str(pid))}/root"), point)}
@@ -699,7 +732,7 @@ def look_into(
     pods = {pid: pod_of(host, str(pid)) for pid, _point in questions}
     replies = call_each(
         looking,
-        questions,
+        range(len(questions)),
         timeout,
         host.deadline.cap(host.command_timeout + timeout),
         owners=[namespaces.get(pods[pid], pods[pid]) for pid, _point in questions],

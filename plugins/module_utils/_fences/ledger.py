@@ -87,8 +87,9 @@ class FenceObject(NamedTuple):
 class PowerFence(NamedTuple):
     """The BMC by which a node is switched off. Its user and password are never noted.
 
-    ``kind``: "redfish" or "ipmi"; ``system``: the system's Id in Redfish; ``uuid``: of the machine,
-    as the BMC says, or empty; ``off_at``: when the node was first proven to be off, ISO, or empty.
+    ``kind``: "redfish", "ipmi" or the name of a fence agent; ``system``: the system's Id in
+    Redfish, the plug of a fence agent; ``uuid``: of the machine, as the BMC says, or empty;
+    ``off_at``: when the node was first proven to be off, ISO, or empty.
     """
 
     kind: str

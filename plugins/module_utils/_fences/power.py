@@ -5,8 +5,8 @@
 """What a node's BMC has said about its power, and whether that proves that the node is off. Pure:
 no I/O here.
 
-The role node_fence reads the BMC by modules of other collections, and switches the node off by
-them. What they answer reaches the cluster's modules by their option ``power``.
+The role node_fence reads the BMC by modules of other collections or by a fence agent, and switches
+the node off by them. What they answer reaches the cluster's modules by their option ``power``.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from .._core.codes import Reason
 from .._core.errors import BadOption
 from .._core.ip import normal_address
 from .._core.untrusted import few, is_name, shown
+from .agents import AgentCall, call_of, is_agent
 from .ceph_reading import SKEW_SECONDS, moment
 from .ledger import Ledger, PowerFence
 from .state import HostRecord
@@ -31,6 +32,8 @@ POWER = "power"
 # With the port where none is named (RFC 9110, section 4.2.2; asf-rmcp of IANA's registry of ports).
 _PORTS = {"redfish": 443, "ipmi": 623}
 KINDS = tuple(_PORTS)
+# How those are asked whose kind is the name of a fence agent.
+AGENT = "agent"
 _LAST_PORT = 65535
 SPEC = ArgumentSpec(
     {
@@ -62,8 +65,13 @@ _LEAST = 2
 _MOST = 200
 # How pyghmi says that a BMC has refused the user, the password or what the user may do
 # (pyghmi/ipmi/private/session.py and pyghmi/ipmi/private/constants.py: the RAKP status codes of
-# IPMI 2.0, table 13-15).
-_REFUSED = ("password", "unauthorized", "insufficient privilege", "authentication")
+# IPMI 2.0, table 13-15), and a fence agent (fail in lib/fencing.py.py of fence-agents).
+_REFUSED = (
+    *("password", "unauthorized", "insufficient privilege", "authentication"),
+    "have the correct privileges",
+)
+# env(1), timeout(1): the program was not found, or cannot be executed.
+_NOT_THERE = (126, 127)
 
 
 # HOST or HOST:PORT, an IPv6 address in brackets.
@@ -137,6 +145,22 @@ def sharing(bmcs: Mapping[str, Any], node: str) -> list[str]:
     ]
 
 
+def way_of(kind: str) -> str:
+    """How a BMC of this kind is asked: one of KINDS, AGENT, or empty."""
+    return kind if kind in KINDS else AGENT if is_agent(kind) else ""
+
+
+def agent_call(bmcs: Mapping[str, Any], node: str, user: str, password: str) -> AgentCall:
+    """How the fence agent of a node is called; empty for a node without one."""
+    given = bmcs.get(node) or {}
+    mine = _Named.of(given)
+    match = _ADDRESS.fullmatch(mine.address)
+    if match is None or mine.place is None or way_of(mine.kind) != AGENT:
+        return AgentCall()
+    own = {"ip": match["ipv6"] or match["name"], "ipport": match["port"] or "", "plug": mine.system}
+    return call_of(given, {**own, "username": user, "password": password})
+
+
 class _Named(NamedTuple):
     """A BMC as the inventory names it, whatever was written there."""
 
@@ -158,18 +182,21 @@ class _Named(NamedTuple):
 
     def is_of(self, other: _Named) -> bool:
         """Both are of one machine, as far as is known."""
-        # A BMC with several machines tells them apart by their systems; IPMI has none.
-        apart = self.kind == other.kind == "redfish" and self.system and other.system
+        # A BMC with several machines tells them apart by their systems; IPMI has none. An agent
+        # that knows none is refused when it is asked (agents.said_of).
+        known = self.kind == other.kind and way_of(self.kind) in ("redfish", AGENT)
+        apart = known and self.system and other.system
         return self.place == other.place and not (apart and self.system != other.system)
 
 
 class PowerReading(NamedTuple):
     """One look at a BMC.
 
-    ``kind``: one of KINDS, or empty where the inventory names no BMC; ``address``: with its port,
-    if that is not the usual one; ``system``: the system's Id in Redfish; ``shared``: other nodes
-    that have this BMC in the inventory; ``uuid``: what the BMC calls its machine, normalised, empty
-    if it does not say; ``state``: in lower case, empty if it was not read; ``status``: of HTTP, 0
+    ``kind``: one of KINDS, the name of a fence agent, or empty where the inventory names no BMC;
+    ``address``: with its port, if that is not the usual one; ``system``: the system's Id in
+    Redfish, the plug of a fence agent; ``shared``: other nodes that have this BMC in the inventory;
+    ``uuid``: what the BMC calls its machine, normalised, empty if it does not say; ``state``: in
+    lower case, empty if it was not read; ``status``: of HTTP, or the exit code of a fence agent, 0
     for none; ``problem``: what was said instead.
     """
 
@@ -295,13 +322,22 @@ def _is_same_bmc(one: PowerFence, other: PowerFence) -> bool:
 
 def _unmapped(reading: PowerReading, node: str) -> list[Reason]:
     """Why the inventory does not tell which BMC the node has."""
-    if reading.kind not in KINDS or not reading.address:
+    if not way_of(reading.kind) or not reading.address:
         return [
             Reason(
                 "bmc_unknown",
-                f"the inventory names no BMC of node {node}: give its kind ({' or '.join(KINDS)}) "
-                "and its address (HOST or HOST:PORT, without user or password) in the variable "
-                "bmcs of the role",
+                f"the inventory names no BMC of node {node}: give its kind ({', '.join(KINDS)} or "
+                "the name of a fence agent) and its address (HOST or HOST:PORT, without user or "
+                "password) in the variable bmcs of the role",
+            )
+        ]
+    # Nothing was asked, or the agent has said of itself that it does not fit.
+    if is_agent(reading.kind) and reading.problem and not (reading.status or reading.state):
+        return [
+            Reason(
+                "bmc_unknown",
+                f"{reading.title} cannot be asked as the inventory has it: {reading.problem}. "
+                "Correct the variable bmcs",
             )
         ]
     # A variable that was set for all hosts gives every node one BMC.
@@ -316,15 +352,31 @@ def _unmapped(reading: PowerReading, node: str) -> list[Reason]:
     return []
 
 
+def _missing(reading: PowerReading) -> list[Reason]:
+    """What has to be installed before the BMC can be asked."""
+    # missing_required_lib of ansible.module_utils.basic.
+    if "required Python library" in reading.problem:
+        return [Reason("program_missing", f"{reading.problem}: install it on the controller")]
+    if is_agent(reading.kind) and reading.status in _NOT_THERE:
+        return [
+            Reason(
+                "program_missing",
+                f"{reading.kind} cannot be run on the host that the variable bmcs names "
+                f"({reading.problem}): install fence-agents there",
+            )
+        ]
+    return []
+
+
 def _unread(reading: PowerReading) -> list[Reason]:
     """Why the BMC has not told whether the node is off."""
     said = reading.problem or "it gives no reason"
-    is_refused = reading.kind == "ipmi" and any(
+    is_refused = reading.kind != "redfish" and any(
         word in reading.problem.lower() for word in _REFUSED
     )
-    # missing_required_lib of ansible.module_utils.basic.
-    if "required Python library" in reading.problem:
-        return [Reason("program_missing", f"{said}: install it on the controller")]
+    missing = _missing(reading)
+    if missing:
+        return missing
     # RFC 9110, 15.5.2 and 15.5.4.
     if reading.status in (401, 403) or is_refused:
         return [
@@ -335,11 +387,13 @@ def _unread(reading: PowerReading) -> list[Reason]:
             )
         ]
     if not reading.state:
+        # Of a password that is refused, most agents only say that they cannot connect.
+        login = "check its user and password, and " if is_agent(reading.kind) else ""
         return [
             Reason(
                 "bmc_unreachable",
-                f"{reading.title} did not tell whether the node is on ({said}): make it answer, or "
-                "prove by other means that the node is off, and use method none with "
+                f"{reading.title} did not tell whether the node is on ({said}): {login}make it "
+                "answer, or prove by other means that the node is off, and use method none with "
                 "node_confirmed_off",
             )
         ]

@@ -56,7 +56,8 @@ def details(
         crowded=others.crowded,
         processes=tuple(read_processes(host)),
         notes=notes,
-        absent=tuple(absent_points(host, noted)),
+        # What is mounted is there, and each question to one that hangs leaves a child.
+        absent=tuple(absent_points(host, [path for path in noted if not _is_mounted(state, path)])),
         parents=dict(zip(inside, kubelet.parents_problem(host, inside, state.root))),
         waiting={block.device: waiting_requests(host, block.device) for block in blocks},
         programs=_programs(options, blocks),
@@ -67,6 +68,11 @@ def details(
     beside = {one.pid: one for block in kept for one in stacks.beside(state, block.device)}
     servers, unread = fuse_servers(host, list(beside.values()))
     return replace(state, servers=servers, unread=unread)
+
+
+def _is_mounted(state: FuseState, path: str) -> bool:
+    top = state.table.holding(path)
+    return bool(top and top.point == path)
 
 
 def _kubelet_points(state: FuseState, blocks: list[Superblock], noted: list[str]) -> list[str]:

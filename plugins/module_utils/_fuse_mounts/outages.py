@@ -11,7 +11,7 @@ cannot start either. Pure: no I/O here.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from typing import Callable, NamedTuple
 
 from .._core import untrusted
@@ -109,7 +109,23 @@ def _remote(state: FuseState, options: FuseOptions, places: list[Place]) -> Remo
     return Remote(driver, entry.endpoint.rstrip("/").lower(), entry.secret_namespace)
 
 
-def turns_by_namespace(options: FuseOptions) -> Callable[[Finding], Hashable]:
+def owner_of(
+    finding: Finding, state: FuseState, options: FuseOptions, found: Mapping[str, Superblock]
+) -> str:
+    """Whose the mounts of a finding are, for its room in the result: the namespaces of its volume,
+    or else of its pods; where these are not known, the pods.
+    """
+    places = [
+        place for device in finding.evidence["devices"] for _mount, place in found[device].mounts
+    ]
+    pods = {place.pod for place in places} - {""}
+    spaces = turns_by_namespace(options)(finding) or {
+        state.namespaces.get(pod, f"of pod {pod}") for pod in pods
+    }
+    return f"namespace {untrusted.few(sorted(spaces))}" if spaces else ""
+
+
+def turns_by_namespace(options: FuseOptions) -> Callable[[Finding], tuple[str, ...]]:
     """The namespaces of the pods of a finding, whose turn it is."""
     namespaces = {
         entry.volume: {pod.namespace for pod in entry.pods or ()} for entry in options.volumes

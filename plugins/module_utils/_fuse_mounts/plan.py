@@ -37,7 +37,7 @@ from .model import (
     Unfinished,
     printable,
 )
-from .outages import outages_by_remote, remotes_of, turns_by_namespace
+from .outages import outages_by_remote, owner_of, remotes_of, turns_by_namespace
 from .remounting import (
     clean_up,
     elsewhere_obstacles,
@@ -89,6 +89,7 @@ def plan(state: FuseState, options: FuseOptions) -> Plan:
         mine = [one for one in left if meets(one, group)]
         left = [one for one in left if one not in mine]
         findings.append(_judge(state, options, found, group, mine))
+        findings[-1].owner = owner_of(findings[-1], state, options, found)
         points[id(findings[-1])] = {target.point for target in group.targets}
     # Those whose dead mounts are gone: they have no group to belong to.
     findings += [_judge_unfinished(state, options, one) for one in left]
@@ -551,7 +552,8 @@ def _in_scope(
             *points_of.get(id(finding), finding.evidence["mounts"]),
             *finding.evidence.get("covered", []),
         }
-        if points & set(options.paths):
+        finding.given = sorted(points & set(options.paths))
+        if finding.given:
             finding.named = True
             wanted.append(finding)
             met |= points

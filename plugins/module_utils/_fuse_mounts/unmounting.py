@@ -175,15 +175,10 @@ def kubelet_actions(recovery: Recovery, options: FuseOptions) -> list[Action]:
                 step,
             )
         )
-    staged = [target for target in recovery.targets if target.kind == kubelet.STAGING]
-    # The kubelet unstages a volume only after all its publish mounts are gone (CSI specification,
-    # NodeUnstageVolume).
-    for target in [target for target in recovery.targets if target not in staged]:
-        actions.append(_unmount_action(recovery, target))
-    for target in staged:
+    for target in in_order(recovery):
         # Once its pods are gone the kubelet unstages the volume by itself (NodeUnstageVolume,
         # kubernetes pkg/kubelet/volumemanager/reconciler), and so keeps its records right.
-        if recovery.pods:
+        if recovery.pods and target.kind == kubelet.STAGING:
             actions.append(
                 Action(
                     "wait_unstaged",
@@ -196,6 +191,13 @@ def kubelet_actions(recovery: Recovery, options: FuseOptions) -> list[Action]:
         else:
             actions.append(_unmount_action(recovery, target))
     return actions
+
+
+def in_order(recovery: Recovery) -> list[Target]:
+    """The mount points in the order in which they are unmounted."""
+    # The kubelet unstages a volume only after all its publish mounts are gone (CSI specification,
+    # NodeUnstageVolume).
+    return sorted(recovery.targets, key=lambda target: target.kind == kubelet.STAGING)
 
 
 def _unmount_action(recovery: Recovery, target: Target) -> Action:

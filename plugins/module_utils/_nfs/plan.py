@@ -521,6 +521,7 @@ def _finding(share: Share, state: NfsState, severity: str, summary: str, reason:
         name=printable(share.target.share),
         node=state.node,
         summary=printable(summary),
+        owner=f"namespace {share.target.turn}",
     )
     finding.reason = printable(reason)
     finding.evidence = {

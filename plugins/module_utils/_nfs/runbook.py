@@ -88,7 +88,8 @@ _NOT_TCP = {"proto=rdma", "proto=rdma6", "rdma", "proto=udp", "proto=udp6", "udp
 # Options that the user may not give: the version, which is what is tried, and bg, since a mount in
 # the background would outlive this module (nfs(5)).
 _NOT_TO_BE_GIVEN = re.compile(r"(nfsvers|vers|minorversion)(=|$)|v[34](\.\d)?$|bg$", re.ASCII)
-# The options of an existing mount without which another one of the share may fail.
+# The options of an existing mount without which another one of the share may fail, or reach another
+# server.
 _KEPT = re.compile(r"(sec|proto)=[\w:]+|port=[1-9]\d*", re.ASCII)
 # Below /run, with the process's ID: what an ended run left is known by it, and removed.
 _FOLDER = re.compile(r"storage_ops-nfs-(\d+)", re.ASCII)
@@ -232,26 +233,33 @@ def nfs_mounts(mounts: Iterable[Mount], root: str) -> list[Mount]:
 def targets_of(
     mounts: Iterable[Mount], root: str, namespaces: Mapping[str, str] | None = None
 ) -> list[Target]:
-    """One share for each server, of the NFS mounts below ``root``.
+    """One share for each server and way to mount from it, of the NFS mounts below ``root``.
 
-    That the others are mounted shows that their exports exist. ``namespaces``: of pods, by uid.
+    That the others are mounted shows that their exports exist. Behind one address there may be
+    several servers, each at its port. ``namespaces``: of pods, by uid.
     """
     known = namespaces or {}
-    by_server: dict[str, list[Mount]] = {}
+    by_server: dict[tuple[str, tuple[str, ...]], list[Mount]] = {}
     for mount in nfs_mounts(mounts, root):
         # A source that is no share cannot be tried.
         with contextlib.suppress(StorageOpsError):
-            by_server.setdefault(split_share(mount.source)[0], []).append(mount)
+            way = split_share(mount.source)[0], _options_of(mount)
+            by_server.setdefault(way, []).append(mount)
     return [
         Target(
             found[0].source,
             tuple(dict.fromkeys(_version_of(mount) for mount in found)),
-            tuple(option for option in found[0].super_options if _KEPT.fullmatch(option)),
+            options,
             len(found),
             ", ".join(sorted({owner_of(mount.point, root, known) for mount in found})),
         )
-        for found in by_server.values()
+        for (_server, options), found in by_server.items()
     ]
+
+
+def _options_of(mount: Mount) -> tuple[str, ...]:
+    """The options without which another mount may fail, or reach another server."""
+    return tuple(option for option in mount.super_options if _KEPT.fullmatch(option))
 
 
 def _version_of(mount: Mount) -> str:

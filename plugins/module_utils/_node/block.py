@@ -160,14 +160,21 @@ def transports(host: Host) -> dict[str, Transport]:
 
 
 def disks(host: Host, reached: dict[str, Transport]) -> dict[str, Disk]:
-    """Every SCSI disk that is not removable, by its kernel name."""
+    """Every SCSI disk that is not removable, or is reached through a session or a remote port, by
+    its kernel name.
+    """
     found = {}
     for hctl in host.names("/sys/class/scsi_disk"):
         device = f"/sys/class/scsi_disk/{hctl}/device"
         for name in host.names(f"{device}/block"):
             block = f"{device}/block/{name}"
-            # Card readers and virtual media of a BMC are SCSI disks, too, and no array's.
-            if host.read(f"{block}/removable") == "1":
+            # The device's real path goes through its session or remote port.
+            parts = host.resolve(device).split("/")
+            transport = next((reached[part] for part in parts if part in reached), None)
+            # Card readers and virtual media of a BMC are SCSI disks, too, and no array's. What a
+            # target says of its LUN is for whoever runs it to decide (RMB of SPC-4, standard
+            # INQUIRY data).
+            if transport is None and host.read(f"{block}/removable") == "1":
                 continue
             names = _names(host, device)
             found[name] = Disk(
@@ -180,11 +187,7 @@ def disks(host: Host, reached: dict[str, Transport]) -> dict[str, Disk]:
                 (host.read(f"{device}/vendor") or "").strip(),
                 (host.read(f"{device}/model") or "").strip(),
                 tuple(host.names(f"{block}/holders")),
-                # The device's real path goes through its session or remote port.
-                next(
-                    (reached[part] for part in host.resolve(device).split("/") if part in reached),
-                    None,
-                ),
+                transport,
                 names,
             )
     return found

@@ -26,6 +26,8 @@ _HEAD = re.compile(r"(?P<id>\d{1,10}) (?P<parent>\d{1,10}) (?P<device>\d+:\d+)",
 # ID, parent and device of a mount are within so many bytes; characters of a line in an error.
 _HEAD_BYTES = 64
 _SHOWN = 200
+# Characters of options that are split once for all mounts that have the same.
+_MOST_KEPT = 500
 # Characters of a root that are kept.
 _MOST_ROOT = 1_000
 _DELETED = "//deleted"
@@ -164,10 +166,19 @@ def _root(text: str) -> str:
     return f"{begin[:_MOST_ROOT]}...{name}{_DELETED * text.endswith(_DELETED)}"
 
 
-# Most mounts share theirs with others, and are many.
-@functools.lru_cache(maxsize=1000)
 def _words(text: str) -> tuple[str, ...]:
     """Options in a list; a comma within one is escaped."""
+    # An overlay in a user namespace may have 120 KB of them, and each such mount others.
+    return _kept_words(text) if len(text) <= _MOST_KEPT else _split(text)
+
+
+# Most mounts share theirs with others, and are many.
+@functools.lru_cache(maxsize=1000)
+def _kept_words(text: str) -> tuple[str, ...]:
+    return _split(text)
+
+
+def _split(text: str) -> tuple[str, ...]:
     return tuple(_unescape(word) for word in text.split(","))
 
 

@@ -45,6 +45,8 @@ def plan(state: PodMountState, options: PodMountOptions) -> Plan:
         (one, turned_readonly.judge_filesystem(state, one)) for one in suspicious_filesystems(state)
     ]
     found = [finding for _judged, finding in [*wrong, *turned] if finding]
+    for finding in found:
+        finding.owner = f"namespace {_owner(state, finding)}"
     # A tenant with many broken mounts must not use up the limit, nor the time, of the others.
     wanted = Plan(
         [finding for finding in found if _in_scope(finding, options)],

@@ -176,7 +176,8 @@ class PodMounts:
         points = {device: point for device, point in points.items() if point}
         asked = list(points.values())
         owners = [kubelet.owner_of(point, state.root, state.namespaces) for point in asked]
-        answers = probes.probe_folders(self._host, asked, self._options.probe_timeout, owners)
+        timeout = self._options.probe_timeout
+        answers = probes.probe_folders(self._host, asked, timeout, owners, list(points))
         return dict(zip(points, answers))
 
     def _users(

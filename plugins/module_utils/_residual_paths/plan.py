@@ -16,6 +16,7 @@ from typing import Callable
 from .._core.codes import Reason
 from .._core.engine import Finding, Plan
 from .._core.guards import is_most, limit_repairs, majority
+from .._core.untrusted import few
 from .actions import flushed_maps, path_action, paths_action, removed_paths, scan_actions
 from .arrays import Arrays, find_arrays, merged
 from .cases import judge_map, judge_plain_disk
@@ -69,6 +70,7 @@ def plan(state: ResidualState, options: ResidualOptions) -> Plan:
         whose = sorted(set().union(*(_arrays_of(arrays, case) for case in group)))
         against = [reason for array in whose for reason in outages.get(array, [])] + hasty
         finding = _settled(state, arrays, group, against, left_out)
+        finding.owner = f"array {few(arrays.of_server(whose))}"
         findings.append(finding)
         sizes[id(finding)], owners[id(finding)] = len(group), tuple(whose)
     wanted = Plan(findings, _turns(owners, arrays))

@@ -161,6 +161,20 @@ class Redfish(Bmc):
         ]
 
 
+class ByAgent(Redfish):
+    """The same one, and the inventory names the fence agent of fence-agents that asks it."""
+
+    kind = "fence_redfish"
+    program = Path("/usr/sbin") / kind
+
+    @property
+    def mapped(self) -> dict[str, Any]:
+        """The agent runs on the controller, and takes any certificate."""
+        # It has no option for the certificate of an authority.
+        where = {name: given for name, given in super().mapped.items() if name != "ca_path"}
+        return {**where, "host": "localhost", "options": {"ssl_insecure": True}}
+
+
 class Ipmi(Bmc):
     """One that does not say which machine it has."""
 

@@ -16,7 +16,11 @@ from typing import Any
 import pytest
 import yaml
 
-from ansible_collections.storage_ops.runbooks.plugins.action import check_scope, conclude
+from ansible_collections.storage_ops.runbooks.plugins.action import (
+    check_scope,
+    conclude,
+    on_node,
+)
 from ansible_collections.storage_ops.runbooks.tests.unit.support.roles import (
     ROLES,
     beginning,
@@ -40,7 +44,9 @@ BLOCKS = ("block", "rescue", "always")
 def role(role_name: str, name: str, **given: Any) -> Any:
     """The role's variable of that name."""
     names = {
-        name: name if name.startswith(("__", "hostvars", "ansible_")) else f"{role_name}_{name}"
+        name: name
+        if name.startswith(("__", "hostvars", "ansible_", "item"))
+        else f"{role_name}_{name}"
         for name in given
     }
     return variable(role_name, name, **{names[name]: value for name, value in given.items()})
@@ -613,7 +619,7 @@ def test_a_bmc_does_not_send_the_controller_to_another_one(target: Any) -> None:
 @pytest.mark.parametrize(("state", "wanted"), [("Off", False), ("off", False), ("On", True)])
 def test_what_is_off_already_is_not_changed(state: str, wanted: bool, tmp_path: Path) -> None:
     """Redfish writes it with a capital letter, and IPMI without."""
-    switch, _ipmi, report = load(ROLES / "node_fence/tasks/power_switch.yml")
+    switch, _ipmi, _agent, report = load(ROLES / "node_fence/tasks/power_switch.yml")
     conditions = [switch["changed_when"][1], report["when"][0]]
     (tmp_path / "x.yml").write_text(json.dumps([f"{{{{ {one} }}}}" for one in conditions]))
     given = {"__node_fence_power": [{"state": state}], "__node_fence_power_to": "off"}
@@ -625,8 +631,11 @@ def test_a_bmc_is_asked_at_its_own_address_only() -> None:
     """Every request that has its password, or an answer that is read."""
     files = ROLES.glob("*/tasks/*.yml")
     tasks = {task["name"]: task for file in files for task in tasks_of(load(file))}
-    asked = {name: task["ansible.builtin.uri"] for name, task in tasks.items() if URI in task}
-    assert len(asked) == 4
+    assert not any(URI in task for task in tasks.values())
+    # So the answer of each has a limit (plugins/action/on_node.py).
+    through = {name: task.get("storage_ops.runbooks.on_node") or {} for name, task in tasks.items()}
+    asked = {name: one["arguments"] for name, one in through.items() if one.get("module") == URI}
+    assert len(asked) == 4 and URI in on_node.ASKING
     for name, given in asked.items():
         assert given["follow_redirects"] == "none" and given["force_basic_auth"] is True, name
         # Ten megabytes may be ten gigabytes.
@@ -650,6 +659,91 @@ def test_a_bmc_is_asked_at_its_own_address_only() -> None:
 def test_what_a_bmc_says_by_ipmi(answer: Any, wanted: tuple[str, str]) -> None:
     found = bmc("b", "power_reading", __node_fence_ipmi_read=answer, __node_fence_power_at="t")
     assert (found["state"], found["problem"]) == wanted
+
+
+AGENT = {"kind": "fence_apc", "host": "fencer01", "address": "192.0.2.30", "system": "3"}
+DESCRIBED = "".join(f'<action name="{name}"/>' for name in ("on", "off", "status", "reboot"))
+
+
+def by_agent(status: Any, name: str = "power_reading", **given: Any) -> Any:
+    """What the role makes of an agent that has answered this."""
+    ran = {"cmd": ["timeout"]}
+    metadata = {
+        **ran,
+        "item": "metadata",
+        "rc": 0,
+        "stdout": DESCRIBED + '<parameter name="plug"/>',
+    }
+    answers = {"results": [metadata, {**ran, "item": "status", **status}]}
+    given = {"hostvars": {"fencer01": {}}, "__node_fence_agent_answers": answers, **given}
+    login = {"bmc_user": "admin", "bmc_password": "hunter2", "__node_fence_power_at": "t"}
+    return bmc("a", name, bmcs={"a": {**AGENT, **given.pop("agent", {})}}, **login, **given)
+
+
+@pytest.mark.parametrize(
+    ("status", "wanted"),
+    [
+        ({"rc": 2, "stdout": "Status: OFF"}, {"state": "off", "status": 0, "problem": ""}),
+        ({"rc": 0, "stdout": "Status: ON"}, {"state": "on", "status": 0, "problem": ""}),
+        ({"rc": 1, "stderr": "no hunter2"}, {"state": "", "status": 1, "problem": "no ***"}),
+        ({"rc": 127, "stderr": "no file"}, {"state": "", "status": 127, "problem": "no file"}),
+        (
+            {"unreachable": True, "msg": "x"},
+            {"status": -1, "problem": "Ansible cannot reach the host of the fence agent"},
+        ),
+    ],
+)
+def test_what_a_fence_agent_says(status: Any, wanted: dict[str, Any]) -> None:
+    found = by_agent(status)
+    found = {**found, "status": int(found["status"])}
+    bmc_said = {"kind": "fence_apc", "address": "192.0.2.30", "system": "3", "uuid": ""}
+    assert (bmc_said | wanted).items() <= found.items(), found
+
+
+@pytest.mark.parametrize(
+    ("agent", "problem"),
+    [
+        ({"host": "elsewhere"}, "elsewhere is not a host of the inventory"),
+        ({"options": {"action": "on"}}, "the option action is not allowed"),
+    ],
+)
+def test_an_agent_that_cannot_be_called(agent: dict[str, Any], problem: str) -> None:
+    """Nothing is asked, whatever an earlier look has shown."""
+    found = by_agent({"rc": 2, "stdout": "Status: OFF"}, agent=agent)
+    assert (found["state"], int(found["status"])) == ("", 0) and problem in found["problem"]
+    for file, task in (("power_read", -2), ("power_switch", -2)):
+        asked = load(ROLES / f"node_fence/tasks/{file}.yml")[task]
+        assert asked["ansible.builtin.include_tasks"] == "power_agent.yml"
+        assert "__node_fence_agent_problem | length == 0" in asked["when"]
+
+
+def test_a_fence_agent_is_told_nothing_in_its_arguments() -> None:
+    (task,) = load(ROLES / "node_fence/tasks/power_agent.yml")
+    given = task["ansible.builtin.command"]
+    program = ["timeout", "--kill-after=5", "85", "/usr/sbin/fence_apc"]
+    assert [str(by_agent({}, "x", __node_fence_x=part)) for part in given["argv"]] == program
+    said = by_agent({}, "x", __node_fence_x=given["stdin"], item="status")
+    assert said == "ip=192.0.2.30\nplug=3\nusername=admin\npassword=hunter2\naction=status"
+    assert by_agent({}, "x", __node_fence_x=given["stdin"], item="metadata") == "action=metadata"
+    assert task["no_log"] is True
+
+
+@pytest.mark.parametrize(
+    ("check", "actions", "wanted"),
+    [
+        (True, ["metadata", "status"], False),
+        (True, ["off"], True),
+        (True, ["on"], True),
+        (True, ["status", "off"], True),
+        (False, ["off"], False),
+    ],
+)
+def test_in_check_mode_an_agent_switches_nothing(
+    check: bool, actions: list[str], wanted: bool
+) -> None:
+    (task,) = load(ROLES / "node_fence/tasks/power_agent.yml")
+    given = {"ansible_check_mode": check, "__node_fence_agent_actions": actions}
+    assert str(rendered(task["check_mode"], given)) == str(wanted)
 
 
 @pytest.mark.parametrize(

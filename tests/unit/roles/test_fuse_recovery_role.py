@@ -189,10 +189,10 @@ def test_two_lists_of_one_answer_are_not_multiplied() -> None:
         "__fuse_recovery_later": ["pv-1"],
     }
     one = {"verdict": "repair", "evidence": {"volumes": ["pv-1"] * 600, "pods": ["1"] * 600}}
-    for steps in ([{}] * 600, [{"target": ""}] * 600, [{"target": "/m"}] * 600, [[]], "x"):
-        for paths, wanted in (([], []), (["/m", "/n"], ["/m"] if "/m" in str(steps) else [])):
+    for said in ([{}] * 600, [""] * 600, ["/m"] * 600, [[]], "x"):
+        for paths, wanted in (([], []), (["/m", "/n"], ["/m"] if "/m" in said else [])):
             given["fuse_recovery_paths"] = paths
-            remembered = planned([{**one, "repair": steps}] * 2, **given)
+            remembered = planned([{**one, "given": said}] * 2, **given)
             assert remembered == {"any": True, "volumes": {"pv-1": wanted}}
             assert list(role("paths_later", __fuse_recovery_planned=remembered, **given)) == wanted
             now = role("paths_now", __fuse_recovery_planned=remembered, **given)

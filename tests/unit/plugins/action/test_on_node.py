@@ -236,6 +236,9 @@ def test_a_timer_runs_while_a_host_is_asked() -> None:
     Action().cleanup()
     # Programs on the controller itself, such as ceph, do not get by with the room for an answer.
     assert (Action()._room(), Action("local")._room()) == (on_node.MOST_MEMORY, None)
+    assert Action("local")._room("ansible.builtin.command") is None
+    # What a BMC sends has to fit, too.
+    assert Action("local")._room("ansible.builtin.uri") == on_node.MOST_MEMORY
     assert removed[0][0] == "/x" and 0 < removed[0][1] <= on_node.TIDYING
 
 

@@ -20,7 +20,13 @@ ONE = {"kind": "redfish", "address": "bmc01.example.com"}
 def test_the_example_of_its_documentation() -> None:
     other = {"kind": "redfish", "address": "BMC01.example.com:443"}
     found = bmc_of({"worker01": ONE, "worker02": other}, node="worker01")
-    assert found == {"address": "bmc01.example.com", "shared": ["worker02"]}
+    none = {"host": "", "input": "", "hidden": [], "problem": ""}
+    assert found == {
+        "address": "bmc01.example.com",
+        "shared": ["worker02"],
+        "way": "redfish",
+        "agent": none,
+    }
 
 
 @pytest.mark.parametrize(
@@ -33,7 +39,19 @@ def test_a_node_whose_address_cannot_be_read_may_have_the_same(address: Any) -> 
     (said,) = bmc_of(bmcs, node="a")["shared"]
     assert said == "b (its address cannot be read, so it may be the same)"
     # Nothing is asked there, and it is not shown.
-    assert bmc_of(bmcs, node="b") == {"address": "", "shared": []}
+    found = bmc_of(bmcs, node="b", user="me", password="x")
+    assert (found["address"], found["shared"], found["way"]) == ("", [], "")
+    bmcs["b"]["kind"] = "fence_apc"
+    assert bmc_of(bmcs, node="b", password="x")["agent"]["input"] == ""
+
+
+def test_how_a_fence_agent_is_called() -> None:
+    """A number is a text: AWX sends what the user typed."""
+    bmcs = {"a": {"kind": "fence_apc", "host": "h", "address": "pdu:4001", "system": 3}}
+    found = bmc_of(bmcs, node="a", user="me", password=1234)
+    assert (found["way"], found["agent"]["host"]) == ("agent", "h")
+    assert found["agent"]["input"] == "ip=pdu\nipport=4001\nplug=3\nusername=me\npassword=1234\n"
+    assert found["agent"]["hidden"] == ["me", "1234"]
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from ansible_collections.storage_ops.runbooks.plugins.filter.dead_mounts import 
 kept = FilterModule().filters()["dead_mounts"]
 KNOWN = [{"volume": "pv-1", "pods": [{"uid": "1"}, {"uid": "2"}]}]
 NAMED = {"volumes": ["pv-1"], "pods": ["2"]}
-ONE = {"verdict": "repair", "evidence": NAMED, "repair": [{"target": "/mnt"}]}
+ONE = {"verdict": "repair", "evidence": NAMED, "given": ["/mnt"]}
 
 
 def test_the_example_of_its_documentation() -> None:
@@ -35,7 +35,7 @@ def test_of_another_form_nothing_is_kept(odd: Any) -> None:
         assert kept([{**ONE, part: odd}], KNOWN, ["/mnt"])["volumes"] == {}
     for name in NAMED:
         assert kept([{**ONE, "evidence": {**NAMED, name: odd}}], KNOWN)["volumes"] == {}
-    only = kept([{**ONE, "repair": odd}, {**ONE, "repair": [{"target": odd}]}], KNOWN, ["/mnt"])
+    only = kept([{**ONE, "given": odd}, {**ONE, "given": [odd]}], KNOWN, ["/mnt"])
     assert only["volumes"] == {"pv-1": []}
 
 

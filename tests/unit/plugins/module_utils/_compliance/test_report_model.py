@@ -599,6 +599,20 @@ def test_when_a_finding_was_first_seen() -> None:
     assert seen == [[first], [first], [], [first], [], [last]]
 
 
+def test_a_host_that_names_other_findings_each_night_makes_no_file_longer_for_ever() -> None:
+    """And says that the control was not assessed, so that they all count as still there."""
+    most = reading.MAX_FINDINGS
+    kept: Any = None
+    for night in range(3):
+        named = [finding(name=f"m{night}-{number}") for number in range(most // 2)]
+        report = build({"n1": result(*named, not_assessed={"STOR-01": "x"})}, previous=kept)
+        kept = history.keep(report, kept)
+    there = [since for prints in kept["findings"]["STOR-01"].values() for since in prints]
+    assert len(there) == most
+    now = {one["fingerprint"] for one in report["findings"]}
+    assert now <= set(there)
+
+
 def test_a_kept_time_that_is_none() -> None:
     """It goes into pages and files."""
     kept = history.keep(build({"n1": result(finding())}), None)

@@ -53,6 +53,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
     StorageOpsError,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import probes
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
     MountTable,
@@ -174,7 +175,7 @@ def test_each_file_system_of_a_container_is_asked_once(
     asked: list[tuple[int, str]] = []
 
     def asking(
-        _host: Host, questions: Sequence[tuple[int, str]], _timeout: float
+        _host: Host, questions: Sequence[tuple[int, str]], _timeout: float, _devices: Sequence[str]
     ) -> list[tuple[Answer, str]]:
         asked.extend(questions)
         return [(Answer(OK), "0:50")] * len(questions)
@@ -196,7 +197,7 @@ def test_one_that_hangs_is_asked_in_one_container_only(
     asked: list[tuple[int, str]] = []
 
     def asking(
-        _host: Host, questions: Sequence[tuple[int, str]], _timeout: float
+        _host: Host, questions: Sequence[tuple[int, str]], _timeout: float, _devices: Sequence[str]
     ) -> list[tuple[Answer, str]]:
         asked.extend(questions)
         return [(Answer(state, error=error), "")] * len(questions)
@@ -206,6 +207,35 @@ def test_one_that_hangs_is_asked_in_one_container_only(
     found = audit._ask(audit._containers([("7" * 64, "7", 7), ("8" * 64, "8", 8)]))
     assert asked == [(7, "/data"), (8, "/data")][:times]
     assert [copy.answer.state for one in found for copy in one.copies] == [state] * 2
+
+
+def test_what_children_of_earlier_runs_wait_for_is_not_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In no container, and it is neither well nor broken; the others are asked."""
+    for pid in ("7", "8"):
+        mounts = "2 1 0:50 / /data rw - fuse.s3fs x rw\n3 1 0:51 / /log rw - fuse.s3fs x rw\n"
+        of_pod(tmp_path, pid, ROOT + mounts)
+    for pid in range(100, 100 + probes.MOST_HELD):
+        folder = tmp_path / f"proc/{pid}"
+        folder.mkdir()
+        (folder / "comm").write_text("sops0:50\n")
+        (folder / "status").write_text("ShdPnd:\t0000000000000100\n")
+    asked: list[tuple[tuple[int, str], str]] = []
+
+    def asking(
+        _host: Host, questions: Sequence[tuple[int, str]], _timeout: float, devices: Sequence[str]
+    ) -> list[tuple[Answer, str]]:
+        asked.extend(zip(questions, devices))
+        return [(Answer(OK), "0:51")] * len(questions)
+
+    monkeypatch.setattr(containers, "look_into", asking)
+    audit = StaleContainers(host(str(tmp_path)), options())
+    found = audit._ask(audit._containers([("7" * 64, "7", 7), ("8" * 64, "8", 8)]))
+    assert asked == [((7, "/log"), "0:51"), ((8, "/log"), "0:51")]
+    answers = {(copy.device, copy.answer.unasked) for one in found for copy in one.copies}
+    assert answers == {("0:50", True), ("0:51", False)}
+    assert all("of earlier runs" in one.unasked for one in found)
 
 
 class Owned(Host):

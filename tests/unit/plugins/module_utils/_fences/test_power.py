@@ -91,6 +91,34 @@ def test_what_a_bmc_says_by_ipmi(problem: str, code: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("status", "problem", "code"),
+    [
+        (1, "Failed: You have to set login password", "bmc_login_refused"),
+        (1, "The user does not have the correct privileges to do it", "bmc_login_refused"),
+        (1, "Unable to connect/login to fencing device", "bmc_unreachable"),
+        (124, "it was ended", "bmc_unreachable"),
+        (-1, "no route to host", "bmc_unreachable"),
+        (-1, "", "bmc_unreachable"),
+        (126, "permission denied", "program_missing"),
+        (127, "no such file", "program_missing"),
+        # It was not asked, or does not fit.
+        (0, "the host is missing", "bmc_unknown"),
+        (0, "", "bmc_unreachable"),
+    ],
+)
+def test_what_a_fence_agent_says(status: int, problem: str, code: str) -> None:
+    agent = {"kind": "fence_apc", "uuid": "", "system": "3"}
+    by_agent = POWERED._replace(power=PowerFence("fence_apc", "192.0.2.11", "3"))
+    assert doubts(agent, agent, ledger=by_agent) == []
+    said = {**agent, "state": "", "status": status, "problem": problem}
+    assert doubts(said, said, ledger=by_agent) == [code]
+    for other in ({"system": "4"}, {"kind": "fence_apc_snmp"}, {"address": "192.0.2.12"}):
+        told = {**agent, **other}
+        assert doubts(told, told, ledger=by_agent) == ["bmc_other_machine"]
+    assert doubts({**agent, "kind": "fence_APC"}) == ["bmc_unknown"]
+
+
+@pytest.mark.parametrize(
     ("noted", "said"),
     [
         ("192.0.2.11:443", "192.0.2.11"),

@@ -201,10 +201,10 @@ def test_the_kubelets_time_is_not_cut_short(tmp_path: Path) -> None:
     """What would leave it less is not begun."""
     staged = replace(TARGET, kind="staging")
     runbook = fuse.FuseRecovery(
-        Host(Deadline(30), 10, str(tmp_path)), FuseOptions(unstage_timeout=60)
+        Host(Deadline(30), 10, str(tmp_path)), FuseOptions(strategy="kubelet", unstage_timeout=60)
     )
     step = Step(Recovery("abc", "/name", (), (staged, TARGET), pods=("u",)), TARGET)
-    with pytest.raises(Prevented, match="less than 65 s are left of the deadline"):
+    with pytest.raises(NotStarted, match="less than 70.2 s are left of the deadline"):
         runbook._unmount(fuse.Action("unmount", TARGET.point, [], step), step)
 
 

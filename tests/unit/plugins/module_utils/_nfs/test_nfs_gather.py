@@ -98,13 +98,32 @@ MOUNTINFO = rf"""1 0 8:1 / / rw - ext4 /dev/sda1 rw
 
 def test_one_share_for_each_server() -> None:
     assert nfs.targets_of(parse_mountinfo(MOUNTINFO, "1"), ROOT) == [
-        Target("nas1:/a", ("4.1", "3"), ("proto=tcp", "sec=krb5", "port=2050"), 2, "a, b"),
+        Target("nas1:/a", ("4.1",), ("proto=tcp", "sec=krb5", "port=2050"), 1, "a"),
+        Target("nas1:/b c", ("3",), ("proto=tcp", "sec=sys"), 1, "b"),
         Target("[fd00::1]:/z", ("4.2",), (), 1, "c"),
     ]
     # The namespaces of the pods, of which one may have any number, with any names for a server.
     found = nfs.targets_of(parse_mountinfo(MOUNTINFO, "1"), ROOT, {"a": "team", "b": "team"})
-    assert [target.turn for target in found] == ["team", "c"]
+    assert [target.turn for target in found] == ["team", "team", "c"]
     assert Target("nas1:/a").turn == "nas1"
+
+
+OTHER_WAYS = ("proto=tcp,sec=sys,port=32049", "proto=tcp,sec=krb5", "proto=rdma,sec=sys")
+
+
+@pytest.mark.parametrize("other", OTHER_WAYS)
+def test_several_servers_at_one_address_are_looked_at_each(other: str) -> None:
+    """As behind a load balancer: that of the first mount was green while the others were down."""
+    ways = ["proto=tcp,sec=sys", other, "proto=tcp,sec=sys"]
+    lines = "1 0 8:1 / / rw - ext4 /dev/sda1 rw\n" + "".join(
+        f"{number} 1 0:{number} / {ROOT}/pods/{number}/volumes/kubernetes.io~csi/x/mount rw - nfs4 "
+        f"10.0.0.5:/e{number} rw,vers=4.1,hard,{way}\n"
+        for number, way in enumerate(ways, 2)
+    )
+    assert nfs.targets_of(parse_mountinfo(lines, "1"), ROOT) == [
+        Target("10.0.0.5:/e2", ("4.1",), ("proto=tcp", "sec=sys"), 2, "2, 4"),
+        Target("10.0.0.5:/e3", ("4.1",), tuple(other.split(",")), 1, "3"),
+    ]
 
 
 def test_what_no_time_was_left_for_is_no_server_that_fails(tmp_path: Path) -> None:

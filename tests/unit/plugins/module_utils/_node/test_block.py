@@ -118,6 +118,16 @@ def test_disks_and_how_they_are_reached(host: Host) -> None:
     assert "sdc" not in found, "a removable disk is nobody's LUN"
 
 
+def test_what_is_reached_through_a_session_is_a_disk_whatever_it_says_of_itself(
+    host: Host, tmp_path: Path
+) -> None:
+    """Whoever runs a target decides whether its LUN says that it is removable. It was no disk then,
+    and a foreign path in a map.
+    """
+    put(tmp_path, f"{SESSION}/block/sda/removable", "1\n")
+    assert "sda" in block.disks(host, block.transports(host))
+
+
 def test_device_mapper_devices(host: Host) -> None:
     found = block.dm_devices(host)
     assert found["dm-3"] == DmDevice(

@@ -52,6 +52,21 @@ def escape(text: str) -> str:
     return "".join(f"\\{ord(char):03o}" if char in " \t\n\\#" else char for char in text)
 
 
+def test_long_options_are_not_kept() -> None:
+    """An overlay in a user namespace has 120 KB of them, and each may have others: 1000 of these
+    were kept, in each process that reads mounts.
+    """
+    mounts._kept_words.cache_clear()
+    plain = "5 1 0:9 / /x rw - overlay overlay rw,{}"
+    for number in range(2000):
+        parse_mountinfo(plain.format(f"lowerdir+=/{number}" * 100), "9")
+    # Those of the mount itself.
+    assert mounts._kept_words.cache_info().currsize == 1
+    (one,) = parse_mountinfo(plain.format("lowerdir=/a\\054b,ro"), "9")
+    assert one.super_options == ("rw", "lowerdir=/a,b", "ro")
+    assert mounts._kept_words.cache_info().currsize == 2
+
+
 @given(NAMES, NAMES, NAMES, NAMES)
 def test_mountinfo_round_trip(root: str, point: str, source: str, option: str) -> None:
     # A mount point may hold any other line separator that str.splitlines knows.
