@@ -157,14 +157,25 @@ def test_a_pod_that_names_the_silent_node_does_not_hold_up_its_fence(lost: Failo
         left["object"]["name"] == "pv-late"
         and "attached after the node fell silent" in (left["reason"])
     )
-    # Once the node calls it in use, it may have it open.
+    # Once the node calls it in use, it may have it open. But no node has one of krbd by librbd.
     item = lost.api.get(path("PersistentVolume", "pv-late"))
     assert item
     name = unique_name("rbd.csi.ceph.com", item["spec"]["csi"]["volumeHandle"])
     in_use = [*(lost.node()["status"].get("volumesInUse") or []), name]
     where = path("Node", NODE_A) + "/status"
     lost.api.merge(where, {"status": {"volumesInUse": in_use}})
-    refused(lost, "at an address that no source lists as this node's", ceph)
+    run = fence(lost, ceph, check=True)
+    assert not run.failed and run.result["fence"]["volumes"] == ["pv-db"], run.msg
+    (left,) = [found for found in run.findings if found["verdict"] == "report"]
+    assert (left["code"], left["severity"]) == ("client_unknown", "major")
+    assert "by librbd, as no node has it" in left["reason"], left
+    # What is not read of it is left out, too, and what a run has not begun with.
+    images = [found for found in ceph["images"] if found["volume"] != "pv-late"]
+    for options, code in (({}, "ceph_not_read"), ({"volumes": ["pv-db"]}, "volume_not_fenced")):
+        run = fence(lost, {**ceph, "images": images}, check=True, **options)
+        assert not run.failed and run.result["fence"]["volumes"] == ["pv-db"], run.msg
+        (left,) = [found for found in run.findings if found["verdict"] == "report"]
+        assert (left["object"]["name"], left["code"]) == ("pv-late", code)
 
 
 def test_a_node_that_lost_its_power(lost: Failover) -> None:

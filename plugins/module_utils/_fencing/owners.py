@@ -130,11 +130,9 @@ def _by_open_images(
     # Who has an image open that this node has no business with is most likely another node, or a
     # host that is none; a fence would take its storage away.
     owners: dict[str, Owner] = {}
-    moved = _moved_volumes(state)
-    strict = confirmed - _only_noted(state, images, options)
+    confirmed = confirmed - _only_noted(state, images, options)
     for image in _images_of_others(state, images):
-        known = confirmed if image.volume in moved else strict
-        known = known | own_beside_others(state, images, named, image.volume)
+        known = confirmed | own_beside_others(state, images, named, image.volume)
         for watcher in image.watchers:
             if watcher.address not in known and not is_other(watcher, options):
                 title = (

@@ -796,7 +796,9 @@ def test_what_had_no_room_to_be_read_is_left_out_and_named() -> None:
     again = state(node(unschedulable=True), found.attached, ledger=decision.ledger)
     assert [one.name for one in pure.intend(again, given).plan.findings] == ["w"]
     both = decision.ledger._replace(volumes=("v", "w"))
-    refused(pure.intend(state(None, found.attached, ledger=both), given), "volume w is not in what")
+    for told in (given, replace(given, volumes=frozenset({"v"}))):
+        stands = state(None, found.attached, ledger=both)
+        refused(pure.intend(stands, told), "volume w is not in what")
     # Where nothing was read, nothing is known.
     refused(pure.intend(found, options(image("x"))), "volume v is not in what was read of Ceph")
 
@@ -2733,8 +2735,13 @@ def test_who_works_on_one_image_for_long_is_a_question_about_that_one(
     refused(pure.intend(found, options(image(), image("w", watchers=[mine, tool]))), "client.9")
     locked = options(held, image("w", watchers=[mine], locks=[lock(address, 9)]))
     refused(pure.intend(found, locked), f"{address}:0/11 (client.9)")
-    # It is the only one.
+    # It is the only one, or others may have it, too.
     refused(pure.intend(state(attached=[volume("w")]), given), "client.9")
+    loose = state(used=(moved("w", elsewhere=""),))
+    refused(pure.intend(loose, given), f"{address}:0/11 (client.9)")
+    taken = state(attached=[volume(), volume("w", elsewhere="b")])
+    if address == B:
+        refused(pure.intend(taken, given), "belongs to node b")
 
 
 def test_a_client_by_librbd_at_the_nodes_own_address_is_fenced_with_it() -> None:
