@@ -16,6 +16,7 @@ import json
 import os
 import struct
 import sys
+import time
 from typing import Any, Callable
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
@@ -28,6 +29,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts 
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.model import (
     FuseOptions,
+    FusePod,
     FuseVolume,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import kubelet
@@ -175,6 +177,33 @@ def stacked(scene: Scene, servers: list[bool]) -> dict[str, Any]:
     return scene.told(runbook, action)
 
 
+def of_a_pod(scene: Scene) -> dict[str, Any]:
+    """All mounts of a volume whose pod goes. The kubelet unstages it when those of the pod are
+    gone.
+    """
+    scene.pod()
+    pod = f"{scene.root}/pods/{UID}"
+    points = [f"{pod}/volumes/kubernetes.io~csi/{PV}/mount"]
+    points += [f"{pod}/volume-subpaths/{PV}/main/{number}" for number in range(3)]
+    connection = fuse_mount(scene.point)
+    for point in points:
+        os.makedirs(point, exist_ok=True)
+        call("mount", scene.point.encode(), point.encode(), None, _BIND, None)
+    os.close(connection)
+    volume = FuseVolume(PV, DRIVER, HANDLE, pods=(FusePod(UID, terminating=True),))
+    runbook, actions = scene.plan(strategy="kubelet", volumes=(volume,), containers_timeout=5.0)
+    told: dict[str, Any] = {}
+    for action in actions:
+        if action.verb == "wait_unstaged" and not os.fork():
+            time.sleep(1)
+            call("umount2", scene.point.encode(), _DETACH)
+            os._exit(0)
+        told = scene.told(runbook, action)
+        assert not told["error"], told["error"]
+    left = [point for point in points if scene.host.exists(point) and os.path.ismount(point)]
+    return {**told, "verbs": [action.verb for action in actions], "left": left}
+
+
 def replace(scene: Scene, meanwhile: Callable[[], None]) -> dict[str, Any]:
     """The new server is up, and its mount is proven."""
     scene.dead()
@@ -231,6 +260,7 @@ SCENARIOS: dict[str, Callable[[Scene], dict[str, Any]]] = {
     "dead": lambda scene: unmount(scene, lambda: None),
     "mounted again": lambda scene: unmount(scene, scene.again),
     "wanted": lambda scene: unmount(scene, scene.pod),
+    "of a pod": of_a_pod,
     "on a healthy one": lambda scene: stacked(scene, [True, False, False]),
     "on dead ones": lambda scene: stacked(scene, [False, False, False]),
     "replace": lambda scene: replace(scene, lambda: None),
