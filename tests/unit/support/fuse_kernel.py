@@ -14,6 +14,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import shutil
 import struct
 import sys
 import time
@@ -139,7 +140,7 @@ class Scene:
         volume = FuseVolume(PV, DRIVER, HANDLE, sources=("b",), command=("true", "{target}"))
         more = {"volumes": (volume,), "accept_majority": True, "kubelet_root": self.root}
         runbook = fuse.FuseRecovery(self.host, FuseOptions(**{**more, **options}))
-        (finding,) = runbook.plan(runbook.gather()).findings
+        (self.finding,) = (finding,) = runbook.plan(runbook.gather()).findings
         assert finding.repair, finding.reason
         return runbook, finding.repair
 
@@ -197,11 +198,15 @@ def of_a_pod(scene: Scene) -> dict[str, Any]:
         if action.verb == "wait_unstaged" and not os.fork():
             time.sleep(1)
             call("umount2", scene.point.encode(), _DETACH)
+            shutil.rmtree(pod)
+            shutil.rmtree(os.path.dirname(scene.point))
             os._exit(0)
         told = scene.told(runbook, action)
         assert not told["error"], told["error"]
-    left = [point for point in points if scene.host.exists(point) and os.path.ismount(point)]
-    return {**told, "verbs": [action.verb for action in actions], "left": left}
+    # Their folders are gone as well by now.
+    os.wait()
+    proof = runbook.verify(scene.finding)
+    return {**told, "verbs": [action.verb for action in actions], "proof": len(proof)}
 
 
 def replace(scene: Scene, meanwhile: Callable[[], None]) -> dict[str, Any]:

@@ -38,7 +38,7 @@ def test_a_dead_mount_without_pods_is_taken_off() -> None:
 
 def test_the_dead_mounts_of_a_pod_are_taken_off() -> None:
     found = become("of a pod")
-    assert (found["error"], found["there"], found["left"]) == ("", [], [])
+    assert (found["error"], found["there"], found["proof"]) == ("", [], 5)
     assert found["verbs"] == ["wait_for_containers", *["unmount"] * 4, "wait_unstaged"]
 
 
