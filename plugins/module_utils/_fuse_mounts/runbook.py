@@ -775,7 +775,8 @@ class FuseRecovery:
         """Whether one of the mounts that a repair takes off is still there."""
         layers = table.layers(target.point)
         left = [layer for layer in layers if _among(layer, target.take)]
-        if left != layers[-1:]:
+        # Below another, or gone: what is at the path says nothing of it.
+        if not left or left != layers[-1:]:
             return bool(left)
         # The next mount may have all of its numbers; but that one answers.
         (answer,) = probe_folders(self._host, [target.point], self._options.probe_timeout)

@@ -14,8 +14,10 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import shutil
 import struct
 import sys
+import time
 from typing import Any, Callable
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
@@ -28,6 +30,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts 
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.model import (
     FuseOptions,
+    FusePod,
     FuseVolume,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import kubelet
@@ -137,7 +140,7 @@ class Scene:
         volume = FuseVolume(PV, DRIVER, HANDLE, sources=("b",), command=("true", "{target}"))
         more = {"volumes": (volume,), "accept_majority": True, "kubelet_root": self.root}
         runbook = fuse.FuseRecovery(self.host, FuseOptions(**{**more, **options}))
-        (finding,) = runbook.plan(runbook.gather()).findings
+        (self.finding,) = (finding,) = runbook.plan(runbook.gather()).findings
         assert finding.repair, finding.reason
         return runbook, finding.repair
 
@@ -173,6 +176,37 @@ def stacked(scene: Scene, servers: list[bool]) -> dict[str, Any]:
         serve(connection) if answers else os.close(connection)
     runbook, (action,) = scene.kubelet()
     return scene.told(runbook, action)
+
+
+def of_a_pod(scene: Scene) -> dict[str, Any]:
+    """All mounts of a volume whose pod goes. The kubelet unstages it when those of the pod are
+    gone.
+    """
+    scene.pod()
+    pod = f"{scene.root}/pods/{UID}"
+    points = [f"{pod}/volumes/kubernetes.io~csi/{PV}/mount"]
+    points += [f"{pod}/volume-subpaths/{PV}/main/{number}" for number in range(3)]
+    connection = fuse_mount(scene.point)
+    for point in points:
+        os.makedirs(point, exist_ok=True)
+        call("mount", scene.point.encode(), point.encode(), None, _BIND, None)
+    os.close(connection)
+    volume = FuseVolume(PV, DRIVER, HANDLE, pods=(FusePod(UID, terminating=True),))
+    runbook, actions = scene.plan(strategy="kubelet", volumes=(volume,), containers_timeout=5.0)
+    told: dict[str, Any] = {}
+    for action in actions:
+        if action.verb == "wait_unstaged" and not os.fork():
+            time.sleep(1)
+            call("umount2", scene.point.encode(), _DETACH)
+            shutil.rmtree(pod)
+            shutil.rmtree(os.path.dirname(scene.point))
+            os._exit(0)
+        told = scene.told(runbook, action)
+        assert not told["error"], told["error"]
+    # Their folders are gone as well by now.
+    os.wait()
+    proof = runbook.verify(scene.finding)
+    return {**told, "verbs": [action.verb for action in actions], "proof": len(proof)}
 
 
 def replace(scene: Scene, meanwhile: Callable[[], None]) -> dict[str, Any]:
@@ -231,6 +265,7 @@ SCENARIOS: dict[str, Callable[[Scene], dict[str, Any]]] = {
     "dead": lambda scene: unmount(scene, lambda: None),
     "mounted again": lambda scene: unmount(scene, scene.again),
     "wanted": lambda scene: unmount(scene, scene.pod),
+    "of a pod": of_a_pod,
     "on a healthy one": lambda scene: stacked(scene, [True, False, False]),
     "on dead ones": lambda scene: stacked(scene, [False, False, False]),
     "replace": lambda scene: replace(scene, lambda: None),

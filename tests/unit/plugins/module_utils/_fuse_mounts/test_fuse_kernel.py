@@ -36,6 +36,12 @@ def test_a_dead_mount_without_pods_is_taken_off() -> None:
     assert become("dead") == {"error": "", "code": "", "there": [], "answer": "ok"}
 
 
+def test_the_dead_mounts_of_a_pod_are_taken_off() -> None:
+    found = become("of a pod")
+    assert (found["error"], found["there"], found["proof"]) == ("", [], 5)
+    assert found["verbs"] == ["wait_for_containers", *["unmount"] * 4, "wait_unstaged"]
+
+
 def test_a_fresh_mount_with_the_numbers_of_the_dead_one_stays() -> None:
     """The driver mounted again, and the kernel gave it the same numbers: pods of the volume wrote
     to the node's disk after it was unmounted.

@@ -1169,6 +1169,9 @@ def test_a_child_that_the_kernel_holds_keeps_no_lock(scene: Scene) -> None:
         subprocess.run(command, stdin=subprocess.DEVNULL, timeout=60, check=True)
         # Nor is it given back twice.
         runbook.close(failed=False)
+        again = fuse.FuseRecovery(scene.node, FuseOptions())
+        again.prepare()
+        again.close(failed=False)
     finally:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
@@ -1459,6 +1462,17 @@ def test_a_pod_with_many_mounts_does_not_end_the_turns_of_others(scene: Scene) -
     module = scene.repair(strategy="kubelet", volumes=volumes)
     assert not module.failed, module.result["msg"]
     assert len(scene.node.mounts) == 1
+
+
+def test_containers_are_not_waited_for_where_there_is_no_time_for_what_follows(
+    scene: Scene,
+) -> None:
+    """The wait would only take the time of others."""
+    runs(scene)
+    scene.node.deadline = Deadline(69.0, lambda: 0.0)
+    module = scene.repair(**KUBELET)
+    assert "wait_for_containers was not started: less than 70.4 s are left" in module.reasons
+    assert (scene.node.waits, scene.devices()) == ([], UNTOUCHED)
 
 
 def test_an_abort_waits_for_no_time_that_its_repair_lacks(scene: Scene) -> None:
