@@ -154,13 +154,16 @@ def said_of(answers: Sequence[Mapping[str, Any]], hidden: Sequence[str], plug: b
     machines is meant.
     """
     by_action = {str(answer.get("item")): answer for answer in answers}
+    metadata, status = by_action.get("metadata", {}), by_action.get("status")
+    # Whether an agent is the right one is said first: a wrong one fails at the status, too.
+    is_asked = status is not None and not (metadata and _returned(metadata))
+    problem = _unfit(str(metadata.get("stdout", "")), plug) if is_asked else ""
+    if problem:
+        return Said("", 0, problem)
     for action, answer in by_action.items():
         if not (_state(answer) if action == "status" else _returned(answer) == 0):
             return Said("", _returned(answer) or -1, _why(answer, hidden))
-    if "status" not in by_action:
-        return Said("", 0, "")
-    problem = _unfit(str(by_action.get("metadata", {}).get("stdout", "")), plug)
-    return Said("", 0, problem) if problem else Said(_state(by_action["status"]), 0, "")
+    return Said(_state(status) if status is not None else "", 0, "")
 
 
 def _returned(answer: Mapping[str, Any]) -> int:

@@ -719,7 +719,7 @@ def test_an_agent_that_cannot_be_called(agent: dict[str, Any], problem: str) -> 
 
 def test_a_fence_agent_is_told_nothing_in_its_arguments() -> None:
     (task,) = load(ROLES / "node_fence/tasks/power_agent.yml")
-    given = task["ansible.builtin.command"]
+    given = task["storage_ops.runbooks.on_node"]["arguments"]
     program = ["timeout", "--kill-after=5", "85", "/usr/sbin/fence_apc"]
     assert [str(by_agent({}, "x", __node_fence_x=part)) for part in given["argv"]] == program
     said = by_agent({}, "x", __node_fence_x=given["stdin"], item="status")

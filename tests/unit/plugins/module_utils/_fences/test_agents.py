@@ -213,6 +213,15 @@ def test_an_agent_that_does_not_fit_proves_nothing(metadata: str, plug: bool, pr
         assert (told.state, told.status) == ("", 0) and problem in told.problem
 
 
+def test_an_agent_that_does_not_fit_says_so_although_it_fails_at_the_status() -> None:
+    """fence_scsi asks for its disks before it says anything of them."""
+    described = {"cmd": [], "rc": 0, "stdout": '<action name="on"/><action name="status"/>'}
+    failed = {"cmd": [], "rc": 1, "stdout": "", "stderr": "no devices"}
+    asked = [{**described, "item": "metadata"}, {**failed, "item": "status"}]
+    said = said_of(asked, (), False)
+    assert (said.state, said.status) == ("", 0) and "it has no action off, reboot" in said.problem
+
+
 def test_an_agent_that_does_not_describe_itself_proves_nothing() -> None:
     assert said(OFF, {"rc": 1, "stdout": METADATA, "stderr": "no"}) == Said("", 1, "no")
     alone = said_of([{**OFF, "cmd": [], "item": "status"}], (), False)
