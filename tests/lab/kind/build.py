@@ -13,17 +13,15 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import json
 import os
 import re
 import shutil
-import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from .. import runs
-from ..common import LabError, cache_dir, patient, say, step
+from ..common import LabError, cache_dir, say, step
 from ..kubernetes import build as recipe
 from ..kubernetes.build import KUBERNETES, MODULES, Binaries, Unavailable
 
@@ -33,8 +31,7 @@ KIND = "sigs.k8s.io/kind"
 NODE = [f"{KUBERNETES.module}/cmd/{name}" for name in ("kubelet", "kubeadm", "kubectl")]
 # What kind's own Dockerfile copies into a node's image.
 FILES = "images/base/files"
-# It is built in its own module, but with the versions of all that Kubernetes has too: what both
-# need is compiled once. It asks for newer ones, of which it uses nothing new.
+# It is built in its own module, since what it needs is newer than what Kubernetes has.
 ATTACHER, ATTACHER_VERSION = "github.com/kubernetes-csi/external-attacher/v4", "4.13.0"
 ATTACHER_SUM = "h1:lvr4pjyBc6TV57EB78mNrsg/KgaGFL5wc4Xe/i9Y+bM="
 # Of go list: not what is found. It would be all that is kept of its answer when something is not.
@@ -167,19 +164,6 @@ class _Go:
         )
         self.go = recipe._new_go(work, self.env)
 
-    def edit(self, folder: Path, *changes: str) -> str:
-        """Change a go.mod, or print it."""
-        command = [self.go, "mod", "edit", *changes]
-        return subprocess.run(
-            command,
-            cwd=folder,
-            env=self.env,
-            capture_output=True,
-            text=True,
-            timeout=patient(60),
-            check=True,
-        ).stdout
-
     def fetch(self, label: str, folder: Path, *arguments: str) -> None:
         """Raises Unavailable when what is asked for is out of reach."""
         with step(f"{label}: fetching modules"):
@@ -215,21 +199,4 @@ def _build_attacher(go: _Go) -> Path:
         raise LabError(f"{ATTACHER} {version} is not what it was: {fetched}")
     source = go.work / "attacher"
     shutil.copytree(go.modules / f"{ATTACHER}@{version}", source)
-    programs = ["./cmd/csi-attacher"]
-    with (source / "go.sum").open("a") as sums:
-        sums.write((go.work / "go.sum").read_text())
-    go.edit(source, *(f"-replace={old}={new}" for old, new in _versions(go.edit(go.work, "-json"))))
-    # Older versions need modules that newer ones no longer do.
-    go.fetch("csi-attacher", source, "list", "-mod=mod", "-deps", QUIET, *programs)
-    return go.build("csi-attacher", source, programs)
-
-
-def _versions(module: str) -> Iterator[tuple[str, str]]:
-    """Of each module that a go.mod (as `go mod edit -json` prints it) requires: what it stands for
-    there, ``path@version``.
-    """
-    found = json.loads(module)
-    replaced = {one["Old"]["Path"]: one["New"] for one in found.get("Replace") or ()}
-    for one in found["Require"]:
-        new = replaced.get(one["Path"], one)
-        yield one["Path"], f"{new['Path']}@{new['Version']}"
+    return go.build("csi-attacher", source, ["./cmd/csi-attacher"])
