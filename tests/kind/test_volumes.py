@@ -11,6 +11,7 @@ from __future__ import annotations
 import pytest
 from lab.kind.csi import Driver
 from lab.kubernetes.api import path
+from support.cluster import Played
 from support.kind import NAME, KindCluster, counting, left_over
 from support.reattach import REPAIR, Workload, no_trace
 
@@ -56,23 +57,29 @@ def test_a_left_over_attachment_goes_by_the_attacher(cluster: KindCluster, drive
     found = api.find("VolumeAttachment", name)
     assert found and found["metadata"]["finalizers"] == [FINALIZER]
 
-    variables = {
-        "target": "all",
-        "attachment_repair_min_age_seconds": 0,
-        "attachment_repair_observation_seconds": 1,
-        # It is all that its node has.
-        "attachment_repair_accept_majority": True,
-    }
-    check = cluster.playbook("repair_volumeattachments", check=True, user=REPAIR, **variables)
+    check = _repair(cluster, check=True)
     assert api.find("VolumeAttachment", name), check.text
-    played = cluster.playbook("repair_volumeattachments", user=REPAIR, **variables)
+    played = _repair(cluster)
     assert played.rc == 0, played.text
     assert api.find("VolumeAttachment", name) is None
     assert driver.attached() == {}
-    second = cluster.playbook("repair_volumeattachments", user=REPAIR, **variables)
+    second = _repair(cluster)
     assert second.rc == 0 and '"changed": true' not in second.text, second.text
     api.delete(path("PersistentVolume", "pv-gone"))
     cluster.wait(lambda: api.find("PersistentVolume", "pv-gone") is None, "the volume is gone")
+
+
+def _repair(cluster: KindCluster, check: bool = False) -> Played:
+    return cluster.playbook(
+        "repair_volumeattachments",
+        check=check,
+        user=REPAIR,
+        target="all",
+        attachment_repair_min_age_seconds=0,
+        attachment_repair_observation_seconds=1,
+        # It is all that its node has.
+        attachment_repair_accept_majority=True,
+    )
 
 
 def _count(cluster: KindCluster, driver: Driver, least: int) -> int:
