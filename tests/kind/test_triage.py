@@ -30,7 +30,7 @@ ABSENT = "csi.absent.example"
 ENDING_SECONDS = 60
 HELD = "example.com/hold"
 # Those that have nothing at first.
-RUNNING = ("web", "held", "single")
+RUNNING = ("web", "held", "unmounted", "single")
 
 
 @dataclass(frozen=True)
@@ -172,6 +172,11 @@ STUCK = {
         "",
         "info",
     ),
+    "unmounted": Named(
+        "",
+        "is being deleted on {other} for ...: CSINode {other} lacks the driver csi.lab.example",
+        "look at the driver's node pod on {other}",
+    ),
     "iscsi": Named(
         "find module by name='iscsi_tcp'",
         "node {worker} is not ready for iSCSI",
@@ -195,12 +200,16 @@ class Broken:
         Workload(cluster, "db", "StatefulSet", driver=NAME, **counting("db"), **on(self.worker))
         self._pod("web")
         self._pod("held", finalizers=[HELD])
+        api.add_volume("unmounted", NAME, "vol-unmounted")
+        # Without a grace period the API server does not wait for the kubelet.
+        self._pod("unmounted", "unmounted", on=self.other, grace=1)
         api.add_volume("single", NAME, "vol-single", modes=("ReadWriteOncePod",))
         self._pod("single", "single")
         cluster.wait(lambda: set(map(self._phase, RUNNING)) == {"Running"}, "they run", 60)
         driver.leave(self.other)
-        api.delete(path("Pod", "held"))
-        self.ends = time.monotonic() + ENDING_SECONDS
+        for name in ("held", "unmounted"):
+            api.delete(path("Pod", name))
+        self.ends = time.monotonic() + 1 + ENDING_SECONDS
         self._holders: list[str] = []
         self._of_volumes()
         self._of_disks()
@@ -219,6 +228,10 @@ class Broken:
         if self._holders:
             kind.on(self.worker, "kill", *self._holders)
         self.driver.come_back(self.other)
+        # It would wait up to two minutes before it tries to unmount once more
+        # (pkg/util/goroutinemap/exponentialbackoff of Kubernetes).
+        kind.on(self.other, "systemctl", "restart", "kubelet")
+        self.cluster.wait(lambda: not self._phase("unmounted"), "the pod has ended", 120)
 
     def words(self, text: str) -> list[str]:
         """The parts of an expected text, in order, with the names of this cluster."""
@@ -303,9 +316,11 @@ class Broken:
         self._pod("unschedulable", resources={"requests": {"cpu": "1000"}})
         self._pod("crash", command=["/bin/false"])
 
-    def _pod(self, name: str, claim: str = "", on: str = "", **changes: Any) -> None:
+    def _pod(
+        self, name: str, claim: str = "", on: str = "", grace: int = 0, **changes: Any
+    ) -> None:
         finalizers = changes.pop("finalizers", None)
-        spec = running("sleep 1000", claim=claim)
+        spec = {**running("sleep 1000", claim=claim), "grace": grace}
         spec["containers"][0].update(changes)
         self._create(name, [claim] if claim else [], spec, on, finalizers)
 
