@@ -17,6 +17,7 @@ from support.kind import IMPATIENT, NAME, KindCluster, counting, on
 from support.reattach import REPAIR, Workload
 
 AUDITOR = REPAIR.with_name("rbac-audit.yml")
+NO_FOLDER = "mkdir /srv/volumes/vol-file: not a directory"
 
 
 def test_none_is_missed(
@@ -36,12 +37,14 @@ def test_none_is_missed(
         (cluster.kind.volumes / "vol-file").write_text("a file")
         _start(cluster, "file", share)
         _start(cluster, "waits", NAME)
-        stuck = cluster.wait(lambda: _both(cluster), "both are stuck", 60)
+        cluster.wait(lambda: NO_FOLDER in _messages(cluster), "the kubelet says why", 60)
+        cluster.wait(lambda: {"pv-db", "pv-waits"} <= _attached(cluster), "it is to be attached")
+        stuck = _stuck(cluster)
         assert {name: found["control"] for name, found in stuck.items()} == {
             "file": "",
             "waits": "STOR-15",
         }, stuck
-        assert "mkdir /srv/volumes/vol-file: not a directory" in stuck["file"]["summary"], stuck
+        assert NO_FOLDER in stuck["file"]["summary"], stuck
         played, report = cluster.compliance(tmp_path, AUDITOR, IMPATIENT)
         found = [(one["control"], one["object"]["name"]) for one in report["findings"]]
         assert found == [("STOR-15", "waits")], report["findings"]
@@ -73,8 +76,6 @@ def _stuck(cluster: KindCluster) -> dict[str, dict[str, Any]]:
     return {str(one["object"]["name"]): one for one in outcome.findings}
 
 
-def _both(cluster: KindCluster) -> dict[str, dict[str, Any]]:
-    """The same, once the kubelet has said why one does not start, and the other has waited."""
-    found = _stuck(cluster)
-    said = "not a directory" in found.get("file", {}).get("summary", "")
-    return found if said and found.get("waits", {}).get("control") else {}
+def _messages(cluster: KindCluster) -> str:
+    """What all events say."""
+    return "\n".join(event["message"] for event in cluster.api.all("Event"))
