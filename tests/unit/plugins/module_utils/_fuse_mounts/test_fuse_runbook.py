@@ -1413,7 +1413,10 @@ def test_what_was_unstaged_and_staged_again_is_unstaged(scene: Scene, number: in
     scene.node.at("wait 20", lambda: (scene.node.end(20), scene.node.end(21)))
     # Of another tenant, which has the device by then.
     other = "0a1b2c3d-1111-2222-3333-777777777777"
-    late = lambda: scene.node.container(22, f"{22:064x}", other, mount(5, "/data", OLD))  # noqa: E731
+
+    def late() -> None:
+        scene.node.container(22, f"{22:064x}", other, mount(5, "/data", OLD))
+
     module = scene.repair(late=late, **KUBELET)
     assert not module.failed, module.result["msg"]
     assert module.outcomes == LEFT
