@@ -109,6 +109,10 @@ _POLL_SECONDS = 1.0
 # kubernetes pkg/kubelet/kuberuntime/labels.go podTerminationGracePeriodLabel.
 _GRACE_ANNOTATION = "io.kubernetes.pod.terminationGracePeriod"
 
+# (container, device of a FUSE file system in it) -> (a process of the container, the mount that is
+# asked).
+Questions = dict[tuple[str, str], tuple[int, str]]
+
 
 @dataclass(frozen=True)
 class Inspected:
@@ -217,6 +221,20 @@ class StaleContainers:
             # So that the first mount of a file system is the one that is asked.
             for copy in reversed(container.copies)
         }
+        answers = self._answered(questions)
+        return [
+            replace(
+                container,
+                copies=tuple(
+                    replace(copy, answer=answers[container.id, copy.device])
+                    for copy in container.copies
+                ),
+            )
+            for container in containers
+        ]
+
+    def _answered(self, questions: Questions) -> dict[tuple[str, str], Answer]:
+        """The answers to all questions, of which some are asked of one container alone."""
         # First in one container: a volume that hangs may be in any number of them, and each look at
         # it leaves a child.
         first = {device: container for container, device in reversed(list(questions))}
@@ -235,20 +253,9 @@ class StaleContainers:
         answers.update(
             self._answers({one: questions[one] for one in questions if one not in answers})
         )
-        return [
-            replace(
-                container,
-                copies=tuple(
-                    replace(copy, answer=answers[container.id, copy.device])
-                    for copy in container.copies
-                ),
-            )
-            for container in containers
-        ]
+        return answers
 
-    def _answers(
-        self, questions: dict[tuple[str, str], tuple[int, str]]
-    ) -> dict[tuple[str, str], Answer]:
+    def _answers(self, questions: Questions) -> dict[tuple[str, str], Answer]:
         """By container and device, what a mount answers. ``questions``: as for ``look_into``."""
         replies = look_into(
             self._host,

@@ -209,6 +209,9 @@ class FenceAudit:
             gone = _fenced_away(name, ledgers.get(name), (*attached, *more), volumes)
             found = LostNode(name, hosts.get(name), ledgers.get(name), (*attached, *gone), more)
             lost.append(self._with_neighbours(found, attachments) if self._options.nodes else found)
+        return self._with_waiting(lost)
+
+    def _with_waiting(self, lost: list[LostNode]) -> tuple[LostNode, ...]:
         pods = self._waiting_pods(lost)
         return tuple(
             found._replace(waiting=tuple(pod for pod in pods if pod.node != found.name))

@@ -65,6 +65,11 @@ def details(
         systemd=host.exists("/run/systemd/system"),
         folders=pod_folders(host, state.root) if blocks and not remount else (),
     )
+    return _with_servers(host, state, kept)
+
+
+def _with_servers(host: Host, state: FuseState, kept: list[Superblock]) -> FuseState:
+    """The state with the servers of what is also mounted elsewhere."""
     beside = {one.pid: one for block in kept for one in stacks.beside(state, block.device)}
     servers, unread = fuse_servers(host, list(beside.values()))
     return replace(state, servers=servers, unread=unread)
