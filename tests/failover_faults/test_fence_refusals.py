@@ -9,6 +9,7 @@ then. And what does not.
 from __future__ import annotations
 
 import uuid
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -145,6 +146,14 @@ def test_whoever_else_holds_the_image(lost: Failover) -> None:
 
 def test_a_pod_that_names_the_silent_node_does_not_hold_up_its_fence(lost: Failover) -> None:
     """Kubernetes attaches its volume there, and a client at an unknown address has it open."""
+    (since,) = (
+        condition["lastTransitionTime"]
+        for condition in lost.node()["status"]["conditions"]
+        if condition["type"] == "Ready"
+    )
+    # Times of the API are whole seconds, and in the same one nothing is later.
+    fell = datetime.fromisoformat(since)
+    lost.cluster.wait(lambda: datetime.now(UTC) >= fell + timedelta(seconds=1), "later")
     lost.volume("late")
     lost.api.create(k8s.pod("late", ["late"], NODE_A))
     lost.cluster.wait(lambda: lost.attached(NODE_A, "late"), "the volume is attached to A", 60)
