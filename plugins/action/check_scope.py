@@ -313,7 +313,7 @@ def _said(near: list[str]) -> str:
 def _unknown_of_hosts(
     known: Known, hosts: Iterable[str], variables: Mapping[str, Any]
 ) -> dict[str, list[str]]:
-    """ "variable of host" -> the names that it may have been meant for."""
+    """By variable and host, the names that it may have been meant for."""
     found = {host: known.unknown(_of(host, variables), {}) for host in hosts}
     return {
         f"{name} of {host}": near

@@ -25,8 +25,8 @@ def end(scene: Failover) -> datetime:
 
 @pytest.mark.alternate
 def test_an_entry_by_hand_and_a_shared_volume(failover_current: Failover) -> None:
-    """Somebody has blocked the node for Ceph's hour, so nobody sees its clients: the entry says
-    that an address is blocked, not whose it is. And B has one of the volumes too, by right.
+    """An operator has blocked the node for Ceph's hour, so Ceph shows no client of it: the entry
+    says that an address is blocked, not whose it is. And B has one of the volumes too, by right.
     """
     scene, fencing = failover_current, Fencing(failover_current)
     scene.volume("share", modes=["ReadWriteMany"])

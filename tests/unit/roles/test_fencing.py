@@ -209,7 +209,7 @@ def test_the_last_task_is_the_one_that_fails(name: str) -> None:
 def left(severity: str) -> dict[str, Any]:
     """What node_fence says of a volume that is no part of the fence."""
     about = {"kind": "PersistentVolume", "name": "pv-w", "node": "worker01"}
-    said = {"verdict": "report", "summary": "pv-w is left out", "reason": "nobody knows"}
+    said = {"verdict": "report", "summary": "pv-w is left out", "reason": "its owner is unknown"}
     return {"object": about, "severity": severity, "repair": [], **said}
 
 
@@ -225,7 +225,7 @@ def test_a_volume_that_is_left_out_of_the_fence_fails_the_run() -> None:
         "__node_fence_run_id": "run-1",
     }
     told = variable("volume_failover", "fence_findings", __volume_failover_run_id="run-1", **given)
-    assert concludes(list(told))["own"]["left"] == ["PersistentVolume pv-w: nobody knows"]
+    assert concludes(list(told))["own"]["left"] == ["PersistentVolume pv-w: its owner is unknown"]
     # What needs no fence is none, and what an earlier run of the role has said is no more so.
     assert not concludes([left("info")])["failing"]
     other = variable("volume_failover", "fence_findings", __volume_failover_run_id="run-2", **given)

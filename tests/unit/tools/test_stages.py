@@ -190,7 +190,7 @@ def test_every_stage_is_a_target_and_the_shares_are_the_budget() -> None:
         for lane in plan:
             for stage in lane:
                 assert f"\n{stage.name}:" in targets
-                # What nobody runs would be waited for until CI's end.
+                # A stage that no plan runs would be waited for until CI ends.
                 assert names.issuperset(stage.after)
     longest = [
         max(sum(stage.share for stage in lane) for lane in plan) for plan in stages.PLANS.values()

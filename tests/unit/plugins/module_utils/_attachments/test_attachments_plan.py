@@ -467,7 +467,7 @@ def test_a_claim_of_the_same_name_with_another_volume_is_not_in_the_way() -> Non
         )
         == []
     )
-    # Not bound yet: nobody knows to what it will be.
+    # Not bound yet: it is unknown to what it will be.
     assert (
         left_over(
             state(observe(make_attachment(), RELEASED, make_pod(), claim._replace(volume="")))

@@ -17,8 +17,10 @@ import pytest
 
 from ansible_collections.storage_ops.runbooks.tests.unit.support import fuse_kernel
 
+# CI has what it takes, so there a missing part is a failure.
 pytestmark = pytest.mark.skipif(
-    os.geteuid() != 0 or not os.path.exists("/dev/fuse"), reason="only root mounts FUSE"
+    not os.environ.get("CI") and (os.geteuid() != 0 or not os.path.exists("/dev/fuse")),
+    reason="only root mounts FUSE",
 )
 
 
