@@ -139,7 +139,7 @@ class Finding:
     workload: dict[str, Any] | None = None
     # Its repair failed, and left nothing half made.
     failed: bool = False
-    # Why it is refused or has failed: one of codes.CODES. Set by refuse and fail alone.
+    # Why it is refused, left or has failed: one of codes.CODES. Set by these methods alone.
     code: str = ""
 
     def to_result(self) -> dict[str, Any]:
@@ -185,6 +185,11 @@ class Finding:
         self.verdict, self.repair = "refuse", []
         self.code = distinct[0].code if distinct else ""
         self.reason = untrusted.few(distinct, "; ")
+
+    def leave(self, reason: Reason) -> None:
+        """It stays as it is, and the task does not fail for it."""
+        self.verdict, self.repair = "report", []
+        self.reason, self.code = reason, reason.code
 
     def fail(self, reason: Reason) -> None:
         """Its repair failed without harm to others. What was done stays in the result."""

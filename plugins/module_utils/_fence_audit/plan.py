@@ -31,7 +31,7 @@ from .._fences.network_fence import (
     networks,
 )
 from .._fences.returned import LONE, is_old, machine_doubt, plain, rebooted
-from .._fences.state import OUT_OF_SERVICE, AttachedVolume, HostRecord
+from .._fences.state import OUT_OF_SERVICE, AttachedVolume, HostRecord, names_cephfs
 from .._kube.objects import Attachment, Pod, age, attachment_names, parse_time
 
 # Of nodes that the user did not name, so much of their volumes and of what their kubelets say is
@@ -182,7 +182,7 @@ def _named(lost: LostNode, state: FenceAuditState, room: int) -> dict[str, Any]:
     room -= sum(map(_length, kept))
     left_out = []
     for has_image in (True, False):
-        rest = [one for one in every if one["name"] not in fenced and bool(one["pv"]) is has_image]
+        rest = [one for one in every if one["name"] not in fenced and _has_image(one) is has_image]
         more, _owners = within(rest, _namespace_of, _length, room)
         room -= sum(map(_length, more))
         there = {id(one) for one in more}
@@ -194,6 +194,10 @@ def _named(lost: LostNode, state: FenceAuditState, room: int) -> dict[str, Any]:
         "volumes_left_out": len(every) - len(kept),
         "left_out": left_out,
     }
+
+
+def _has_image(volume: dict[str, Any]) -> bool:
+    return bool(volume["pv"]) and not names_cephfs(volume["driver"])
 
 
 def _described(lost: LostNode) -> list[dict[str, Any]]:
@@ -291,7 +295,7 @@ def _describe_volume(volume: AttachedVolume, used: bool) -> dict[str, Any]:
         "storage_class": volume.storage_class,
         "attachment": volume.attachment.name,
         "used": used,
-        "pv": volume.pv if volume.is_rbd else {},
+        "pv": volume.pv if volume.is_rbd or volume.is_cephfs else {},
     }
 
 
@@ -472,8 +476,10 @@ def _other_storage(held: list[AttachedVolume], rbd: list[AttachedVolume]) -> str
     """What to do about volumes that no entry of Ceph's blocklist protects."""
     # Ceph's blocklist says nothing about iSCSI, NFS or a cloud's disks; their fences are persistent
     # reservations (SPC-4), export rules, or the detach itself.
+    # CephFS joins the fence of a node that has RBD (_fencing/files.py).
     others = sorted(
-        {volume.attachment.driver for volume in held} - {volume.attachment.driver for volume in rbd}
+        {volume.attachment.driver for volume in held if not (rbd and volume.is_cephfs)}
+        - {volume.attachment.driver for volume in rbd}
     )
     return (
         f" Volumes of {', '.join(others)} are not Ceph RBD: before you move them, prove by their "
