@@ -180,18 +180,16 @@ class _Judge:
     def _is_same_ceph(self, found: AttachedVolume, reading: Reading) -> bool:
         """The Ceph that was read is the one that the volume is in."""
         # A clusterID is any name, and mostly the fsid. A name means one Ceph to all drivers of one
-        # ceph-csi (its ConfigMap, ClusterInfo of internal/util/csiconfig.go), and of an RBD volume
-        # of the fence the image was found there.
+        # ceph-csi (its ConfigMap, ClusterInfo of internal/util/csiconfig.go). Without the image of
+        # each RBD volume of the fence, that is not proven.
         cluster_id = found.cluster_id
         if not cluster_id:
             return False
         if cluster_id.lower() == reading.fsid.lower() or cluster_id == self._options.cluster_id:
             return True
-        read = {image.volume for image in reading.images if not image.problem}
         return any(
             other.is_rbd
             and (other.cluster_id, other.family) == (cluster_id, found.family)
-            and other.name in read
             and other.name in self._ledger.volumes
             for other in self._state.held
         )

@@ -322,7 +322,7 @@ def is_alone(state: NodeState, ledger: Ledger) -> bool:
 
 
 def _finding(state: NodeState, options: FenceOptions, evidence: dict[str, object]) -> Finding:
-    # A fence of Ceph protects RBD alone.
+    # What is fenced is decided from the RBD volumes alone.
     rbd = sum(found.is_rbd for found in state.held)
     # Nothing runs on a node without power.
     is_off = POWER in (options.method, state.ledger.method if state.ledger else "")

@@ -279,6 +279,9 @@ def test_an_image_that_is_not_of_the_fence_shows_no_ceph() -> None:
     other = volume("w", RBD, cluster_id="c2", modes=("ReadWriteOnce",))
     files = volume("files", cluster_id="c2", fsName="files")
     assert left(confirm(GONE, other, files)).code == "ceph_reading_unfit"
+    both = confirm(GONE, other, files, ledger=FENCED._replace(volumes=("v", "w")))
+    (finding,) = both.plan.findings
+    assert finding.code == "ceph_not_read" and both.ledger and both.ledger.phase == "intended"
 
 
 def test_the_cluster_id_of_the_user() -> None:
@@ -339,8 +342,9 @@ def test_what_is_left_as_any_other_volume(found: AttachedVolume) -> None:
 
 
 def test_neither_check_mode_nor_a_node_that_is_off_has_it_judged() -> None:
-    checked = confirm(replace(GONE, check=True))
-    assert joined(checked) == ("v",) and len(checked.plan.findings) == 1
+    for given in (GONE, options(None), replace(GONE, reading=None)):
+        checked = confirm(replace(given, check=True))
+        assert joined(checked) == ("v",) and len(checked.plan.findings) == 1
     none = FENCED._replace(method="none", addresses=(), entries=(), source={})
     off = confirm(replace(GONE, method="none", node_confirmed_off=True), ledger=none)
     assert joined(off) == ("v",) and len(off.plan.findings) == 1
