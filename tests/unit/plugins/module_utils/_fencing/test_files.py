@@ -22,6 +22,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import (
     ANNOTATION,
+    FenceObject,
     Ledger,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.network_fence import (
@@ -368,12 +369,12 @@ def test_a_session_contradicts_a_fence_that_has_the_volume() -> None:
     assert unread.plan.findings == [] and unread.ledger == known
 
 
-def test_a_network_fence_that_would_undo_it() -> None:
-    fence = NetworkFence(
+def network_fence(driver: str, cluster_id: str) -> NetworkFence:
+    return NetworkFence(
         "nf",
         "uid-nf",
-        CEPHFS,
-        "c7",
+        driver,
+        cluster_id,
         (f"{A}/32",),
         "Unfenced",
         "Succeeded",
@@ -383,7 +384,21 @@ def test_a_network_fence_that_would_undo_it() -> None:
         "",
         "driver",
     )
-    assert left(confirm(GONE, fences=(fence,))).code == "network_fence_opposed"
+
+
+def test_a_network_fence_that_would_undo_it() -> None:
+    opposing = network_fence(CEPHFS, "c7")
+    assert left(confirm(GONE, fences=(opposing,))).code == "network_fence_opposed"
+
+
+def test_a_network_fence_that_is_still_to_be_set() -> None:
+    """Nothing is read of Ceph before, and so nothing is said of the volume."""
+    noted = (FenceObject("nf", "uid-nf", (f"{A}/32",), True),)
+    ledger = FENCED._replace(method="network_fence", entries=(), network_fences=noted)
+    given = replace(GONE, reading=None, proof="ceph")
+    decision = confirm(given, ledger=ledger, fences=(network_fence(RBD, "c1"),))
+    (finding,) = decision.plan.findings
+    assert [action.verb for action in finding.repair] == ["fence_network"]
 
 
 def test_a_reading_that_is_cut() -> None:
