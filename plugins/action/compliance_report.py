@@ -290,7 +290,7 @@ class Request:
             files.keep_run(
                 self.folder, report["run"]["id"], history.keep(report, previous), params["keep"]
             )
-        # Ansible prints warnings as they are, and an expression's error quotes what a node has said.
+        # Ansible prints warnings as they are, and an expression's error quotes what nodes say.
         warnings = [clean.line(one) for one in (*_warnings(report, unread, self.parts), *warned)]
         return {
             "changed": True,
