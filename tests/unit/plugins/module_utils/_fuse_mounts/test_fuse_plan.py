@@ -806,6 +806,22 @@ RCLONE = state(
     mount(10, STAGING, fstype="fuse.rclone"),
     programs={"rclone": "/usr/bin/rclone", "s3fs": "/usr/bin/s3fs"},
 )
+
+
+def test_buckets_of_one_name_on_two_servers_share_no_cache() -> None:
+    """rclone uploads what it finds there when it starts, by the names of remote and bucket."""
+
+    def cache(endpoint: str, source: str = "data") -> str:
+        changes = {"recipe": "rclone", "endpoint": endpoint, "sources": (source,)}
+        finding = only(RCLONE, volumes=(replace(VOLUME, credentials=KEYS, **changes),))
+        service = finding.repair[0].subject.recovery.service
+        (found,) = [one for one in service.environment if one.startswith("RCLONE_CACHE_DIR=/")]
+        return str(found)
+
+    assert cache("https://s3.a") == cache("https://s3.a")
+    assert len({cache("https://s3.a"), cache("https://s3.b"), cache("https://s3.a", "other")}) == 3
+
+
 EVIL = "x\ntype = webdav\nbearer_token_command = touch /tmp/owned"
 OWN = ("s3fs", "-f", "{source}", "{target}", "-o", "endpoint={region}")
 
