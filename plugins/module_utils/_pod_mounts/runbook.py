@@ -97,7 +97,12 @@ class PodMounts:
             state = self._users(state, turned)
         if turned:
             below = {device: names[device] for device in turned}
-            backings = read_backings(self._host, below, self._options.probe_timeout)
+            owners = {
+                device: kubelet.owner_of(points[device], state.root, state.namespaces)
+                for device in turned
+                if points[device]
+            }
+            backings = read_backings(self._host, below, self._options.probe_timeout, owners)
             state = replace(state, backings=backings)
         return state
 
