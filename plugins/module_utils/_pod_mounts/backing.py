@@ -344,7 +344,7 @@ def unusable(
                 return str(error.strerror)
             return "" if read == _READ_BYTES else "it ends too early"
 
-    def protected(name: str) -> bool:
+    def protected(name: str) -> bool | None:
         return scsi.write_protected(host.path(f"/dev/{name}"), timeout)
 
     read = _asked(host, reading, whose, names, timeout)
