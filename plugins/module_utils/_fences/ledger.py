@@ -29,7 +29,15 @@ from .._kube.own import LABELS, create_own, object_name, selector
 # may write the annotations of its own Node (NodeRestriction,
 # plugin/pkg/admission/noderestriction/admission.go).
 ANNOTATION = "runbooks.storage-ops/fence"
+# So many bytes of annotations may an object have (TotalAnnotationSizeLimitB of k8s.io/apimachinery
+# pkg/api/validation/objectmeta.go).
+_MOST_ANNOTATIONS = 256 * 1024
 KEY = "ledger"
+# Characters of the names of its volumes, as JSON has them (name_size). A ledger may have each of
+# them twice (volumes, detached). Together with all that node_fence_info tells of the node besides,
+# it has to fit in one result (MAX_RESULT_CHARACTERS), in each run until the release. A ConfigMap
+# has room for 1 MiB (MaxSecretSize of pkg/apis/core/validation/validation.go).
+MOST_NAMES = 60_000
 # Raised with every change that an older collection would misread; it then refuses.
 VERSION = 1
 # In the order in which a fence comes to them.
@@ -351,6 +359,25 @@ class Note(NamedTuple):
 NO_NOTE = Note("", None)
 
 
+def name_size(name: str) -> int:
+    """The characters that a name has in a list of JSON."""
+    return len(name) + len('"", ')
+
+
+def noted_text(ledger: Ledger, item: Object) -> str:
+    """What is noted of a ledger on its Node; empty if that has no room for it."""
+    # A kubelet may fill the annotations of its own Node. The note is for the eye: its fence must
+    # not fail for it.
+    annotations = {**(item["metadata"].get("annotations") or {}), ANNOTATION: ledger.text}
+    size = sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items())
+    return ledger.text if size <= _MOST_ANNOTATIONS else ""
+
+
+def is_noted(item: Object, ledger: Ledger) -> bool:
+    """The note on the node is the newest, and there if it has room."""
+    return read_note(item).text == noted_text(ledger, item)
+
+
 def read_note(item: Object | None) -> Note:
     """What is noted on a Node object."""
     # An annotation may be edited by anybody with the right to patch nodes, so it may be no ledger
@@ -531,11 +558,12 @@ class Ledgers:
             if item is None or item["metadata"]["uid"] != ledger.node_uid:
                 # The node's object is gone, or another one: the ConfigMap is what counts.
                 return None
-            if (item["metadata"].get("annotations") or {}).get(ANNOTATION) == ledger.text:
+            if is_noted(item, ledger):
                 return None
             # A run with another namespace has another Lease.
             self._check_place(ledger.node, read_note(item))
-            return {"metadata": {"annotations": {ANNOTATION: ledger.text}}}
+            # Without room not the older one either, which would be read as the newest.
+            return {"metadata": {"annotations": {ANNOTATION: noted_text(ledger, item) or None}}}
 
         change_object(self._cluster, ledger.path, change, dry_run)
 
