@@ -57,7 +57,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.
     Step,
     Target,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import kubelet
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import kubelet, probes
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kubelet import digest_of
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
     Mount,
@@ -439,6 +439,14 @@ def test_a_new_mount_that_is_none_is_taken_back(
     # That is the end of this object's repair, not of the run.
     assert module.result["undone"] == [STAGING]
     assert (scene.devices(), scene.node.units, scene.left()) == (UNTOUCHED, set(), [])
+
+
+def test_the_node_of_these_tests_answers_as_a_real_one(scene: Scene) -> None:
+    """A stand-in said of a folder that is not there that it is well."""
+    paths = ["/var/lib/kubelet", f"{PRIVATE}/none/mount"]
+    real = probes.probe_folders(scene.node, paths, 5)
+    assert [answer.error for answer in real] == ["", "ENOENT"]
+    assert scene.node.probe(paths) == real
 
 
 def test_a_server_that_hangs_at_look_ups_takes_little_time_of_others(
