@@ -91,6 +91,8 @@ class FuseRecovery:
         self._begun: set[str] = set()
         # By key of a repair, the device of the new mount that was proven.
         self._devices: dict[str, str] = {}
+        # How long containers are waited for, from the first wait on.
+        self._patience: Deadline | None = None
         self._lock = -1
 
     def prepare(self) -> None:
@@ -649,22 +651,28 @@ class FuseRecovery:
 
     def _wait_for_containers(self, _action: Action, step: Step) -> None:
         host, recovery = self._host, step.recovery
-        timeout = host.deadline.cap(self._options.containers_timeout)
 
         def look() -> list[str]:
             return running_processes(host, recovery.pods, recovery.devices)
 
         running = look()
+        if not running:
+            return
         # Waiting for nothing needs no time, so this comes after the first look.
-        if running and not timeout:
+        if not host.deadline.remaining():
             raise Prevented("no time is left to wait for containers: raise deadline")
-        if running:
-            self._require_points(recovery)
+        self._require_points(recovery)
+        # The pods of all of them were being deleted when the run began. So they end side by side,
+        # and those of one tenant that do not end take no time from the next volume.
+        whole = self._options.containers_timeout
+        self._patience = self._patience or Deadline(whole, host.deadline.clock)
+        timeout = host.deadline.cap(self._patience.remaining())
         # An unmount below a running container would leave it with the dead mount for good.
-        if running and not host.wait_for(lambda: not look(), timeout):
+        if not host.wait_for(lambda: not look(), timeout):
             left = ", ".join(look()[:5])
             raise NotStarted(
-                f"containers of its pods still run after {timeout:g} s: {left}", code="pods_running"
+                f"containers of its pods still run after {timeout or whole:g} s: {left}",
+                code="pods_running",
             )
 
     def _unmount(self, _action: Action, step: Step) -> None:
