@@ -23,15 +23,12 @@ from .._core.errors import BadOption, StorageOpsError
 from .._kube.changing import again, change_object, delete_exactly
 from .._kube.client import Cluster, Forbidden, Object, path
 from .._kube.objects import OWN_NAMESPACE, parse_time
-from .._kube.own import LABELS, create_own, object_name, selector
+from .._kube.own import LABELS, create_own, has_room, object_name, selector
 
 # A copy of the ledger on the Node, for whoever reads that alone. The ConfigMap counts: a kubelet
 # may write the annotations of its own Node (NodeRestriction,
 # plugin/pkg/admission/noderestriction/admission.go).
 ANNOTATION = "runbooks.storage-ops/fence"
-# So many bytes of annotations may an object have (TotalAnnotationSizeLimitB of k8s.io/apimachinery
-# pkg/api/validation/objectmeta.go).
-_MOST_ANNOTATIONS = 256 * 1024
 KEY = "ledger"
 # Characters of the names of its volumes, as JSON has them (name_size). A ledger may have each of
 # them twice (volumes, detached). Together with all that node_fence_info tells of the node besides,
@@ -366,11 +363,7 @@ def name_size(name: str) -> int:
 
 def noted_text(ledger: Ledger, item: Object) -> str:
     """What is noted of a ledger on its Node; empty if that has no room for it."""
-    # A kubelet may fill the annotations of its own Node. The note is for the eye: its fence must
-    # not fail for it.
-    annotations = {**(item["metadata"].get("annotations") or {}), ANNOTATION: ledger.text}
-    size = sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items())
-    return ledger.text if size <= _MOST_ANNOTATIONS else ""
+    return ledger.text if has_room(item, ANNOTATION, ledger.text) else ""
 
 
 def is_noted(item: Object, ledger: Ledger) -> bool:
