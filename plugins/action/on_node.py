@@ -133,7 +133,7 @@ class ActionModule(Normal):  # type: ignore[misc]
             self._task,
             task.action,
             task.args,
-            lambda: as_data(action.run(task_vars=task_vars)),
+            lambda: as_foreign(action.run(task_vars=task_vars), self._task),
             self._room(task.action),
         )
         return without_orders(result, _interpreter(action))
@@ -458,13 +458,20 @@ def _traceback(exception: Any) -> str:
 
 
 def as_run(result: dict[str, Any]) -> dict[str, Any]:
-    """The result of a module of this collection, never a skipped one."""
-    # Each of them supports check mode. A playbook treats what was skipped as not wanted, so a host
-    # could hide itself with "skipped", or with "results" that were all skipped
+    """The result of a module that has run, never of a skipped one."""
+    # Each of this collection supports check mode. A playbook treats what was skipped as not wanted,
+    # so a host could hide itself with "skipped", or with "results" that were all skipped
     # (TaskResult.is_skipped of ansible/executor).
     return as_data(
         {key: value for key, value in result.items() if key not in ("skipped", "results")}
     )
+
+
+def as_foreign(result: dict[str, Any], task: Any) -> dict[str, Any]:
+    """The result of a module of others, skipped in check mode only."""
+    # A module that does not support check mode says there that it was skipped (AnsibleModule of
+    # ansible/module_utils/basic.py). Of uri each header of the answer is a key of the result.
+    return as_data(result) if task.check_mode else as_run(result)
 
 
 def _interpreter(action: ActionBase) -> dict[str, Any]:

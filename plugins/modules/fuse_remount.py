@@ -222,7 +222,8 @@ options:
   containers_timeout:
     description:
       - With O(strategy=kubelet), seconds to wait for the containers of the volume's pods to end.
-        The wait ends with the deadline.
+        They count from the first wait on, for all volumes together. The wait ends with the
+        deadline.
       - With V(0) the repair is refused at once while a container runs. A pod that is not being
         deleted (O(volumes[].pods[].terminating)) is refused in any case.
     type: float

@@ -37,9 +37,11 @@ notes:
     and RV(storage_ops.runbooks.rbd_watcher_info#module:ceph.filesystems) shows no session of the
     node. Otherwise it is such a finding, whose C(code) says why.
   - The ledger is a ConfigMap. Its copy is an annotation of the node
-    (C(runbooks.storage-ops/fence)). Only the ConfigMap counts, since the node's kubelet may write
-    the annotation. After a run was killed, the next one continues from the ledger. A Lease keeps
-    two runs from working on one node at the same time.
+    (C(runbooks.storage-ops/fence)), if the node has room for it. Only the ConfigMap counts, since
+    the node's kubelet may write the annotation. The ledger has at most 60,000 characters of volume
+    names (1,300 volumes of ceph-csi). More are left out of the fence. After a run was killed, the
+    next one continues from the ledger. A Lease keeps two runs from working on one node at the same
+    time.
   - The fence protects the storage, not the application. Containers on the node may keep running and
     serve cached data.
 options:

@@ -26,7 +26,7 @@ from .._core.engine import Action, Finding, Plan
 from .._core.turns import in_turns
 from .._core.untrusted import few
 from .._fences.ceph_reading import Reading
-from .._fences.ledger import Entry, Ledger, read_note
+from .._fences.ledger import Entry, Ledger, is_noted, read_note
 from .._fences.power import POWER, PowerReading, proof_doubts
 from .._fences.proof import missing
 from .._fences.state import (
@@ -517,7 +517,7 @@ def _is_noted(node: NodeState, ledger: Ledger) -> bool:
     if node.item is None:
         return True
     note = read_note(node.item).ledger
-    return note is not None and note.phase == ledger.phase
+    return is_noted(node.item, ledger) or (note is not None and note.phase == ledger.phase)
 
 
 def taint_obstacles(state: FailoverState, options: FailoverOptions) -> list[Reason]:

@@ -696,7 +696,8 @@ def _copies(node: str, unlike: Unlike, state: FenceAuditState) -> Finding:
         severity, reason = "major", _CONTRADICTED
     else:
         reason = (
-            "unless a run is at work right now, one was killed, or the copy was changed by hand. "
+            "unless a run is at work right now, one was killed, the copy was changed by hand, or "
+            "the Node has no room for it (256 KiB of annotations in all). "
             f"Both are written again by {again}"
         )
     return _report(

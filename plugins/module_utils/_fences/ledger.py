@@ -23,13 +23,18 @@ from .._core.errors import BadOption, StorageOpsError
 from .._kube.changing import again, change_object, delete_exactly
 from .._kube.client import Cluster, Forbidden, Object, path
 from .._kube.objects import OWN_NAMESPACE, parse_time
-from .._kube.own import LABELS, create_own, object_name, selector
+from .._kube.own import LABELS, create_own, has_room, object_name, selector
 
 # A copy of the ledger on the Node, for whoever reads that alone. The ConfigMap counts: a kubelet
 # may write the annotations of its own Node (NodeRestriction,
 # plugin/pkg/admission/noderestriction/admission.go).
 ANNOTATION = "runbooks.storage-ops/fence"
 KEY = "ledger"
+# Characters of the names of its volumes, as JSON has them (name_size). A ledger may have each of
+# them twice (volumes, detached). Together with all that node_fence_info tells of the node besides,
+# it has to fit in one result (MAX_RESULT_CHARACTERS), in each run until the release. A ConfigMap
+# has room for 1 MiB (MaxSecretSize of pkg/apis/core/validation/validation.go).
+MOST_NAMES = 60_000
 # Raised with every change that an older collection would misread; it then refuses.
 VERSION = 1
 # In the order in which a fence comes to them.
@@ -351,6 +356,21 @@ class Note(NamedTuple):
 NO_NOTE = Note("", None)
 
 
+def name_size(name: str) -> int:
+    """The characters that a name has in a list of JSON."""
+    return len(name) + len('"", ')
+
+
+def noted_text(ledger: Ledger, item: Object) -> str:
+    """What is noted of a ledger on its Node; empty if that has no room for it."""
+    return ledger.text if has_room(item, ANNOTATION, ledger.text) else ""
+
+
+def is_noted(item: Object, ledger: Ledger) -> bool:
+    """The note on the node is the newest, and there if it has room."""
+    return read_note(item).text == noted_text(ledger, item)
+
+
 def read_note(item: Object | None) -> Note:
     """What is noted on a Node object."""
     # An annotation may be edited by anybody with the right to patch nodes, so it may be no ledger
@@ -531,11 +551,12 @@ class Ledgers:
             if item is None or item["metadata"]["uid"] != ledger.node_uid:
                 # The node's object is gone, or another one: the ConfigMap is what counts.
                 return None
-            if (item["metadata"].get("annotations") or {}).get(ANNOTATION) == ledger.text:
+            if is_noted(item, ledger):
                 return None
             # A run with another namespace has another Lease.
             self._check_place(ledger.node, read_note(item))
-            return {"metadata": {"annotations": {ANNOTATION: ledger.text}}}
+            # Without room not the older one either, which would be read as the newest.
+            return {"metadata": {"annotations": {ANNOTATION: noted_text(ledger, item) or None}}}
 
         change_object(self._cluster, ledger.path, change, dry_run)
 

@@ -14,8 +14,9 @@ from datetime import datetime
 from typing import NamedTuple
 
 from .._core.codes import Reason
+from .._core.turns import within
 from .._fences.ceph_reading import Image, Watcher
-from .._fences.ledger import Entry
+from .._fences.ledger import MOST_NAMES, Entry, name_size
 from .._fences.network_fence import DRIVER, NetworkFence, covered, may_act_on
 from .._fences.power import POWER
 from .._fences.proof import iso
@@ -126,7 +127,26 @@ class FenceCase:
         self.left_out = {
             name: reason for name, reason in why.items() if reason and not self.is_fenced(name)
         }
-        return [found for found in wanted if not why[found.name]]
+        return self._with_room([found for found in wanted if not why[found.name]])
+
+    def _with_room(self, chosen: list[AttachedVolume]) -> list[AttachedVolume]:
+        """Those that the ledger has, and of the others as many as it has room for."""
+        before = {*self.state.ledger.volumes} if self.state.ledger else set()
+        # In turns of the namespaces: a tenant may have any number of claims attached to a node.
+        more, _owners = within(
+            [found for found in chosen if found.name not in before],
+            lambda found: found.claim.partition("/")[0],
+            lambda found: name_size(found.name),
+            MOST_NAMES - sum(map(name_size, before)),
+        )
+        kept = before | {found.name for found in more}
+        reason = Reason(
+            "volume_not_fenced",
+            f"the ledger has no room for it, since it has the names of {len(kept)} others: run "
+            "again after this fence was released",
+        )
+        self.left_out.update({found.name: reason for found in chosen if found.name not in kept})
+        return [found for found in chosen if found.name in kept]
 
     def is_fenced(self, volume: str) -> bool:
         """The fence that stands has this volume."""

@@ -26,7 +26,7 @@ from .._core.codes import Reason
 from .._core.engine import Action, Finding, Plan
 from .._core.untrusted import few
 from .._fences.ceph_reading import Reading
-from .._fences.ledger import UNKNOWN_MACHINE, Ledger, config_map_path, read_note
+from .._fences.ledger import UNKNOWN_MACHINE, Ledger, config_map_path, is_noted
 from .._fences.network_fence import FENCED, command
 from .._fences.power import POWER, bmc_doubts, proof_doubts
 from .._fences.proof import iso, mapped_clients
@@ -360,14 +360,14 @@ def _readiness(state: NodeState) -> str:
 
 
 def _is_noted(state: NodeState, ledger: Ledger) -> bool:
-    """The note on the node is there and the newest.
+    """The note on the node is there, if it has room, and the newest.
 
     It is not after a run that was killed before it wrote the note, or when the note was deleted.
     """
     # A Node that was recreated is not the one that the ledger is about, so nothing is noted on it.
     if state.item is None or state.item["metadata"]["uid"] != ledger.node_uid:
         return True
-    return read_note(state.item).text == ledger.text
+    return is_noted(state.item, ledger)
 
 
 def _write(ledger: Ledger, options: FenceOptions, verb: str) -> Action:

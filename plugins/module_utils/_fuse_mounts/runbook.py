@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-from .._core.bounded import Deadline, Reply
+from .._core.bounded import MOST_CHILDREN, Deadline, Reply
 from .._core.engine import (
     Action,
     ActionFailed,
@@ -91,6 +91,8 @@ class FuseRecovery:
         self._begun: set[str] = set()
         # By key of a repair, the device of the new mount that was proven.
         self._devices: dict[str, str] = {}
+        # How long containers are waited for, from the first wait on.
+        self._patience: Deadline | None = None
         self._lock = -1
 
     def prepare(self) -> None:
@@ -410,7 +412,7 @@ class FuseRecovery:
     def _adopt(self, _action: Action, step: Step) -> None:
         """Use a mount that already answers."""
         recovery = step.recovery
-        self._recheck(recovery, 2 * self._options.probe_timeout + 2 * _STEP_SECONDS)
+        self._recheck(recovery, 3 * self._options.probe_timeout + 2 * _STEP_SECONDS)
         different = likeness.unlike(recovery, self._new_mount(recovery))
         if different:
             raise NotStarted(different)
@@ -434,35 +436,23 @@ class FuseRecovery:
 
     def _require_roots(self, recovery: Recovery) -> None:
         """The folders that subPath mounts show have to exist before a dead mount is taken off."""
-        host = self._host
+        host, timeout = self._host, self._options.probe_timeout
         wanted = sorted(
             {f"{recovery.source}{target.root}" for target in recovery.targets if target.root != "/"}
         )
-
-        def missing() -> list[str]:
-            return [
-                path
-                for path in wanted
-                if os.path.islink(host.path(path)) or not os.path.lexists(host.path(path))
-            ]
-
-        # A tenant may have put a link in its place, which a bind by root would follow out of the
-        # volume (CVE-2017-1002101; kubernetes pkg/volume/util/subpath).
-        problems = [
-            problem
-            for problem in kubelet.parents_problem(host, wanted, _trusted(recovery))
-            if problem
-        ]
-        reply = host.bounded(missing)
-        problems += (
-            [reply.problem]
-            if reply.problem
-            else [f"{path!r} is not in the new mount" for path in reply.value]
-        )
-        if problems:
-            raise ActionFailed(
-                f"a subPath cannot be mounted from the new mount: {'; '.join(problems)}"
-            )
+        rounds = [wanted[at : at + MOST_CHILDREN] for at in range(0, len(wanted), MOST_CHILDREN)]
+        # The server may hang at each of them. So the first that has a problem ends it, and all that
+        # it may take is in what _recheck() has asked for: there, each further one has more.
+        with host.deadline.shortened(timeout + _STEP_SECONDS * len(rounds)):
+            for paths in rounds:
+                # A tenant may have put a link in its place, which a bind by root would follow out
+                # of the volume (CVE-2017-1002101; kubernetes pkg/volume/util/subpath).
+                said = kubelet.parents_problem(host, paths, _trusted(recovery), timeout, there=True)
+                problems = [problem for problem in said if problem]
+                if problems:
+                    raise ActionFailed(
+                        f"a subPath cannot be mounted from the new mount: {'; '.join(problems)}"
+                    )
 
     def _abort(self, action: Action, step: Step) -> None:
         """Abort the connection to a server that hangs, after one more look."""
@@ -661,22 +651,28 @@ class FuseRecovery:
 
     def _wait_for_containers(self, _action: Action, step: Step) -> None:
         host, recovery = self._host, step.recovery
-        timeout = host.deadline.cap(self._options.containers_timeout)
 
         def look() -> list[str]:
             return running_processes(host, recovery.pods, recovery.devices)
 
         running = look()
+        if not running:
+            return
         # Waiting for nothing needs no time, so this comes after the first look.
-        if running and not timeout:
+        if not host.deadline.remaining():
             raise Prevented("no time is left to wait for containers: raise deadline")
-        if running:
-            self._require_points(recovery)
+        self._require_points(recovery)
+        # The pods of all of them were being deleted when the run began. So they end side by side,
+        # and those of one tenant that do not end take no time from the next volume.
+        whole = self._options.containers_timeout
+        self._patience = self._patience or Deadline(whole, host.deadline.clock)
+        timeout = host.deadline.cap(self._patience.remaining())
         # An unmount below a running container would leave it with the dead mount for good.
-        if running and not host.wait_for(lambda: not look(), timeout):
+        if not host.wait_for(lambda: not look(), timeout):
             left = ", ".join(look()[:5])
             raise NotStarted(
-                f"containers of its pods still run after {timeout:g} s: {left}", code="pods_running"
+                f"containers of its pods still run after {timeout or whole:g} s: {left}",
+                code="pods_running",
             )
 
     def _unmount(self, _action: Action, step: Step) -> None:

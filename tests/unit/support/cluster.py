@@ -19,6 +19,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import (
     Change,
     Conflict,
+    KubeError,
     Listing,
     NotFound,
     ServerVersion,
@@ -157,6 +158,7 @@ class FakeCluster:
             if not dry_run:
                 self._delete(pod)
             return {"kind": "Status", "apiVersion": "v1", "status": "Success"}
+        _check_size(body)
         place = f"{path}/{body['metadata']['name']}"
         if place in self.objects:
             raise Conflict(f"cannot create {place}: it exists already", 409)
@@ -181,6 +183,7 @@ class FakeCluster:
         ):
             raise Conflict(f"cannot patch {path}: the object has been modified", 409)
         patched = _merged(item, body)
+        _check_size(patched)
         if not dry_run:
             self._touch(patched)
             self.objects[main] = patched
@@ -231,6 +234,20 @@ class FakeCluster:
         item["metadata"]["resourceVersion"] = str(self._revision)
         kind = kind or ("MODIFIED" if path_of(item) in self.objects else "ADDED")
         self._changes.append((self._revision, kind, copy.deepcopy(item)))
+
+
+def _check_size(item: dict[str, Any]) -> None:
+    """As the server does: TotalAnnotationSizeLimitB of k8s.io/apimachinery
+    pkg/api/validation/objectmeta.go, and MaxSecretSize of pkg/apis/core/validation/validation.go.
+    """
+    parts = {
+        "metadata.annotations": (item["metadata"].get("annotations"), 256 * 1024, True),
+        "data": (item.get("data") if item.get("kind") == "ConfigMap" else None, 1024**2, False),
+    }
+    for name, (part, most, keys) in parts.items():
+        size = sum(len(value) + len(key) * keys for key, value in (part or {}).items() if value)
+        if size > most:
+            raise KubeError(f"{name}: Too long: may not be more than {most} bytes", 422)
 
 
 def path_of(item: dict[str, Any]) -> str:

@@ -167,6 +167,34 @@ def test_the_config_map_comes_first_and_goes_last() -> None:
     ledgers(cluster).remove(written)
 
 
+def test_a_node_that_has_no_room_for_the_note_is_fenced_without() -> None:
+    """Its kubelet may fill the annotations of its own Node, and kept its fence off so. The note is
+    for the eye.
+    """
+    full = 256 * 1024 - len("x")
+    cluster = FakeCluster(a_node(x="y" * full))
+    written = ledgers(cluster).write(LEDGER)
+    assert written == read(cluster) and list(annotations(cluster)) == ["x"]
+    node = cluster.objects["/api/v1/nodes/a"]
+    assert pure.is_noted(node, written)
+    # An older one would be read as the newest.
+    annotations(cluster)["x"] = "y"
+    assert not pure.is_noted(node, written)
+    written = ledgers(cluster).write(written._replace(phase="fenced"))
+    assert annotations(cluster)[ANNOTATION] == written.text
+    size = len(ANNOTATION) + len(written.text)
+    annotations(cluster)["x"] = "y" * (full - size)
+    assert pure.is_noted(cluster.objects["/api/v1/nodes/a"], written)
+    longer = ledgers(cluster).write(written._replace(run="run-22"))
+    assert list(annotations(cluster)) == ["x"] and read(cluster) == longer
+    cluster.requests.clear()
+    assert ledgers(cluster).write(longer) == longer and changes(cluster) == []
+    # In bytes, as the server counts them.
+    annotations(cluster)["x"] = "\u20ac" * ((full - size) // 3)
+    ledgers(cluster).remove(ledgers(cluster).write(longer._replace(run="run-3")))
+    assert list(annotations(cluster)) == ["x"] and CONFIG_MAP not in cluster.objects
+
+
 def test_writing_the_same_again_changes_nothing_but_what_is_missing() -> None:
     cluster = FakeCluster(a_node())
     written = ledgers(cluster).write(LEDGER)

@@ -25,6 +25,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import (
     ANNOTATION,
+    MOST_NAMES,
     UNKNOWN_MACHINE,
     Entry,
     Ledger,
@@ -835,6 +836,39 @@ def test_what_comes_after_the_run_has_begun_is_left_out_and_named() -> None:
     reported(pure.intend(two, both), "begun with", code="volume_not_fenced")
     none = replace(both, volumes=frozenset())
     refused(pure.intend(two, none), "no RBD volume", "Left out: v: it is none of the volumes")
+
+
+def test_what_the_ledger_has_no_room_for_is_left_out_and_named() -> None:
+    """One tenant's thousands of claims take no room from others, nor does what one run after the
+    other has fenced: with it, what a later run reads of the node had become too long for any, so
+    that nothing was failed over, nor released.
+    """
+    evil = [f"pvc-{number:08x}-1111-2222-3333-444444444444" for number in range(4000)]
+    shop = ["pvc-shop-1", "pvc-shop-2"]
+    volumes = [volume(name) for name in evil]
+    for number, found in enumerate(volumes):
+        volumes[number] = found._replace(volume=found.volume._replace(claim_namespace="evil"))
+    found = silent()._replace(attached=(*volumes, *map(volume, shop)))
+    decision = pure.intend(found, by_power("on"))
+    ledger = decision.ledger
+    assert ledger and set(shop) < set(ledger.volumes)
+    size = sum(len(name) + 4 for name in ledger.volumes)
+    assert MOST_NAMES - 50 < size <= MOST_NAMES
+    fence, *left = decision.plan.findings
+    assert len(left) == 20 and len(fence.evidence["left_out"]) == 4002 - len(ledger.volumes)
+    assert {(one.code, one.severity) for one in left} == {("volume_not_fenced", "major")}
+    assert all("the ledger has no room" in one.reason for one in left)
+    # Those that have left stay part of the fence until its release.
+    gone = tuple(one for one in found.attached if one.name not in ledger.volumes)
+    later = silent(ledger=ledger._replace(revision=1))._replace(attached=gone)
+    decision = pure.intend(later, by_power("on"))
+    assert decision.ledger and decision.ledger.volumes == ledger.volumes
+    # What the fence has is no question of room, however much an older version has noted.
+    more = ledger._replace(volumes=tuple(sorted(evil)), revision=1)
+    later = silent(ledger=more)._replace(attached=found.attached)
+    decision = pure.intend(later, by_power("on"))
+    assert decision.ledger and decision.ledger.volumes == more.volumes
+    assert [one.name for one in decision.plan.findings[1:]] == shop
 
 
 def test_the_volumes_of_one_ceph_cluster() -> None:

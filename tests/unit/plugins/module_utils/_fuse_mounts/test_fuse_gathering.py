@@ -11,7 +11,7 @@ import json
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Callable
 
 import pytest
 from ansible.module_utils import basic
@@ -195,6 +195,35 @@ def test_waiting_for_containers(
     step = Step(Recovery("abc", "/name", (), (), pods=("u",)))
     with pytest.raises(error) if error else contextlib.nullcontext():
         runbook._wait_for_containers(fuse.Action("wait_for_containers", "x", [], step), step)
+
+
+def test_all_containers_have_the_same_seconds_to_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their pods were all being deleted before. Two volumes of one tenant, whose containers did not
+    end, took the whole deadline, and those after them had no turn.
+    """
+    monkeypatch.setattr(fuse, "running_processes", lambda *_more: ["x"])
+    seconds = 0.0
+    waits: list[float] = []
+
+    class Waiting(Host):
+        """It lets time pass by waiting alone."""
+
+        def wait_for(self, condition: Callable[[], bool], seconds_: float) -> bool:
+            nonlocal seconds
+            waits.append(seconds_)
+            seconds += seconds_
+            return condition()
+
+    host = Waiting(Deadline(290, lambda: seconds), 10, str(tmp_path))
+    runbook = fuse.FuseRecovery(host, FuseOptions(strategy="kubelet", containers_timeout=180))
+    action = fuse.Action("wait_for_containers", "x", [])
+    for name in ("/a", "/b"):
+        with pytest.raises(NotStarted, match="still run after 180 s: x") as error:
+            runbook._wait_for_containers(action, Step(Recovery("k", name, (), (), pods=("u",))))
+        assert error.value.code == "pods_running"
+    assert waits == [180, 0]
 
 
 def test_the_kubelets_time_is_not_cut_short(tmp_path: Path) -> None:

@@ -57,6 +57,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.
     Step,
     Target,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import kubelet, probes
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kubelet import digest_of
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
     Mount,
@@ -438,6 +439,46 @@ def test_a_new_mount_that_is_none_is_taken_back(
     # That is the end of this object's repair, not of the run.
     assert module.result["undone"] == [STAGING]
     assert (scene.devices(), scene.node.units, scene.left()) == (UNTOUCHED, set(), [])
+
+
+def test_the_node_of_these_tests_answers_as_a_real_one(scene: Scene) -> None:
+    """A stand-in said of a folder that is not there that it is well."""
+    paths = ["/var/lib/kubelet", f"{PRIVATE}/none/mount"]
+    real = probes.probe_folders(scene.node, paths, 5)
+    assert [answer.error for answer in real] == ["", "ENOENT"]
+    assert scene.node.probe(paths) == real
+
+
+def test_a_server_that_hangs_at_look_ups_takes_little_time_of_others(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tenant's Secret names the server, which may answer the listing and nothing else: 100
+    subPaths took 120 s, which nothing had reserved, and the next volume had no turn.
+    """
+    folders = [f"f{number}" for number in range(70)]
+    scene.node.folders = ("sub", *folders)
+    for number, name in enumerate(folders):
+        scene.node.add(mount(20 + number, f"{SUBPATH[:-1]}{number + 1}", root=f"/{name}"))
+    asked: list[tuple[int, float, bool]] = []
+
+    def hangs(
+        function: Callable[[str], Any], items: list[str], timeout: float, budget: float, **_: Any
+    ) -> list[Reply]:
+        if not items or not items[0].startswith(PRIVATE):
+            return [Reply(function(item)) for item in items]
+        # Three rounds, of 32 at most.
+        asked.append((len(items), timeout, budget <= 5 + 3 * 5))
+        slow = answering < len(asked)
+        return [Reply(problem="no answer" if slow else "", value="") for _item in items]
+
+    monkeypatch.setattr(kubelet, "call_each", hangs)
+    answering = 1
+    module = scene.repair(probe_timeout=5)
+    assert "a subPath cannot be mounted from the new mount: the folders of" in module.result["msg"]
+    assert asked == [(32, 5, True)] * 2 and scene.node.devices(*POINTS) == UNTOUCHED
+    asked, answering = [], 3
+    assert scene.repair(probe_timeout=5).outcomes[-1] == ("clean_up", "done")
+    assert asked == [(32, 5, True), (32, 5, True), (7, 5, True)]
 
 
 def test_a_mount_that_lists_although_its_program_says_nothing(scene: Scene) -> None:
