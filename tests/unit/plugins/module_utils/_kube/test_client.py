@@ -633,6 +633,32 @@ class TestRetries:
 
 
 class TestChanges:
+    def test_what_may_have_changed_something_is_counted(self, server: Server) -> None:
+        client = cluster(server, says(WEB))
+        client.get(POD)
+        for dry_run in (True, False):
+            client.patch(POD, {}, dry_run)
+            client.create(PODS, {}, dry_run)
+            client.delete(POD, "u", dry_run)
+            assert client.sent == (0 if dry_run else 3)
+        server.answers = [resets, says(WEB)]
+        client.patch(POD, {})
+        assert client.sent == 5
+        client.deadline = client._connection._deadline = Deadline(0)
+        with pytest.raises(KubeError):
+            client.patch(POD, {})
+        assert client.sent == 5
+
+    def test_what_is_made_for_each_try_is_made_for_each_try(self, server: Server) -> None:
+        made: list[int] = []
+
+        def body() -> dict[str, Any]:
+            made.append(len(made))
+            return {"spec": {"try": made[-1]}}
+
+        cluster(server, resets, says(WEB)).patch(POD, body)
+        assert server.bodies == [{"spec": {"try": 0}}, {"spec": {"try": 1}}]
+
     def test_a_deletion_whose_answer_was_lost_is_done_when_the_object_is_gone(
         self, server: Server
     ) -> None:
@@ -801,6 +827,19 @@ class TestDeadlines:
         ):
             client.delete(ATTACHMENT, "u")
         assert server.requests == []
+
+    def test_what_was_sent_and_not_answered_is_taken_back(self) -> None:
+        """The kernel sent it for minutes after that, so a change could come when the Lease of its
+        run was over.
+        """
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            client = at(f"http://127.0.0.1:{listener.getsockname()[1]}", timeout=0.2)
+            client.deadline = client._connection._deadline = Deadline(0.2)
+            with pytest.raises(KubeError):
+                client.patch(POD, {})
+            with listener.accept()[0] as peer, pytest.raises(ConnectionResetError):
+                list(iter(lambda: peer.recv(1 << 16), b""))
+        assert client.sent == 1
 
 
 class TestErrors:
