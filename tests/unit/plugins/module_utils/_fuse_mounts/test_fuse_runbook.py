@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -436,7 +437,7 @@ def test_a_new_mount_that_is_none_is_taken_back(
     assert said in module.result["msg"]
     assert module.outcomes == UNDONE
     # That is the end of this object's repair, not of the run.
-    assert module.result["undone"] == [STAGING]
+    assert module.result.get("undone") == [STAGING], module.result["msg"]
     assert (scene.devices(), scene.node.units, scene.left()) == (UNTOUCHED, set(), [])
 
 
@@ -538,7 +539,7 @@ def test_a_point_that_was_emptied_gets_the_new_mount(scene: Scene) -> None:
     assert scene.devices() == [[NEW], [OLD], [OLD]]
     # And its server goes on, since there it is in use. Each point is as it was or whole.
     assert len(scene.node.units) == 1
-    assert module.result["undone"] == [STAGING]
+    assert module.result.get("undone") == [STAGING], module.result["msg"]
 
 
 def test_a_server_that_stops_answering_half_way_does_not_end_the_turns_of_others(
@@ -552,7 +553,7 @@ def test_a_server_that_stops_answering_half_way_does_not_end_the_turns_of_others
     assert module.failed
     assert f"the new mount at {PRIVATE}/{scene.left()[0]}/mount no longer answers" in module.reasons
     assert scene.devices() == [[NEW], [OLD], [OLD]]
-    assert module.result["undone"] == [STAGING]
+    assert module.result.get("undone") == [STAGING], module.result["msg"]
     assert "half_made" not in module.result
 
 
@@ -576,11 +577,14 @@ def test_a_point_that_kept_its_dead_mount_is_left_as_it_is(scene: Scene) -> None
     assert module.failed
     assert scene.devices() == UNTOUCHED
     assert [line for line in scene.node.calls if line.startswith("bind")] == []
-    # What is left of it is told: its folder, and a server that may be in use.
+    # What is left of it is told, and the next run uses it.
     (key,) = scene.left()
-    assert f"{PRIVATE}/{key} is still there" in module.result["msg"]
-    assert "its new program may still run" in module.result["msg"]
+    (finding,) = module.result["findings"]
+    assert finding["evidence"]["left"] == [f"{PRIVATE}/{key} is still there"]
+    assert module.result.get("undone") == [STAGING], module.result["msg"]
     assert ("stop_service", "done") not in module.outcomes
+    assert not scene.repair().failed
+    assert (scene.devices(), scene.left(), len(scene.node.units)) == (RENEWED, [], 1)
 
 
 def test_a_later_point_that_fails_leaves_the_earlier_ones_well(scene: Scene) -> None:
@@ -622,6 +626,111 @@ def test_a_folder_that_cannot_be_made_is_told(scene: Scene) -> None:
     assert module.failed
     assert "could not be made: " in module.result["msg"]
     assert (scene.ran("systemd-run"), scene.devices()) == ([], UNTOUCHED)
+
+
+def pod_is_gone(scene: Scene) -> None:
+    """The kubelet has unmounted what was of the pod, and removed its folders."""
+    for point in (PUBLISH, SUBPATH):
+        for layer in scene.node.layers(point):
+            scene.node.mounts.remove(layer)
+        shutil.rmtree(scene.node.root / point[1:])
+
+
+@pytest.mark.parametrize("begins", [f"umount {STAGING}", f"umount {PRIVATE}"])
+def test_a_pod_that_is_deleted_meanwhile_needs_no_repair(scene: Scene, begins: str) -> None:
+    scene.node.at(begins, lambda: pod_is_gone(scene))
+    module = scene.repair()
+    assert not module.failed, module.result["msg"]
+    assert (scene.devices(), scene.left()) == ([[NEW], [], []], [])
+    (finding,) = module.result["findings"]
+    wanted = [f"{STAGING} can be listed, and is of the new filesystem {NEW}"]
+    assert finding["evidence"]["proof"] == [*wanted, f"{SUBPATH} is gone", f"{PUBLISH} is gone"]
+
+
+def test_a_volume_that_is_unstaged_meanwhile_leaves_nothing(scene: Scene) -> None:
+    """All of it is gone, so its new server has nothing to serve."""
+
+    def unstaged() -> None:
+        pod_is_gone(scene)
+        scene.node.mounts.remove(scene.top(STAGING))
+        (scene.node.root / STAGING[1:]).rmdir()
+
+    scene.node.at("wait", unstaged)
+    module = scene.repair()
+    assert not module.failed, module.result["msg"]
+    assert [outcome for _verb, outcome in module.outcomes] == ["done", *["skipped"] * 3, "done"]
+    assert (scene.devices(), scene.left(), scene.node.units) == ([[], [], []], [], set())
+
+
+@pytest.mark.parametrize("begins", ["bind", f"umount {PUBLISH}"])
+def test_a_failure_counts_no_point_that_is_gone(scene: Scene, begins: str) -> None:
+    """Also not the one that was just emptied: nothing is mounted there any more, nor is that a
+    failure.
+    """
+
+    def failing() -> None:
+        pod_is_gone(scene)
+        scene.node.mounts.remove(scene.top(STAGING)) if scene.node.layers(STAGING) else None
+        shutil.rmtree(scene.node.root / STAGING[1:])
+        raise ActionFailed("no memory")
+
+    scene.node.at(begins, failing)
+    module = scene.repair()
+    assert (module.failed, module.result["undone"]) == (True, [STAGING])
+    assert "half_made" not in module.result and "could not be undone" not in module.result["msg"]
+
+
+def test_a_point_that_another_has_emptied_is_not_half_made(scene: Scene) -> None:
+    """The kubelet is about to remove it."""
+    module = scene.repair(late=lambda: emptied(scene))
+    assert module.failed and f"{PUBLISH} has no new mount" in module.result["msg"], module.result
+    assert module.result.get("undone") == [STAGING], module.result["msg"]
+
+
+def test_a_point_that_is_emptied_right_before_is_not_half_made(scene: Scene) -> None:
+    """By another hand, so nothing was done there."""
+    scene.node.at(f"umount {PUBLISH}", lambda: emptied(scene))
+    module = scene.repair()
+    assert module.failed and "another mount is there now, or none" in module.result["msg"]
+    assert scene.devices() == [[NEW], [], [OLD]]
+    assert module.result.get("undone") == [STAGING], module.result["msg"]
+
+
+def test_a_folder_that_no_note_explains_ends_the_run(scene: Scene) -> None:
+    module = scene.repair(late=lambda: kept(scene))
+    assert module.failed and "is still there" in module.result["msg"]
+    assert module.result["half_made"] is True
+
+
+def test_a_point_that_this_run_has_emptied_ends_it(scene: Scene) -> None:
+    """Its pod writes to the node's disk until someone looks."""
+    for _twice in range(2):
+        refuse(scene, f"bind {PRIVATE}")
+    module = scene.repair()
+    assert module.failed and module.result["half_made"] is True
+    assert "Nothing after it was done" in module.result["msg"]
+    assert scene.devices() == [[], [OLD], [OLD]]
+
+
+def test_without_systemd_a_program_that_says_no_is_the_volumes_own_failure(scene: Scene) -> None:
+    """Whatever it did it may still run, which ended the run for all others."""
+    (scene.node.root / "run/systemd/system").rmdir()
+    command = ("my-mount", "{source}", "{target}")
+    module = scene.repair(volumes=(replace(VOLUME, command=command, credentials={}),))
+    assert module.failed and "no FUSE mount came up" in module.result["msg"]
+    assert module.result.get("undone") == [STAGING], module.result["msg"]
+    (finding,) = module.result["findings"]
+    assert "its new program may still run" in finding["evidence"]["left"][0]
+
+
+@pytest.mark.parametrize("running", [False, True])
+def test_a_new_program_that_cannot_be_stopped_ends_the_run(scene: Scene, running: bool) -> None:
+    scene.node.made = None
+    stopped = CommandResult(("systemctl",), 0, "", "", 0.0)
+    scene.node.said.update({"systemctl stop": stopped} if running else {})
+    module = scene.repair()
+    assert ("its new program may still run" in module.result["msg"]) is running
+    assert ("half_made" in module.result) is running
 
 
 # what proves a repair
@@ -1076,7 +1185,9 @@ def test_a_connection_that_is_not_cut_keeps_its_mounts(
     module = scene.repair(abort_hung_connections=True)
     assert module.failed
     assert said in module.result["msg"]
-    assert ("the connection to its server was aborted" in module.result["msg"]) is cut
+    (finding,) = module.result["findings"]
+    told = "the connection to its server was aborted" in finding["evidence"].get("left", ())
+    assert (told, module.result["undone"]) == (cut, [STAGING])
     assert (scene.devices(), scene.left(), scene.node.units) == (UNTOUCHED, [], set())
     assert cut or scene.node.read(ABORT) == ""
     # What is taken back is the mount that was made, once.
@@ -1356,7 +1467,7 @@ def test_what_the_kubelet_still_wants_is_left_to_it(scene: Scene) -> None:
     module = scene.repair(**KUBELET)
     assert module.failed
     assert f"it still has folders for the pods {UID}" in module.result["msg"]
-    assert module.result["undone"] == [STAGING]
+    assert module.result.get("undone") == [STAGING], module.result["msg"]
     assert scene.devices() == [[OLD], [], []]
 
 
