@@ -622,6 +622,7 @@ class FuseRecovery:
                     "fstype": recovery.fstype,
                     "origin": recovery.origin,
                     "kept": recovery.kept,
+                    "handles": recovery.handles,
                     "begun": begun or bool(note_of(host, recovery.key).get("begun")),
                     "targets": [
                         {

@@ -890,6 +890,9 @@ def test_a_run_that_was_killed_is_finished_by_the_next(scene: Scene) -> None:
     """With the mount that it made, which others may use by now; the empty point comes first."""
     scene.kill("bind")
     assert scene.devices() == [[], [OLD], [OLD]]
+    # Of which volume it is, is noted: the paths may be another's by then.
+    (left,) = records.read_unfinished(scene.node)
+    assert left.handles == ((DRIVER, HANDLE),)
     module = scene.repair()
     assert not module.failed, module.result["msg"]
     assert scene.devices() == RENEWED
