@@ -46,7 +46,7 @@ from .._node.unmount import Source, bind, call_libc, held, misfits, same, unmoun
 from .._node.unmount import replace as replace_mount
 from . import likeness, stacks, unmounting
 from . import plan as pure
-from .gathering import absent_points, details, pod_folders, running_processes
+from .gathering import details, pod_folders, running_processes
 from .model import (
     PRIVATE,
     FuseOptions,
@@ -476,7 +476,8 @@ class FuseRecovery:
         """
         points = [target.point for target in targets]
         # What is mounted is there, and each question to one that hangs leaves a child.
-        return set(absent_points(self._host, [one for one in points if not table.layers(one)]))
+        asked = [point for point in points if not table.layers(point)]
+        return set(kubelet.absent_points(self._host, asked))
 
     def _abort(self, action: Action, step: Step) -> None:
         """Abort the connection to a server that hangs, after one more look."""

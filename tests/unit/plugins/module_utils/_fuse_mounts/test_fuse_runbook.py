@@ -58,7 +58,10 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.
     Step,
     Target,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kubelet import digest_of
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kubelet import (
+    absent_points,
+    digest_of,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
     Mount,
     MountTable,
@@ -1737,7 +1740,7 @@ def test_only_what_is_not_there_is_absent(scene: Scene, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("nowhere")
     long = "x" * 300
     paths = ["/file", "/link", "/gone", "/file/inside", f"/{long}"]
-    assert gathering.absent_points(scene.node, paths) == ["/gone", "/file/inside"]
+    assert absent_points(scene.node, paths) == ["/gone", "/file/inside"]
 
 
 def test_processes_of_pods(scene: Scene) -> None:
