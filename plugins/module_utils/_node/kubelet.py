@@ -328,28 +328,20 @@ def opened_parent(path: str, root: str) -> Iterator[tuple[int, str]]:
         os.close(folder)
 
 
-def parents_problem(
-    host: Host,
-    paths: Sequence[str],
-    root: str,
-    timeout: float | None = None,
-    there: bool = False,
-) -> list[str]:
+def parents_problem(host: Host, paths: Sequence[str], root: str) -> list[str]:
     """For each path, why the folders above it cannot be trusted; empty if they can.
 
-    One may be a link, be missing, or not answer in time. ``timeout``: seconds for each path.
-    ``there``: the path itself has to be there, too, and be no link.
+    One may be a link, be missing, or not answer in time.
     """
 
     def entering(path: str) -> str:
         try:
-            with opened_parent(host.path(path), host.path(root)) as (folder, name):
-                return _missing(folder, name, path) if there else ""
+            with opened_parent(host.path(path), host.path(root)):
+                return ""
         except StorageOpsError as error:
             return str(error)
 
-    timeout = host.command_timeout if timeout is None else timeout
-    replies = call_each(entering, paths, timeout, host.deadline.remaining())
+    replies = call_each(entering, paths, host.command_timeout, host.deadline.remaining())
     return [
         f"the folders of {path!r} cannot be entered: {reply.problem}"
         if reply.problem
@@ -358,12 +350,21 @@ def parents_problem(
     ]
 
 
-def _missing(folder: int, name: str, path: str) -> str:
-    try:
-        mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
-    except OSError as error:
-        return f"{path!r} is not there: {error.strerror}"
-    return f"{path!r} is a link" if stat.S_ISLNK(mode) else ""
+def absent_points(host: Host, points: list[str]) -> list[str]:
+    """The paths at which nothing exists. A dead mount exists, though stat fails on it."""
+
+    def asking(point: str) -> bool:
+        try:
+            os.lstat(host.path(point))
+        except (FileNotFoundError, NotADirectoryError):
+            return True
+        # As ENOTCONN, which a dead FUSE mount answers (fs/fuse/dev.c).
+        except OSError:
+            return False
+        return False
+
+    replies = call_each(asking, points, host.command_timeout, host.deadline.remaining())
+    return [point for point, reply in zip(points, replies) if reply.value]
 
 
 def read_notes(host: Host, notes: Sequence[str], root: str) -> list[VolumeNote]:

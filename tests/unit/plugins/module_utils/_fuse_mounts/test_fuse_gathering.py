@@ -244,8 +244,9 @@ def test_a_new_mount_that_is_gone_meanwhile(
         [Mount(1, 0, "8:1", "/", "/", ("rw",), 0, 0, False, "ext4", "sda1", ("rw",), "1")]
     )
     monkeypatch.setattr(fuse, "read_table", lambda _host, _pid: table)
+    (tmp_path / TARGET.point[1:]).mkdir(parents=True)
     runbook = fuse.FuseRecovery(host(tmp_path), FuseOptions())
-    step = Step(Recovery("abc", "/name", (), (TARGET,)), TARGET)
+    step = Step(Recovery("abc", "/name", (), (TARGET,)), replace(TARGET, beneath=0))
     for verb in ("replace_mount", "adopt_mount"):
         with pytest.raises(NotStarted, match="is gone"):
             runbook.apply(

@@ -1286,6 +1286,94 @@ def test_an_interrupted_repair_of_an_inline_volume_is_not_finished_with_its_name
 
 
 UNREAD = VolumeNote(problem="it is no JSON")
+# An interrupted run was about the staging mount at a path that has only a name, and about a pod's.
+POD_POINT = f"{published('pv-victim', OTHER_UID)}/mount"
+NAMED = replace(
+    LEFT,
+    targets=(
+        Target(f"{LEGACY}/globalmount", "staging", (), "/", (), 0),
+        Target(POD_POINT, "publish", (), "/", (), 0),
+    ),
+    handles=((DRIVER, VICTIM.handle),),
+)
+
+
+@pytest.mark.parametrize(
+    ("noted", "beside", "adopted"),
+    [
+        (NAMED.handles, staged_as(DRIVER, VICTIM.handle), True),
+        (NAMED.handles, staged_as(DRIVER, "another"), False),
+        (NAMED.handles, staged_as("other.example.com", VICTIM.handle), False),
+        (NAMED.handles, {f"{LEGACY}/vol_data.json": UNREAD}, False),
+        (NAMED.handles, {}, False),
+        # As an older version has noted it.
+        ((), staged_as(DRIVER, VICTIM.handle), False),
+    ],
+)
+@pytest.mark.parametrize("dead", [True, False])
+def test_the_mount_of_an_interrupted_run_is_used_for_its_own_volume(
+    noted: tuple[tuple[str, str], ...], beside: dict[str, VolumeNote], adopted: bool, dead: bool
+) -> None:
+    """A PersistentVolume of the same name may be another by now: its pods got the old one's data.
+    The point has a dead mount again, or is still as the interrupted run has left it.
+    """
+    left = replace(NAMED, handles=noted, targets=NAMED.targets[:1])
+    mounts = [NEW, *([mount(10, f"{LEGACY}/globalmount")] if dead else [])]
+    answers = {"0:55": OK, **({"0:50": GONE} if dead else {})}
+    found = state(*mounts, answers=answers, notes=beside, unfinished=(left,))
+    findings = fuse_plan.plan(found, options(volumes=())).findings
+    used = [one.verb for finding in findings for one in finding.repair if one.verb != "clean_up"]
+    assert used == (["adopt_mount", "replace_mount"] if adopted else [])
+
+
+def test_another_volume_of_the_same_name_is_repaired_by_itself() -> None:
+    """What the interrupted run was about otherwise is still finished, with its own mount."""
+    other = replace(VICTIM, handle="another")
+    mounts = (NEW, mount(10, f"{LEGACY}/globalmount"), mount(11, POD_POINT, "0:51"))
+    found = state(
+        *mounts,
+        answers={"0:50": GONE, "0:51": GONE, "0:55": OK},
+        notes={**staged_as(DRIVER, "another"), **pv_note(VICTIM)},
+        unfinished=(NAMED,),
+    )
+    findings = fuse_plan.plan(found, options(volumes=(other, VICTIM))).findings
+    made = {finding.name: [verb for verb, _target in verbs(finding)] for finding in findings}
+    assert made == {
+        f"{LEGACY}/globalmount": ["mount", "replace_mount", "clean_up"],
+        POD_POINT: ["adopt_mount", "replace_mount", "clean_up"],
+    }
+    bare = replace(found, table=MountTable([ROOT_MOUNT, *mounts[:2]]))
+    findings = fuse_plan.plan(bare, options(volumes=(other, VICTIM))).findings
+    targets = {
+        finding.name: [target for verb, target in verbs(finding) if verb == "replace_mount"]
+        for finding in findings
+    }
+    assert targets == {f"{LEGACY}/globalmount": [f"{LEGACY}/globalmount"], STAGING: [POD_POINT]}
+
+
+def test_the_key_of_what_was_begun_for_another_volume_is_not_used_again() -> None:
+    """Its server may serve mounts in use, in a unit of that name."""
+    other = replace(VICTIM, handle="another")
+    found = state(
+        mount(10, f"{LEGACY}/globalmount"), notes=staged_as(DRIVER, "another"), unfinished=()
+    )
+    again = only(found, volumes=(other,)).repair[0].subject.recovery.key
+    left = replace(NAMED, key=again, targets=NAMED.targets[:1])
+    (finding, tidied) = fuse_plan.plan(
+        replace(found, unfinished=(left,)), options(volumes=(other,))
+    ).findings
+    assert finding.repair[0].subject.recovery.key not in ("", again)
+    assert verbs(tidied) == [("clean_up", f"/run/storage_ops/fuse/{again}")]
+
+
+def test_what_an_interrupted_run_was_about_is_noted_again() -> None:
+    """Else the run after the next one would not know it."""
+    left = replace(NAMED, targets=NAMED.targets[1:])
+    (finding,) = fuse_plan.plan(
+        state(NEW, answers={"0:55": OK}, notes=pv_note(VICTIM), unfinished=(left,)), options()
+    ).findings
+    assert finding.repair[0].verb == "adopt_mount"
+    assert finding.repair[0].subject.recovery.handles == NAMED.handles
 
 
 @pytest.mark.parametrize(

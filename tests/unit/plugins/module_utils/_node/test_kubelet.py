@@ -365,15 +365,6 @@ def test_no_link_on_the_way_is_followed(host: Host, tmp_path: Path) -> None:
         assert f"/{name}' cannot be entered: " in problem
 
 
-def test_the_last_name_has_to_be_there_where_it_is_asked_for(host: Host) -> None:
-    os.symlink("mount", host.path(f"{VOLUMES}/{PV}/link"))
-    paths = [f"{VOLUMES}/{PV}/{name}" for name in ("mount", "link", "gone")]
-    well, *ill = kubelet.parents_problem(host, paths, "/kubelet", 5, there=True)
-    said = [f"{paths[1]!r} is a link", f"{paths[2]!r} is not there: No such file or directory"]
-    assert (well, ill) == ("", said)
-    assert kubelet.parents_problem(host, paths, "/kubelet", 5) == [""] * 3
-
-
 def test_the_last_name_is_left_alone(host: Host) -> None:
     """What is at the path may be dead, or a link: it is for the caller to act on, without following
     it.
