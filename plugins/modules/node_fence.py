@@ -197,6 +197,7 @@ options:
         O(state=fenced). At least 1.
       - A BMC that lies, and a machine that is switched on by a rule of its own, are on again within
         seconds.
+      - With V(method=external) it is 30 at least, since others may be about to reboot the node.
     type: float
     default: 5
   fence_timeout:

@@ -63,6 +63,9 @@ SPEC = ArgumentSpec(
 _OFF = "off"
 # What was read of the BMC longer ago (seconds) proves nothing: a node boots in a minute or two.
 _MAX_AGE = 120.0
+# Others who only reboot the node have it off for some seconds: a fence agent waits 20 s at most
+# until it is off, and then switches it on (power_timeout of lib/fencing.py.py in fence-agents).
+_LEAST_APART = {EXTERNAL: 30.0}
 # The fence is proven by so many readings; one alone may be between two answers of a BMC that lies.
 _LEAST = 2
 # Characters of another program's message that are shown.
@@ -476,9 +479,11 @@ def proof_doubts(
     """Why these readings do not prove that the node of the ledger is off now.
 
     ``host``: the node as it is, None if its object is gone; ``least``: so many readings are needed;
-    ``apart``: seconds between the first and the last.
+    ``apart``: seconds between the first and the last; longer where others switch the node.
     """
     machine = host.machine if host else ledger.machine
+    if least > 1:
+        apart = max(apart, _LEAST_APART.get(ledger.method, 0.0))
     return (
         bmc_doubts(readings, ledger.node, machine, ledger.power, host)
         or off_doubts(readings, ledger.node, host, ledger.power)

@@ -794,6 +794,17 @@ def test_what_others_have_switched_off_is_not_switched() -> None:
     assert held["when"] == both.format("['ceph'] + ")
     assert read["when"] == [both.format(""), "not __node_fence.check"]
     assert role("node_fence", "off_methods") == ["power", "external"]
+    assert reads[1]["ansible.builtin.pause"]["seconds"] == "{{ __node_fence_power_apart }}"
+
+
+@pytest.mark.parametrize(
+    ("method", "asked", "wanted"),
+    [("power", "2", 2), ("power", "2.5", 3), ("external", "2", 30), ("external", "45", 45)],
+)
+def test_what_others_switch_is_looked_at_for_longer(method: str, asked: str, wanted: int) -> None:
+    intended = {"fence": {"method": method}}
+    given = {"power_seconds": asked, "__node_fence_intended": intended}
+    assert int(role("node_fence", "power_apart", **given)) == wanted
 
 
 @pytest.mark.parametrize(

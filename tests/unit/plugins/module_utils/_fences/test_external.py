@@ -171,13 +171,20 @@ def by(**said: Any) -> dict[str, Any]:
     return {**base, **said}
 
 
+def seen(*answers: dict[str, Any]) -> list[dict[str, Any]]:
+    """Half a minute apart, as what others do takes some seconds."""
+    told = looks(*answers)
+    told[0]["read_at"] = "2026-01-01T11:59:55Z"
+    return told
+
+
 def doubts(
     *answers: dict[str, Any],
     ledger: Ledger = OUTSIDE,
     node: HostRecord | None = HERE,
     now: datetime = NOW,
 ) -> list[str]:
-    read = parse_power(looks(*(answers or (by(), by()))))
+    read = parse_power(seen(*(answers or (by(), by()))))
     return [reason.code for reason in proof_doubts(read, ledger, node, now, apart=5.0)]
 
 
@@ -270,6 +277,18 @@ def test_a_kubelet_that_reported_after_it_was_off_contradicts() -> None:
     assert doubts(*since("11:49:29", "11:49:29")) == ["evidence_contradicts"]
     assert doubts(*since("11:49:29", "11:49:29"), node=None) == []
     assert doubts(*since("11:49:29", "11:49:29"), node=host(heard="")) == []
+
+
+def test_others_who_only_reboot_it_have_it_off_for_some_seconds() -> None:
+    bmc = OUTSIDE._replace(power=POWERED.power)
+    for ledger, answer in ((OUTSIDE, by()), (bmc, {})):
+        told = seen(answer, answer)
+        for at, wanted in (("11:59:55", []), ("11:59:56", ["power_reading_unfit"])):
+            told[0]["read_at"] = f"2026-01-01T{at}Z"
+            found = proof_doubts(parse_power(told), ledger, HERE, NOW, apart=5.0)
+            assert [reason.code for reason in found] == wanted
+        # Right before and after something is detached, one is enough.
+        assert proof_doubts(parse_power(told[1:]), ledger, HERE, NOW, least=1) == []
 
 
 def test_what_is_noted_must_be_recent() -> None:

@@ -2918,8 +2918,9 @@ OUTSIDE = {"kind": "external", "address": "cloud01", "system": "", "node": "a", 
 
 
 def by_others(*states: str, **fields: Any) -> FenceOptions:
-    """What the user asks for, and what a command has said."""
-    answers = [{**OUTSIDE, "state": state} for state in states]
+    """What the user asks for, and what a command has said, half a minute apart."""
+    times = ("2026-01-01T12:00:00Z", "2026-01-01T12:00:30Z")
+    answers = [{**OUTSIDE, "state": one, "read_at": at} for one, at in zip(states, times)]
     return by_power(*answers, **{"method": "external", **fields})
 
 
@@ -2940,7 +2941,7 @@ def test_a_node_that_others_have_switched_off_is_fenced_for_every_driver() -> No
     proven = pure.confirm(after, by_others("off", "off"))
     assert verbs(proven) == ["record_fence"] and proven.ledger
     assert proven.ledger.phase == "fenced" and proven.ledger.power
-    assert proven.ledger.power.off_at == "2026-01-01T12:00:20Z"
+    assert proven.ledger.power.off_at == "2026-01-01T12:00:00Z"
 
     again = silent(*DRIVERS, ledger=proven.ledger)
     cordoned = again._replace(host=again.host and _cordoned(again.host))
