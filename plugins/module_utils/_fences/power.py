@@ -354,8 +354,8 @@ def _unidentified(
     # The inventory says only which command is run, and one may tell of whatever it was given.
     last, named = readings[-1], {reading.node for reading in readings}
     instance = shown(host.provider_id) if host else ""
-    # Without its Node object, it must be what was told of the node before.
-    was_told = host is None and noted is not None and noted.kind == EXTERNAL
+    # Without its Node object, what was told of the node before stands for it, and is the same.
+    was_told = host is None and noted is not None
     if named != {node}:
         why = f"tells of {few(sorted(named - {node}))}, and not of {node} alone"
     elif instance and last.system and last.system != instance:

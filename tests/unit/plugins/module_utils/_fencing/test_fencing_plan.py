@@ -2950,11 +2950,24 @@ def test_a_node_that_others_have_switched_off_is_fenced_for_every_driver() -> No
     # It is off since a later time than when it was proven.
     later = {**OUTSIDE, "since": "2026-01-01T12:30:00Z"}
     refused(pure.intend(cordoned, by_power(later, method="auto")), "it was on in between")
-    # Without its Node object, it is the machine that was told before.
-    gone = silent(*DRIVERS, ledger=ledger)._replace(host=None)
-    assert pure.intend(gone, by_others("off")).ledger
-    unknown = gone._replace(ledger=ledger._replace(machine="m", power=None, method="ceph"))
-    refused(pure.intend(unknown, by_others("off")), "does not say by which provider_id")
+
+
+def test_without_its_node_object_what_was_told_before_is_the_machine() -> None:
+    def told(instance: str, method: str = "external") -> FenceOptions:
+        return by_power({**OUTSIDE, "system": instance, "uuid": ""}, method=method)
+
+    found = silent(RBD)
+    assert found.host
+    there = found._replace(host=found.host._replace(provider_id="lab:///1"))
+    ledger = pure.intend(there, told("lab:///1")).ledger
+    assert ledger
+    gone = silent(RBD, ledger=ledger)._replace(host=None)
+    for method in ("external", "auto"):
+        assert pure.intend(gone, told("lab:///1", method)).ledger
+    refused(pure.intend(gone, told("lab:///2")), "is not the one by which")
+    # A fence of Ceph has told of none.
+    other = gone._replace(ledger=ledger._replace(power=None, method="ceph"))
+    refused(pure.intend(other, told("lab:///1")), "does not say by which provider_id")
 
 
 def test_nothing_is_intended_for_a_node_that_others_have_not_switched_off() -> None:
