@@ -33,6 +33,9 @@ notes:
   - Volumes that were attached after the node fell silent and that it cannot have opened, volumes
     without a PersistentVolume, and volumes about whose client there is a doubt that concerns no
     other volume are left out of the fence. Each is a finding with the verdict V(report).
+  - With O(state=fenced), an attached volume of CephFS joins the fence if the whole node is fenced
+    and RV(storage_ops.runbooks.rbd_watcher_info#module:ceph.filesystems) shows no session of the
+    node. Otherwise it is such a finding, whose C(code) says why.
   - The ledger is a ConfigMap. Its copy is an annotation of the node
     (C(runbooks.storage-ops/fence)). Only the ConfigMap counts, since the node's kubelet may write
     the annotation. After a run was killed, the next one continues from the ledger. A Lease keeps

@@ -182,7 +182,7 @@ lost:
         pv:
           description: The parts of the PersistentVolume that
             O(storage_ops.runbooks.rbd_watcher_info#module:volumes) needs. Empty if it is gone, or
-            no RBD volume.
+            no volume of RBD or CephFS.
           type: dict
           returned: always
     volumes_left_out:

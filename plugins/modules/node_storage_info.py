@@ -168,7 +168,8 @@ findings:
       returned: always
       sample: repair
     code:
-      description: Why it is refused or has failed, as a code as in RV(code); empty otherwise.
+      description: Why it is refused, left, or has failed, as a code as in RV(code); empty
+        otherwise.
       type: str
       returned: always
       sample: ""

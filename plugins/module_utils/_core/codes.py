@@ -689,6 +689,13 @@ CODES = {
             "A client still watches an image, or was seen after its fence.",
             "Find out whose client it is, and end it. Do not detach anything before.",
         ),
+        # A metadata server does what a client asks for until its session has ended, blocklisted or
+        # not.
+        Code(
+            "ceph_session_left",
+            "A client still has a session at a metadata server of CephFS, after its fence.",
+            "Find out whose client it is, and end it. The volume stays attached until then.",
+        ),
         # A kernel client (krbd), and librbd without exclusive-lock, write what they still have as
         # soon as their entry is gone.
         Code(

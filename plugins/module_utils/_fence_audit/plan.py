@@ -31,7 +31,7 @@ from .._fences.network_fence import (
     networks,
 )
 from .._fences.returned import LONE, is_old, machine_doubt, plain, rebooted
-from .._fences.state import OUT_OF_SERVICE, AttachedVolume, HostRecord
+from .._fences.state import OUT_OF_SERVICE, AttachedVolume, HostRecord, names_cephfs
 from .._kube.objects import Attachment, Pod, age, attachment_names, parse_time
 
 # Of nodes that the user did not name, so much of their volumes and of what their kubelets say is
@@ -182,7 +182,7 @@ def _named(lost: LostNode, state: FenceAuditState, room: int) -> dict[str, Any]:
         # proof and its release, images are all that Ceph is asked for, and no fence has what came
         # too late.
         left = not (one["attachment"] or one["used"])
-        return is_lost and left, one["name"] not in fenced, not one["pv"], one["name"] in late
+        return is_lost and left, one["name"] not in fenced, not _has_image(one), one["name"] in late
 
     # What has left and has no image is in the ledger, and nothing more is asked about it.
     every = [one for one in _described(lost) if one["attachment"] or one["used"] or one["pv"]]
@@ -203,6 +203,10 @@ def _named(lost: LostNode, state: FenceAuditState, room: int) -> dict[str, Any]:
 def is_ready(host: HostRecord | None) -> bool:
     """Its kubelet reports that it is well. A node that is gone counts as lost: its host may run."""
     return host is not None and host.node.ready == "True"
+
+
+def _has_image(volume: dict[str, Any]) -> bool:
+    return bool(volume["pv"]) and not names_cephfs(volume["driver"])
 
 
 def _described(lost: LostNode) -> list[dict[str, Any]]:
@@ -299,7 +303,7 @@ def _describe_volume(volume: AttachedVolume, used: bool) -> dict[str, Any]:
         "storage_class": volume.storage_class,
         "attachment": volume.attachment.name,
         "used": used,
-        "pv": volume.pv if volume.is_rbd else {},
+        "pv": volume.pv if volume.is_rbd or volume.is_cephfs else {},
     }
 
 
@@ -480,8 +484,10 @@ def _other_storage(held: list[AttachedVolume], rbd: list[AttachedVolume]) -> str
     """What to do about volumes that no entry of Ceph's blocklist protects."""
     # Ceph's blocklist says nothing about iSCSI, NFS or a cloud's disks; their fences are persistent
     # reservations (SPC-4), export rules, or the detach itself.
+    # CephFS joins the fence of a node that has RBD (_fencing/files.py).
     others = sorted(
-        {volume.attachment.driver for volume in held} - {volume.attachment.driver for volume in rbd}
+        {volume.attachment.driver for volume in held if not (rbd and volume.is_cephfs)}
+        - {volume.attachment.driver for volume in rbd}
     )
     return (
         f" Volumes of {', '.join(others)} are not Ceph RBD: before you move them, prove by their "

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from .._ceph.images import root_of
 from .._core.ip import host_addresses
 from .._kube.client import Cluster, Object, ServerVersion, path
 from .._kube.objects import (
@@ -47,6 +48,7 @@ _MOST_CLAIMS = 10_000
 # ceph-csi's own name for RBD, which others put something before, as Rook does; and how the names of
 # all its drivers end.
 _RBD, _CEPH_CSI = "rbd.csi.ceph.com", ".csi.ceph.com"
+_CEPHFS = "cephfs.csi.ceph.com"
 # What names the image of a volume (image_of of _ceph/images.py), and what opens it on a node.
 _IMAGE_ATTRIBUTES = (
     "imageName",
@@ -58,6 +60,8 @@ _IMAGE_ATTRIBUTES = (
     "mounter",
     "tryOtherMounters",
 )
+# What names the filesystem of a volume, and its folder in it (root_of of _ceph/images.py).
+_FILE_ATTRIBUTES = ("fsName", "subvolumePath", "rootPath")
 
 
 class HostRecord(NamedTuple):
@@ -144,6 +148,28 @@ class AttachedVolume(NamedTuple):
         )
 
     @property
+    def is_cephfs(self) -> bool:
+        """A folder of a CephFS is behind it, which the node itself mounts."""
+        return names_cephfs(self.attachment.driver)
+
+    @property
+    def file_system(self) -> str:
+        """The CephFS that it is in; empty where the volume does not tell it."""
+        return str(self._attributes.get("fsName") or "")
+
+    @property
+    def root(self) -> str:
+        """Its folder in the CephFS; empty where the volume does not tell it."""
+        return root_of(self.pv)
+
+    @property
+    def family(self) -> str:
+        """What the names of the drivers of one installation of ceph-csi have in common."""
+        driver = self.attachment.driver
+        kind = next((kind for kind in (_CEPHFS, _RBD) if driver.endswith(kind)), "")
+        return driver[: len(driver) - len(kind)] if kind else driver
+
+    @property
     def may_be_nbd(self) -> bool:
         """Its node may have the image open by rbd-nbd, which is a client of librbd."""
         # ceph-csi maps by krbd unless the StorageClass has these parameters, which it copies into
@@ -157,6 +183,12 @@ class AttachedVolume(NamedTuple):
     @property
     def _attributes(self) -> dict[str, Any]:
         return ((self.pv.get("spec") or {}).get("csi") or {}).get("volumeAttributes") or {}
+
+
+def names_cephfs(driver: str) -> bool:
+    """It is the name of ceph-csi's driver for CephFS."""
+    # Rook puts its namespace in front.
+    return driver == _CEPHFS or driver.endswith(f".{_CEPHFS}")
 
 
 class NodeState(NamedTuple):
@@ -264,7 +296,9 @@ def slim_volume(item: Object) -> dict[str, Any]:
         names = ("driver",) if told else ("driver", "volumeHandle")
         slim["csi"] = {name: spec["csi"][name] for name in names if name in spec["csi"]}
         slim["csi"]["volumeAttributes"] = {
-            name: attributes[name] for name in _IMAGE_ATTRIBUTES if name in attributes
+            name: attributes[name]
+            for name in (*_IMAGE_ATTRIBUTES, *_FILE_ATTRIBUTES)
+            if name in attributes
         }
     return {"metadata": {"name": item["metadata"]["name"]}, "spec": slim}
 

@@ -158,6 +158,10 @@ class FenceCase:
         # Its image cannot be found, and no other node can get it.
         if found.volume is None and not self.by_power:
             return Reason(NEEDS_NONE, "its PersistentVolume is gone, so no other node can get it")
+        return self.not_begun_with(found)
+
+    def not_begun_with(self, found: AttachedVolume) -> Reason | None:
+        """Why this volume is none of those that the run has begun with; None if it is one."""
         begun_with = self.options.volumes
         if begun_with is None or found.name in begun_with or self.is_fenced(found.name):
             return None

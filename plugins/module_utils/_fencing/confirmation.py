@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from .._core.codes import Reason
 from .._core.untrusted import few
@@ -120,7 +120,8 @@ def _unread(covered: list[Image], ledger: Ledger, state: NodeState) -> list[Reas
         found.name
         for found in state.held
         if found.volume
-        and (found.is_rbd or not is_off)
+        # One of CephFS has no image; see files.py.
+        and (found.is_rbd or not (is_off or found.is_cephfs))
         and found.name in ledger.volumes
         and found.name not in read
     ]
@@ -193,15 +194,23 @@ def _is_unknown(watcher: Watcher, owners: Mapping[str, Owner], options: FenceOpt
 
 
 def proven_ledger(
-    ledger: Ledger, reading: Reading | None, state: NodeState, options: FenceOptions
+    ledger: Ledger,
+    reading: Reading | None,
+    state: NodeState,
+    options: FenceOptions,
+    joined: Sequence[str] = (),
 ) -> Ledger:
-    """The ledger once the fence is proven; the same one where that changes nothing."""
+    """The ledger once the fence is proven; the same one where that changes nothing.
+
+    ``joined``: volumes that it is proven for as well.
+    """
     entries = []
     for entry in ledger.entries:
         found = reading.find(entry.entry) if reading else None
         # The end that Ceph has counts, since a release compares it.
         entries.append(entry._replace(until=found.until) if found else entry)
-    phase = ledger.phase if ledger.reached("fenced") else "fenced"
+    # What joins has not left the node yet.
+    phase = ledger.phase if ledger.reached("fenced") and not joined else "fenced"
     unverified = ledger.unverified if options.check or ledger.power else reading is None
     power = ledger.power
     if power and not power.off_at and not options.check:
@@ -212,6 +221,7 @@ def proven_ledger(
         unverified=unverified,
         power=power,
         proven=True,
+        volumes=tuple(sorted({*ledger.volumes, *joined})),
         fsid=ledger.fsid or (reading.fsid if reading else ""),
     )
     return (

@@ -13,6 +13,7 @@ Each question has a file of its own:
 * method: by what means?
 * intent: the ledger of the fence.
 * confirmation: what proves the fence?
+* files: does it cover the volumes of CephFS?
 
 A node that is switched off needs none of the questions about addresses (_fences/power.py).
 """
@@ -41,6 +42,7 @@ from .addresses import check_addresses, find_addresses
 from .case import NEEDS_NONE, FenceCase
 from .confirmation import doubts_of, names_a_fence, opposed, proven_ledger, undone_fences
 from .evidence import check_reading, check_volumes
+from .files import Files, judge_files
 from .intent import make_ledger
 from .lost import majority_lost, not_lost, not_standing, unfit
 from .method import check_coverage, check_fences, check_ledgers, choose_method
@@ -223,20 +225,26 @@ def confirm(state: NodeState, options: FenceOptions, busy: str = "") -> Decision
     if known is None or reasons:
         finding.refuse(*reasons)
         return Decision(Plan([finding]), known)
-    proven, reasons = _complete(state, known, options, finding)
+    files = judge_files(state, known, options, options.reading)
+    proven, reasons = _complete(state, known, options, finding, files)
+    reasons += files.opposed
     if reasons:
         finding.refuse(*reasons)
         return Decision(Plan([finding]), known)
     if proven and (proven != known or not _is_noted(state, known)):
         finding.repair.append(_write(proven, options, "record_fence"))
+    # Before the fence is proven, none of them could be.
+    some = islice(files.left.items() if proven else (), _MOST_LEFT_OUT)
+    case = FenceCase(state, options)
+    left = [_left_out(case, name, reason) for name, reason in some]
     if not finding.repair:
-        return Decision(Plan([]), known)
+        return Decision(Plan(left), known)
     finding.reason = f"{_why(known)}; " + (
         "the steps before have changed nothing, so nothing is proven"
         if options.check
         else "it is lost still"
     )
-    return Decision(Plan([finding]), proven or known)
+    return Decision(Plan([finding, *left]), proven or known)
 
 
 def hold(state: NodeState, options: FenceOptions, _busy: str = "") -> Decision:
@@ -255,7 +263,7 @@ def hold(state: NodeState, options: FenceOptions, _busy: str = "") -> Decision:
 
 
 def _complete(
-    state: NodeState, known: Ledger, options: FenceOptions, finding: Finding
+    state: NodeState, known: Ledger, options: FenceOptions, finding: Finding, files: Files
 ) -> tuple[Ledger | None, list[Reason]]:
     """Put what is left to be fenced into the finding.
 
@@ -280,7 +288,7 @@ def _complete(
     if known.is_off:
         proven, doubts = _prove_off(state, known, options)
     else:
-        proven, doubts = _prove(state, known, options, bool(undone))
+        proven, doubts = _prove(state, known, options, bool(undone), files)
     return proven, reasons + doubts
 
 
@@ -300,7 +308,11 @@ def _prove_off(
 
 
 def _prove(
-    state: NodeState, known: Ledger, options: FenceOptions, changes_fences: bool
+    state: NodeState,
+    known: Ledger,
+    options: FenceOptions,
+    changes_fences: bool,
+    files: Files,
 ) -> tuple[Ledger | None, list[Reason]]:
     """The ledger once the fence is proven (None: not yet), and what contradicts the fence.
 
@@ -311,7 +323,7 @@ def _prove(
     reading = _usable_reading(options, changes_fences)
     if reading:
         return (
-            proven_ledger(known, reading, state, options),
+            proven_ledger(known, reading, state, options, files.covered),
             doubts_of(known, reading, state, options),
         )
     # Method none needs it as well, where the user wants Ceph to show that no client is left.
@@ -348,7 +360,7 @@ def is_alone(state: NodeState, ledger: Ledger) -> bool:
 
 
 def _finding(state: NodeState, options: FenceOptions, evidence: dict[str, object]) -> Finding:
-    # A fence of Ceph protects RBD alone.
+    # What is fenced is decided from the RBD volumes alone.
     rbd = sum(found.is_rbd for found in state.held)
     # Nothing runs on a node without power.
     is_off = options.method in OFF_METHODS or (state.ledger is not None and state.ledger.is_off)

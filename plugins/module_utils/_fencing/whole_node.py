@@ -92,7 +92,7 @@ def check_silent(case: FenceCase, method: str) -> None:
     """
     silent = _silent(case)
     check_attached_here(case, silent)
-    if silent and method != "none" and case.source and not _is_whole(case, method):
+    if silent and method != "none" and case.source and not is_whole(case, method):
         names = few(found.name for found in silent)
         why = dict.fromkeys(
             _only_seen(case),
@@ -139,7 +139,7 @@ def _silent(case: FenceCase) -> list[AttachedVolume]:
     ]
 
 
-def _is_whole(case: FenceCase, method: str) -> bool:
+def is_whole(case: FenceCase, method: str) -> bool:
     """Every address of the node is fenced, as far as they can be known."""
     # The user has said by which addresses the node reaches Ceph, so no other address matters then.
     # What the driver reports (CSIAddonsNode status.networkFenceClientStatus) is no such word: root

@@ -142,7 +142,7 @@ def options(**given: Any) -> watchers.WatcherOptions:
                 "observations": 1,
                 "observation_seconds": 0,
             },
-            **{"gone": [], "gone_timeout": 60, "rados_namespaces": {}},
+            **{"gone": [], "gone_timeout": 60, "rados_namespaces": {}, "sessions": False},
             **given,
         }
     )
