@@ -76,15 +76,14 @@ def told_of(answers: Sequence[Mapping[str, Any]]) -> Told:
         status = code if isinstance(code, int) else -1
         return Told(status=status, problem=why_not(answer, "the command", ()))
     try:
-        fields = _fields(str(answer.get("stdout", "")))
+        node, state, system, uuid, since = _fields(str(answer.get("stdout", "")))
     except ValueError as error:
         return Told(status=-1, problem=f"its answer is not what is expected: {error}")
-    named = dict(zip(("node", "state", "system", "uuid", "since"), fields))
-    return Told(**named)
+    return Told(node, state, system, uuid, since)
 
 
 def _fields(text: str) -> list[str]:
-    """Raises ValueError for what is no such answer."""
+    """The texts of _FIELDS. Raises ValueError for what is no such answer."""
     if len(text) > _MOST:
         raise ValueError(f"it has more than {_MOST} characters")
     found = from_json(text)
