@@ -64,7 +64,7 @@ options:
   power:
     description:
       - What the role P(storage_ops.runbooks.node_fence#role) has read of the node's BMC, each time
-        that it has asked. Only for a fence by V(power).
+        that it has asked. Only for a fence by V(power) or V(external).
       - Neither the user nor the password of the BMC belongs here.
     type: list
     elements: dict
@@ -72,16 +72,18 @@ options:
     suboptions:
       kind:
         description: >-
-          V(redfish), V(ipmi) or the name of a fence agent. Empty if the inventory names no BMC of
-          the node.
+          V(redfish), V(ipmi), the name of a fence agent, or V(external) for a command. Empty if the
+          inventory names no BMC of the node.
         type: str
         default: ''
       address:
         description: The BMC as the inventory names it, with its port if that is not the usual one.
+          For V(external) the host that runs the command.
         type: str
         default: ''
       system:
-        description: The C(Id) of the machine in Redfish, or the plug of a fence agent.
+        description: The C(Id) of the machine in Redfish, the plug of a fence agent, or the
+          C(provider_id) that the command has told.
         type: str
         default: ''
       shared:
@@ -103,12 +105,20 @@ options:
         default: ''
       status:
         description: >-
-          The status of its answer by HTTP, or the exit code of a fence agent that failed. Else
-          V(0).
+          The status of its answer by HTTP, or the exit code of a program that failed. Else V(0).
         type: int
         default: 0
       problem:
         description: What was said instead of the state.
+        type: str
+        default: ''
+      node:
+        description: Of which node a command has told. For V(external).
+        type: str
+        default: ''
+      since:
+        description: Since when the node has that state, as V(2026-01-01T12:00:00Z). For
+          V(external).
         type: str
         default: ''
 """

@@ -67,17 +67,19 @@ options:
       - V(power) is a node that the role switches off by its BMC, and whose BMC has then said so
         twice (O(power)). It fences the volumes of every driver. It is refused if the BMC belongs to
         another machine, by its UUID in Redfish.
+      - V(external) is a node that others have switched off. The role only reads that, by its BMC or
+        by a command, as for V(power). For O(state=intended) it must be off already.
       - V(none) fences nothing. It is for a node that is proven to be off, and requires
         O(node_confirmed_off).
       - V(auto) is V(network_fence) if a NetworkFence covers an address, else V(ceph). It is never
-        V(none), and V(power) only if such a fence has begun.
+        V(none), and V(power) or V(external) only if such a fence has begun.
       - A fence that has begun keeps its method or changes to a stronger one. It changes from
         V(ceph) to V(network_fence) automatically if a NetworkFence was created meanwhile. Entries
         that are in the blocklist by then stay in the ledger, and the release removes them.
       - A NetworkFence with another driver and another C(clusterID) than the volumes belongs to
         another storage system, and is ignored.
     type: str
-    choices: [auto, network_fence, ceph, power, none]
+    choices: [auto, network_fence, ceph, power, external, none]
     default: auto
   ceph:
     description:
@@ -203,6 +205,7 @@ options:
         O(state=fenced). At least 1.
       - A BMC that lies, and a machine that is switched on by a rule of its own, are on again within
         seconds.
+      - With V(method=external) it is 30 at least, since others may be about to reboot the node.
     type: float
     default: 5
   fence_timeout:
@@ -363,7 +366,7 @@ fence:
       returned: success
       sample: storage-ops
     method:
-      description: V(ceph), V(network_fence), V(power) or V(none).
+      description: V(ceph), V(network_fence), V(power), V(external) or V(none).
       type: str
       returned: success
       sample: ceph
@@ -431,22 +434,25 @@ fence:
       type: bool
       returned: success
     power:
-      description: For the method V(power), the BMC by which the node is switched off.
+      description: For the methods V(power) and V(external), the BMC by which the node is switched
+        off, or what tells that it is.
       type: dict
-      returned: for the method V(power)
+      returned: for the methods V(power) and V(external)
       contains:
         kind:
-          description: V(redfish), V(ipmi) or the name of a fence agent.
+          description: V(redfish), V(ipmi), the name of a fence agent or V(external).
           type: str
           returned: always
           sample: redfish
         address:
-          description: The BMC, with its port if that is not the usual one.
+          description: The BMC, with its port if that is not the usual one. For V(external) the host
+            that runs the command.
           type: str
           returned: always
           sample: 192.0.2.11
         system:
-          description: The C(Id) of the machine in Redfish.
+          description: The C(Id) of the machine in Redfish, the plug of a fence agent, or the
+            C(provider_id) that the command has told.
           type: str
           returned: always
           sample: "1"

@@ -27,7 +27,7 @@ from .._core.turns import in_turns
 from .._core.untrusted import few
 from .._fences.ceph_reading import Reading
 from .._fences.ledger import Entry, Ledger, is_noted, read_note
-from .._fences.power import POWER, PowerReading, proof_doubts
+from .._fences.power import PowerReading, proof_doubts
 from .._fences.proof import missing
 from .._fences.state import (
     OUT_OF_SERVICE,
@@ -496,7 +496,7 @@ def unproven(state: FailoverState, ledger: Ledger, options: FailoverOptions) -> 
     # In check mode nothing was fenced, and with method none nothing is.
     if options.check or ledger.method == "none":
         return []
-    if ledger.method == POWER:
+    if ledger.is_off:
         return proof_doubts(options.power, ledger, state.node.host, state.node.now, least=1)
     if options.reading:
         return missing(ledger, options.reading, state.node.now, _MAX_AGE)
@@ -678,7 +678,7 @@ def _filter_obstacles(state: FailoverState, options: FailoverOptions) -> list[Re
 
 def _is_off(state: FailoverState) -> bool:
     """The fence is that the node has no power, so that it writes to no storage at all."""
-    return state.node.ledger is not None and state.node.ledger.method == POWER
+    return state.node.ledger is not None and state.node.ledger.is_off
 
 
 def _unfenced(state: FailoverState) -> list[str]:

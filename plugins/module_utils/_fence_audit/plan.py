@@ -583,7 +583,7 @@ def _release(ledger: Ledger, host: HostRecord) -> str:
         )
     if ledger.power and ledger.power.off_at:
         return (
-            f"it was not rebooted since (same bootID), although its BMC {ledger.power.address} "
+            f"it was not rebooted since (same bootID), although {ledger.power.title} "
             "said that it was off, so it may have written to volumes that other nodes have: check "
             f"them, reboot it, and run {playbook}"
         )

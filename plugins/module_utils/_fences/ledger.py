@@ -39,8 +39,12 @@ MOST_NAMES = 60_000
 VERSION = 1
 # In the order in which a fence comes to them.
 PHASES = ("intended", "fenced", "detached", "releasing")
-METHODS = ("ceph", "network_fence", "power", "none")
+METHODS = ("ceph", "network_fence", "power", "external", "none")
+# Those whose fence is that the node has no power: we have switched it off, or others have.
+OFF_METHODS = ("power", "external")
 KINDS = ("address", "range")
+# The kind of what is no BMC, and tells of one that others have switched off (_fences/external.py).
+EXTERNAL = "external"
 # What stands for the machine of a fence that may be of another one, which had the node's name
 # before: what this one does then releases nothing.
 UNKNOWN_MACHINE = "unknown"
@@ -90,11 +94,13 @@ class FenceObject(NamedTuple):
 
 
 class PowerFence(NamedTuple):
-    """The BMC by which a node is switched off. Its user and password are never noted.
+    """The BMC by which a node is switched off, or what else says that it is. Its user and password
+    are never noted.
 
-    ``kind``: "redfish", "ipmi" or the name of a fence agent; ``system``: the system's Id in
-    Redfish, the plug of a fence agent; ``uuid``: of the machine, as the BMC says, or empty;
-    ``off_at``: when the node was first proven to be off, ISO, or empty.
+    ``kind``: "redfish", "ipmi", the name of a fence agent, or "external"; ``address``: for that
+    last one the host that is asked; ``system``: the system's Id in Redfish, the plug of a fence
+    agent, the providerID; ``uuid``: of the machine, as the BMC says, or empty; ``off_at``: when the
+    node was first proven to be off, ISO, or empty.
     """
 
     kind: str
@@ -102,6 +108,16 @@ class PowerFence(NamedTuple):
     system: str = ""
     uuid: str = ""
     off_at: str = ""
+
+    @property
+    def title(self) -> str:
+        """What says whether the node is off, as a message names it."""
+        return f"its {'BMC' if self.kind != EXTERNAL else 'external source'} {self.address}"
+
+    @property
+    def is_named(self) -> bool:
+        """It says which machine it is of."""
+        return bool(self.system or self.uuid)
 
 
 class Ledger(NamedTuple):
@@ -112,8 +128,8 @@ class Ledger(NamedTuple):
     older. ``machine``: the hardware or virtual machine that was fenced, as another one may have the
     node's name by now; ``namespace``: where the ledger is kept. Both are empty in the ledgers of an
     older version. ``detached``: those of ``volumes`` that are proven to have left the node, and to
-    be attached elsewhere or free; in the phase ``detached`` all of them have. ``power``: with
-    method power, by which BMC. ``proven``: the fence was proven once, so volumes may have moved,
+    be attached elsewhere or free; in the phase ``detached`` all of them have. ``power``: with one
+    of OFF_METHODS, by which BMC. ``proven``: the fence was proven once, so volumes may have moved,
     whatever the phase says since more was to be fenced.
     """
 
@@ -166,6 +182,11 @@ class Ledger(NamedTuple):
     def path(self) -> str:
         """Where the API has its node."""
         return path("v1", "nodes", self.node)
+
+    @property
+    def is_off(self) -> bool:
+        """The fence is that the node has no power, so that it writes to no storage at all."""
+        return self.method in OFF_METHODS
 
     def reached(self, phase: str) -> bool:
         """It has come to that phase, or is past it."""
@@ -243,10 +264,10 @@ def _may_be_proven(fields: Mapping[str, Any]) -> bool:
 
 
 def _power(method: str, item: Mapping[str, Any] | None) -> PowerFence | None:
-    """The BMC of a fence by power, which has one in any case."""
+    """The BMC of a fence by one of OFF_METHODS, which has one in any case."""
     if item is None:
-        if method == "power":
-            raise ValueError("its method is power, and it names no BMC")
+        if method in OFF_METHODS:
+            raise ValueError(f"its method is {method}, and it names no BMC")
         return None
     return PowerFence(*(_text(item, name) for name in PowerFence._fields))
 

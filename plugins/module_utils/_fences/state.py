@@ -71,7 +71,9 @@ class HostRecord(NamedTuple):
     ``created``: when this Node object was made, of which there may have been another one of the
     name before;
     ``machine``: its systemUUID and machineID, which stay over a reboot, and are not both the same
-    on another machine; may be empty.
+    on another machine; may be empty;
+    ``provider_id``: spec.providerID, may be empty; ``heard_at``: not later than its kubelet's last
+    report.
     """
 
     node: Node
@@ -81,6 +83,8 @@ class HostRecord(NamedTuple):
     machine: str = ""
     created: datetime | None = None
     unusable: tuple[str, ...] = ()
+    provider_id: str = ""
+    heard_at: datetime | None = None
 
 
 class AttachedVolume(NamedTuple):
@@ -249,6 +253,11 @@ def pick_host_record(item: Object) -> HostRecord:
     # names are no addresses that Ceph could see.
     status, spec = item.get("status") or {}, item.get("spec") or {}
     info = status.get("nodeInfo") or {}
+    # The node lifecycle controller, which sets Unknown, leaves lastHeartbeatTime as it is
+    # (tryUpdateNodeHealth of pkg/controller/nodelifecycle/node_lifecycle_controller.go).
+    ready: dict[str, Any] = next(
+        (entry for entry in status.get("conditions") or [] if entry["type"] == "Ready"), {}
+    )
     addresses, unusable = host_addresses(
         entry["address"]
         for entry in status.get("addresses") or []
@@ -267,6 +276,8 @@ def pick_host_record(item: Object) -> HostRecord:
         "/".join(filter(None, (info.get("systemUUID"), info.get("machineID")))),
         parse_time(item["metadata"].get("creationTimestamp")),
         unusable,
+        spec.get("providerID") or "",
+        parse_time(ready.get("lastHeartbeatTime")),
     )
 
 

@@ -16,9 +16,8 @@ from typing import NamedTuple
 from .._core.codes import Reason
 from .._core.turns import within
 from .._fences.ceph_reading import Image, Watcher
-from .._fences.ledger import MOST_NAMES, Entry, name_size
+from .._fences.ledger import MOST_NAMES, OFF_METHODS, Entry, name_size
 from .._fences.network_fence import DRIVER, NetworkFence, covered, may_act_on
-from .._fences.power import POWER
 from .._fences.proof import iso
 from .._fences.state import AttachedVolume, HostRecord, NodeState
 from .._kube.objects import age
@@ -89,9 +88,11 @@ class FenceCase:
         # being released; it is no evidence, but its entries are ours still.
         self.known = ledger if ledger and is_present(state, ledger) else None
         self.old = None if self.known else ledger
-        # A fence by power that stands is not undone by "auto".
-        continued = options.method == "auto" and self.known and self.known.method == POWER
-        self.by_power = options.method == POWER or bool(continued)
+        # A fence by power that stands is not undone by "auto". ``off_method``: one of OFF_METHODS,
+        # or empty.
+        wanted = self.known.method if options.method == "auto" and self.known else options.method
+        self.off_method = wanted if wanted in OFF_METHODS else ""
+        self.by_power = bool(self.off_method)
         # Every RBD volume that the node may have open, and those volumes that the user means.
         self.rbd = [found for found in state.held if found.is_rbd and not self._is_too_late(found)]
         self.meant = self._pick_meant()

@@ -42,7 +42,7 @@ SCOPE = ArgumentSpec(
         },
         "method": {
             "type": "str",
-            "choices": ["auto", "network_fence", "ceph", "power", "none"],
+            "choices": ["auto", "network_fence", "ceph", "power", "external", "none"],
             "default": "auto",
         },
         "ceph": {"type": "dict"},

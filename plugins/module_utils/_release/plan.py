@@ -494,8 +494,8 @@ def _judge_same_boot(
         return [
             Reason(
                 "power_contradicted",
-                f"{same}, but its BMC {ledger.power.address} said at {ledger.power.off_at} that it "
-                "was off: the BMC lied, or is another machine's, and this node may have written to "
+                f"{same}, but {ledger.power.title} said at {ledger.power.off_at} that it "
+                "was off: it lied, or is another machine's, and this node may have written to "
                 "volumes that other nodes have since. Check these volumes, correct the BMC in the "
                 "inventory, and reboot the node",
             )

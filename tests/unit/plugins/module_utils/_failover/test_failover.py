@@ -48,6 +48,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledge
     FenceObject,
     Ledger,
     Ledgers,
+    PowerFence,
     RunOptions,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.power import (
@@ -66,7 +67,11 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
     pick_volume,
 )
 from ansible_collections.storage_ops.runbooks.tests.unit.support.cluster import FakeCluster, path_of
-from ansible_collections.storage_ops.runbooks.tests.unit.support.fences import POWERED, looks
+from ansible_collections.storage_ops.runbooks.tests.unit.support.fences import (
+    MACHINE,
+    POWERED,
+    looks,
+)
 from ansible_collections.storage_ops.runbooks.tests.unit.support.module import Exit, Module
 
 # The last one attaches nothing.
@@ -2560,8 +2565,7 @@ def mixed(**how: Any) -> World:
         *claim("files", driver=NFS),
         pod("db-1", "db", "other"),
         pod("files-1", "files"),
-        ledger=OFF,
-        **how,
+        **{"ledger": OFF, **how},
     )
     for item in world.of("Pod"):
         item["spec"]["volumes"].append(nfs)
@@ -2577,6 +2581,31 @@ def test_whatever_driver_has_it_nothing_is_written_by_a_node_that_is_off() -> No
     assert finding["evidence"]["fence"]["bmc"] == "192.0.2.11"
     assert world.attached() == {("pv-db", "b"), ("pv-other", "b")}
     assert world.ledger().phase == "detached"
+
+
+def test_what_others_have_switched_off_writes_nothing_either() -> None:
+    """A command tells it right before and after, and must mean this machine."""
+    told = {"kind": "external", "address": "cloud01", "system": "", "node": "a", "status": 0}
+    power = PowerFence("external", "cloud01", uuid=MACHINE)
+    machine = f"{MACHINE}/m"
+
+    def outside() -> World:
+        world = mixed(ledger=OFF._replace(method="external", power=power, machine=machine))
+        (lost,) = (item for item in world.of("Node") if item["metadata"]["name"] == "a")
+        info = {"systemUUID": MACHINE, "machineID": "m"}
+        lost["status"]["nodeInfo"] = {**lost["status"].get("nodeInfo", {}), **info}
+        return world
+
+    for answer in ({"state": "on"}, {"node": "b"}):
+        world = outside()
+        result = run(world, reading=None, power=says(**{**told, **answer}))
+        assert result["failed"] and not result["changed"], result
+        with pytest.raises(StorageOpsError, match="switch it off at once"):
+            held(outside(), reading=None, power=says(**{**told, **answer}))
+    world = outside()
+    result = run(world, reading=None, power=says(**told))
+    assert verbs(result)[:2] == ["taint_node", "force_delete_pod"], result
+    assert world.attached() == {("pv-db", "b"), ("pv-other", "b")}
 
 
 def test_without_the_taint_all_of_them_leave_one_by_one() -> None:

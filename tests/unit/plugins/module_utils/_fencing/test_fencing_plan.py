@@ -3001,6 +3001,88 @@ def test_another_bmc_is_another_fence_and_what_was_off_is_not_forgotten() -> Non
     assert (ledger.power.address, ledger.power.off_at) == ("192.0.2.12", FAR)
 
 
+OUTSIDE = {"kind": "external", "address": "cloud01", "system": "", "node": "a", "status": 0}
+
+
+def by_others(*states: str, **fields: Any) -> FenceOptions:
+    """What the user asks for, and what a command has said, half a minute apart."""
+    times = ("2026-01-01T12:00:00Z", "2026-01-01T12:00:30Z")
+    answers = [{**OUTSIDE, "state": one, "read_at": at} for one, at in zip(states, times)]
+    return by_power(*answers, **{"method": "external", **fields})
+
+
+def test_a_node_that_others_have_switched_off_is_fenced_for_every_driver() -> None:
+    decision = pure.intend(silent(*DRIVERS), by_others("off"))
+    assert verbs(decision) == ["write_fence_ledger", "cordon_node"]
+    ledger = decision.ledger
+    assert ledger and (ledger.method, ledger.volumes) == ("external", ("v0", "v1"))
+    assert (ledger.addresses, ledger.entries, ledger.unverified) == ((), (), False)
+    assert ledger.power and ledger.power.address == "cloud01" and ledger.is_off
+    (finding,) = decision.plan.findings
+    assert "it was switched off, says its external source cloud01" in finding.reason
+    assert "aside" not in finding.evidence
+
+    after = silent(*DRIVERS, ledger=ledger)
+    refused(pure.confirm(after, by_others("off")), "1 times in 0 s")
+    refused(pure.confirm(after, by_others("off", "on")), "says on of node a")
+    proven = pure.confirm(after, by_others("off", "off"))
+    assert verbs(proven) == ["record_fence"] and proven.ledger
+    assert proven.ledger.phase == "fenced" and proven.ledger.power
+    assert proven.ledger.power.off_at == "2026-01-01T12:00:00Z"
+
+    again = silent(*DRIVERS, ledger=proven.ledger)
+    cordoned = again._replace(host=again.host and _cordoned(again.host))
+    for given in (by_others("off"), by_others("off", method="auto")):
+        assert pure.intend(cordoned, given).plan.findings == []
+    # It is off since a later time than when it was proven.
+    later = {**OUTSIDE, "since": "2026-01-01T12:30:00Z"}
+    refused(pure.intend(cordoned, by_power(later, method="auto")), "it was on in between")
+
+
+def test_without_its_node_object_what_was_told_before_is_the_machine() -> None:
+    def told(instance: str, method: str = "external") -> FenceOptions:
+        return by_power({**OUTSIDE, "system": instance, "uuid": ""}, method=method)
+
+    found = silent(RBD)
+    assert found.host
+    there = found._replace(host=found.host._replace(provider_id="lab:///1"))
+    ledger = pure.intend(there, told("lab:///1")).ledger
+    assert ledger
+    gone = silent(RBD, ledger=ledger)._replace(host=None)
+    for method in ("external", "auto"):
+        assert pure.intend(gone, told("lab:///1", method)).ledger
+    refused(pure.intend(gone, told("lab:///2")), "is not the one by which")
+    # A fence of Ceph has told of none.
+    other = gone._replace(ledger=ledger._replace(power=None, method="ceph"))
+    refused(pure.intend(other, told("lab:///1")), "does not say by which provider_id")
+
+
+def test_nothing_is_intended_for_a_node_that_others_have_not_switched_off() -> None:
+    """It is said before anything is changed, whoever tells."""
+    refused(pure.intend(silent(RBD), by_others("on")), "says on of node a")
+    refused(pure.intend(silent(RBD), by_power("on", method="external")), "says on of node a")
+    refused(pure.intend(silent(RBD), by_others()), "was not asked")
+    refused(pure.intend(silent(), by_others("off")), "no volume is attached to node a")
+    assert pure.intend(silent(RBD), by_power("off", method="external")).ledger
+
+
+def test_what_only_tells_switches_nothing_off() -> None:
+    told = by_others("off", method="power")
+    refused(pure.intend(silent(RBD), told), "cannot switch it off: have that done")
+
+
+def test_a_fence_by_others_may_become_one_by_power_and_not_the_other_way() -> None:
+    ledger = pure.intend(silent(RBD), by_others("off")).ledger
+    found = silent(RBD, ledger=ledger)
+    switched = pure.intend(found, by_power("on")).ledger
+    assert switched and (switched.method, switched.phase) == ("power", "intended")
+    refused(
+        pure.intend(silent(RBD, ledger=switched), by_others("off")), "was begun by method power"
+    )
+    none = replace(OPTIONS, method="none", node_confirmed_off=True)
+    refused(pure.intend(found, none), "was begun by method external")
+
+
 def test_a_doubt_about_an_address_that_would_be_fenced_is_not_settled() -> None:
     """Node b has left a lock, and the kubelet of node a says that b's address is its own."""
     noted = image(notes=[("a", STORAGE)])
@@ -3011,16 +3093,18 @@ def test_a_doubt_about_an_address_that_would_be_fenced_is_not_settled() -> None:
     reported(decision, THEIRS, code="client_unknown", rest=NOT_ATTACHED)
 
 
-def test_ceph_may_contradict_a_bmc() -> None:
+@pytest.mark.parametrize("asked", [by_power("on"), by_others("off")])
+def test_ceph_may_contradict_what_says_off(asked: FenceOptions) -> None:
     """A watch outlasts its client, so only who is seen for longer is alive."""
-    ledger = pure.intend(silent(RBD), by_power("on")).ledger
+    ledger = pure.intend(silent(RBD), asked).ledger
     found = silent(RBD, ledger=ledger)
 
     def given(seen: int, seconds: float = 35.0) -> FenceOptions:
         watched = image("v0", watchers=[watcher(A, seen=seen)])
         at = f"{found.now:%Y-%m-%dT%H:%M:%SZ}"
         read = reading(watched, observations=2, seconds=seconds, read_at=at)
-        return by_power("off", "off", reading=read)
+        tells = by_others if asked.method == "external" else by_power
+        return tells("off", "off", reading=read)
 
     assert verbs(pure.confirm(found, given(1))) == ["record_fence"]
     refused(pure.confirm(found, given(3)), "still holds p/v0")

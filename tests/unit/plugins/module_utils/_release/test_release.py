@@ -1571,6 +1571,16 @@ def test_what_was_off_is_released_in_another_boot_only(phase: str, clients: Any)
     assert not release(World(node(), ledger=ledger), clients=clients)["failed"]
 
 
+def test_what_others_have_switched_off_others_switch_on() -> None:
+    """And it is released in another boot only."""
+    outside = PowerFence("external", "cloud01", "aws:///eu/i-0abc", "", "2026-01-01T00:00:00Z")
+    ledger = OFF._replace(method="external", power=outside, tainted=False)
+    refused(World(node("Unknown", boot="boot-1"), ledger=ledger), "a is not Ready", power_on=True)
+    same = World(node(boot="boot-1"), ledger=ledger)
+    refused(same, "its external source cloud01 said at", clients=CLEAN)
+    assert not release(World(node(), ledger=ledger))["failed"]
+
+
 def test_what_was_never_off_needs_no_other_boot() -> None:
     """Its fail-over stopped before that, so nothing was detached."""
     assert OFF.power
