@@ -224,15 +224,9 @@ def client_of(
         return None
     (address,) = addresses
     # An entry for an IPv4 address does not hit a client at the mapped one (see mapped_clients).
-    mapped = any(found.entry.startswith("[::ffff:") for found in watchers)
-    return (
-        None
-        if mapped or not is_host(address)
-        else (
-            address,
-            tuple(found.client for found in watchers),
-        )
-    )
+    if not is_host(address) or any(found.entry.startswith("[::ffff:") for found in watchers):
+        return None
+    return address, tuple(found.client for found in watchers)
 
 
 def _record(host: HostRecord, shown: list[tuple[str, tuple[str, ...]]], reading: Reading) -> Record:

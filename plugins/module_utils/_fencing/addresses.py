@@ -71,7 +71,7 @@ def find_addresses(case: FenceCase) -> None:
     # What the status or a driver says beside what Ceph shows contradicts nothing: the status is
     # about Kubernetes' network, and any node can write what a driver reports.
     _check_strangers(case, counting, said, bool(certain | recorded))
-    _check_claims(case, _without_tools(case, counting, said), certain | recorded)
+    _check_claims(case, _without_tools(case, counting, said), certain)
     _check_record(case, counting, said)
     _collect_sources(case)
     # An address that is added to a fence needs the same evidence as a new fence.

@@ -70,7 +70,7 @@ def widen(case: FenceCase, method: str) -> None:
         )
     # The user has named others than what is recorded. If another node has it by now, all is well.
     theirs = {*case.source, *case.options.other_addresses, *case.owners, *case.recorded.others}
-    for address in {*case.recorded.address} - theirs if case.known is None else ():
+    for address in {*case.recorded.address} - theirs:
         case.spared.setdefault(address, f"is where Ceph saw it in an earlier night: {rest}")
 
 

@@ -179,12 +179,16 @@ def test_images_that_one_healthy_node_alone_has_are_asked_about(cluster: FakeClu
     assert names(result) == ["v", "w"] and result["attachments"] == UIDS
     assert not result["changed"] and writes(cluster) == []
     assert names(asked(cluster, nodes=["b"])) == ["w"]
+    going = attachment("u", "a")
+    going["metadata"]["deletionTimestamp"] = "2026-01-01T11:00:00Z"
     for more in (
         attachment("v", "b"),
         volume("x", "ebs.csi.aws.com"),
         attachment("x", "a", "ebs.csi.aws.com"),
         volume("y"),
         attachment("y", "a", attached=False),
+        volume("u"),
+        going,
         node("c", "10.0.0.7", "Unknown"),
         volume("z"),
         attachment("z", "c"),
@@ -309,17 +313,20 @@ def test_records_of_another_ceph_stay_and_those_of_no_node_go(cluster: FakeClust
             )
         ],
         [image("v", watchers=[watcher(A, seen=2, mirror=True)])],
+        # Its owner may be dead.
+        [image("v", locks=[{"locker": "client.9", "address": A, "entry": "x"}])],
         # No entry hits it, whatever its address is called.
         [image("v", watchers=[{**watcher(A, seen=2), "entry": f"[::ffff:{A}]:0/1"}])],
         [image("v", watchers=[watcher("127.0.0.1", seen=2)])],
     ],
-    ids=range(12),
+    ids=range(13),
 )
 def test_what_does_not_show_the_node_records_nothing(
     cluster: FakeCluster, shows_nothing: list[dict[str, Any]]
 ) -> None:
     result = ran(cluster, *shows_nothing, W)
     assert kept(cluster) == {"b": B} and reasons(result) == {}
+    assert list(cluster.objects[MAP]["data"]) == ["uid-b.f1"]
 
 
 def test_a_client_of_rbd_nbd_is_the_node_where_the_volume_says_so(cluster: FakeCluster) -> None:

@@ -3229,6 +3229,9 @@ def test_who_names_the_addresses_decides_about_the_recorded_one() -> None:
 def test_a_node_that_is_said_to_be_off_is_not_at_its_recorded_address() -> None:
     off = replace(SILENT, method="none", node_confirmed_off=True)
     assert intended(recorded(record()), off).addresses == ()
+    # So it does not matter who has that by now.
+    assert intended(recorded(record(), record("b")), off).addresses == ()
+    assert intended(recorded(record(address=B)), off).addresses == ()
     seen = replace(off, reading=reading(image(watchers=[watcher(STORAGE, seen=1)])))
     refused(pure.intend(recorded(record()), seen), "is said to be off")
 
