@@ -27,7 +27,8 @@ description:
   - The record is the ConfigMap C(storage-ops-ceph-clients), with a key for each Node object (its
     uid) and each Ceph (its fsid). It says which address and clients were seen, by how many images,
     when, and in which boot of which machine. C(playbooks/files/rbac-audit-record.yml) makes it; the
-    module never does. Records of Node objects that are gone are removed.
+    module never does. Records of Node objects that are gone are removed, and those that Ceph
+    disproves (several addresses of a node, or several nodes at an address).
   - If nothing has changed, a record is written again only after an hour.
   - One run reads two images of each node, of at most 250 nodes, those first whose record is the
     oldest.

@@ -68,10 +68,23 @@ class RecordState(NamedTuple):
     records: Records
 
 
+class Judged(NamedTuple):
+    """By node its record, or why it has none although Ceph shows clients of it. A node of which
+    Ceph shows nothing is in neither. ``disproven``: the keys of records that are wrong by now.
+    """
+
+    records: dict[str, Record]
+    doubts: dict[str, Reason]
+    disproven: set[str]
+
+
 class Subject(NamedTuple):
-    """What is to be written: by key a record, or None for one that goes."""
+    """What is to be written: by key a record, or None for one that goes; ``disproven``: those of
+    them that go although their Node object is there.
+    """
 
     records: dict[str, Record | None]
+    disproven: frozenset[str] = frozenset()
 
     @property
     def data(self) -> dict[str, str | None]:
@@ -158,27 +171,22 @@ def plan(state: RecordState, options: RecordOptions) -> Plan:
     reading = options.ceph
     if reading is None:
         return Plan([])
-    seen, doubts = judge(state, options, reading)
+    seen, doubts, wrong = judge(state, options, reading)
     new = {record.key: record for record in seen.values() if not _is_kept(record, state, reading)}
-    gone = _of_no_node(state)
+    disproven = frozenset(wrong & set(state.records.found))
+    gone = sorted({*_of_no_node(state), *disproven})
     too_many = _without_room(state, new, gone)
     doubts |= {new.pop(key).node: reason for key, reason in too_many.items()}
     findings = [_doubt(node, doubts[node]) for node in sorted(doubts)[:_MOST_FINDINGS]]
     if new or gone:
-        findings.append(_write(options, Subject({**new, **dict.fromkeys(gone)})))
+        findings.append(_write(options, Subject({**new, **dict.fromkeys(gone)}, disproven)))
     return Plan(findings)
 
 
-def judge(
-    state: RecordState, options: RecordOptions, reading: Reading
-) -> tuple[dict[str, Record], dict[str, Reason]]:
-    """By node its record, or why it has none although Ceph shows clients of it.
-
-    A node of which Ceph shows nothing is in neither.
-    """
+def judge(state: RecordState, options: RecordOptions, reading: Reading) -> Judged:
+    """What Ceph shows of the nodes."""
     here, images = by_node(state), {image.volume: image for image in reading.images}
-    found: dict[str, Record] = {}
-    doubts: dict[str, Reason] = {}
+    judged = Judged({}, {}, set())
     for name, host in _wanted(state, options).items():
         shown = [
             client
@@ -186,15 +194,36 @@ def judge(
             for client in [client_of(volume, images.get(volume.name), options)]
             if client
         ]
-        if not shown:
-            continue
-        record = _record(host, shown, reading)
-        reason = _why_not(record, {address for address, _names in shown}, state, images, options)
-        if reason:
-            doubts[name] = reason
-        else:
-            found[name] = record
-    return _without_shared(found, doubts)
+        if shown:
+            _judge_node(
+                _record(host, shown, reading), {at for at, _who in shown}, state, judged, images
+            )
+    return judged
+
+
+def _judge_node(
+    record: Record,
+    addresses: set[str],
+    state: RecordState,
+    judged: Judged,
+    images: Mapping[str, Image],
+) -> None:
+    """Put a node of which Ceph shows something where it belongs."""
+    others = _recorded_elsewhere(record, state)
+    reason = _contradiction(record, addresses, state, images, others)
+    claim = _claimed(record, state)
+    before = state.records.found.get(record.key)
+    if reason:
+        # What was recorded before is not the whole truth, or no truth any more.
+        judged.disproven.update({record.key, *(other.key for other in others)})
+    # A kubelet's word makes no record go; that Ceph shows the node somewhere else by now does.
+    elif claim and before and before.address != record.address:
+        judged.disproven.add(record.key)
+    doubt = reason or claim
+    if doubt:
+        judged.doubts[record.node] = doubt
+    else:
+        judged.records[record.node] = record
 
 
 def client_of(
@@ -245,14 +274,14 @@ def _record(host: HostRecord, shown: list[tuple[str, tuple[str, ...]]], reading:
     )
 
 
-def _why_not(
+def _contradiction(
     record: Record,
     addresses: Collection[str],
     state: RecordState,
     images: Mapping[str, Image],
-    options: RecordOptions,
+    others: Collection[Record],
 ) -> Reason | None:
-    """Why the address of a node is not recorded; None if it is."""
+    """What Ceph shows, or has shown, against recording the address of a node."""
     if len(addresses) > 1:
         return Reason(
             "evidence_contradicts",
@@ -260,6 +289,26 @@ def _why_not(
             "not known by which others it reaches Ceph, so name all of them in fence_addresses "
             "if it is lost",
         )
+    held = _also_at(record, state, images)
+    if held:
+        return Reason(
+            "fence_shared",
+            f"Ceph shows its images open at {record.address}, where a client has "
+            f"{few(held)} open too, which is not attached to this node alone: if several hosts "
+            "reach Ceph from one address (NAT), none of them can be fenced by it",
+        )
+    if others:
+        return Reason(
+            "evidence_contradicts",
+            f"Ceph shows its images open at {record.address}, and that was recorded of node "
+            f"{few(other.node for other in others)}, which was not booted since: neither is "
+            "recorded there any more, so run again",
+        )
+    return None
+
+
+def _claimed(record: Record, state: RecordState) -> Reason | None:
+    """Another node has the address in its status."""
     theirs = [
         other.node.name
         for other in state.hosts
@@ -270,21 +319,6 @@ def _why_not(
             "fence_shared",
             f"Ceph shows its images open at {record.address}, and node {few(theirs)} has that "
             "address in its status: find out whose it is",
-        )
-    held = _also_at(record, state, images)
-    if held:
-        return Reason(
-            "fence_shared",
-            f"Ceph shows its images open at {record.address}, where a client has "
-            f"{few(held)} open too, which is not attached to this node alone: if several hosts "
-            "reach Ceph from one address (NAT), none of them can be fenced by it",
-        )
-    before = _recorded_elsewhere(record, state)
-    if before:
-        return Reason(
-            "evidence_contradicts",
-            f"Ceph shows its images open at {record.address}, and that is recorded of node "
-            f"{few(before)}, which was not booted since: find out which of them has it",
         )
     return None
 
@@ -300,38 +334,17 @@ def _also_at(record: Record, state: RecordState, images: Mapping[str, Image]) ->
     ]
 
 
-def _recorded_elsewhere(record: Record, state: RecordState) -> list[str]:
-    """The other nodes that were seen at its address in their present boot."""
+def _recorded_elsewhere(record: Record, state: RecordState) -> list[Record]:
+    """The records of other nodes that were seen at its address in their present boot."""
     hosts = {host.node.uid: host for host in state.hosts}
     return [
-        other.node
+        other
         for other in state.records.found.values()
         if (other.fsid, other.address) == (record.fsid, record.address)
         and other.node_uid != record.node_uid
         and other.node_uid in hosts
         and other.is_of_boot(hosts[other.node_uid].boot_id, hosts[other.node_uid].machine)
     ]
-
-
-def _without_shared(
-    found: dict[str, Record], doubts: dict[str, Reason]
-) -> tuple[dict[str, Record], dict[str, Reason]]:
-    """The same, without an address that two nodes have."""
-    nodes: dict[str, list[str]] = defaultdict(list)
-    for name, record in found.items():
-        nodes[record.address].append(name)
-    shared = {
-        name: Reason(
-            "fence_shared",
-            f"Ceph shows images of {few(names)} open at {address}: if several nodes reach Ceph "
-            "from one address (NAT), none of them can be fenced by it",
-        )
-        for address, names in nodes.items()
-        if len(names) > 1
-        for name in names
-    }
-    kept = {name: record for name, record in found.items() if name not in shared}
-    return kept, {**doubts, **shared}
 
 
 def _is_kept(record: Record, state: RecordState, reading: Reading) -> bool:
@@ -396,13 +409,13 @@ def _write(options: RecordOptions, subject: Subject) -> Finding:
         node="",
         namespace=options.namespace,
         summary=f"{len(records)} nodes are not recorded as Ceph shows them, and {len(gone)} "
-        "records are of nodes that are gone",
+        "records are of nodes that are gone, or not true any more",
         verdict="repair",
         reason="Ceph shows the clients of images that one healthy node alone has",
         runbook=RUNBOOK,
         evidence={
             "nodes": [f"{found.node}: {found.address} ({few(found.clients)})" for found in records],
-            "gone": gone,
+            "removed": gone,
         },
         repair=[
             Action(

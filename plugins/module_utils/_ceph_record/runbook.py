@@ -123,7 +123,7 @@ class ClientRecord:
         def is_same(key: str) -> bool:
             record, host = subject.records[key], hosts.get(key.partition(".")[0])
             if record is None:
-                return host is None
+                return host is None or key in subject.disproven
             return (
                 host is not None
                 and host.node.ready == "True"

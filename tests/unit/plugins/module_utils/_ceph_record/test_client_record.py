@@ -282,7 +282,7 @@ def test_records_of_another_ceph_stay_and_those_of_no_node_go(cluster: FakeClust
     result = ran(cluster, V, W)
     assert result["findings"][0]["evidence"] == {
         "nodes": [],
-        "gone": ["uid-gone.f1"],
+        "removed": ["uid-gone.f1"],
         "proof": result["findings"][0]["evidence"]["proof"],
     }
     del first["uid-gone.f1"]
@@ -407,23 +407,17 @@ def test_what_contradicts_itself_is_told_and_not_recorded(
     assert not result["failed"]
 
 
-def test_of_two_nodes_with_one_address_neither_is_recorded(cluster: FakeCluster) -> None:
-    # Each with an image that the other one's is not compared with.
-    found = pure._without_shared({"a": RECORD, "b": RECORD._replace(node="b")}, {})
-    assert found[0] == {} and {reason.code for reason in found[1].values()} == {"fence_shared"}
-    assert sorted(found[1]) == ["a", "b"]
-
-
 RECORD = Record("b", "uid-b", "machine-b", "boot-1", "f1", A, ("client.3",), 1, 2, 35.0, NOW)
 
 
-def test_an_address_that_is_recorded_of_another_node_is_not_taken_from_it(
-    cluster: FakeCluster,
-) -> None:
+def test_an_address_that_is_recorded_of_another_node_is_neithers(cluster: FakeCluster) -> None:
     """Unless that was booted since, is gone, or is of another Ceph."""
     cluster.add(config_map(RECORD))
     result = ran(cluster, V)
-    assert reasons(result) == {"a": "evidence_contradicts"} and kept(cluster) == {"b": A}
+    assert reasons(result) == {"a": "evidence_contradicts"} and kept(cluster) == {}
+    assert result["findings"][-1]["evidence"]["removed"] == ["uid-b.f1"]
+    # By the next night that is known.
+    assert reasons(ran(cluster, V)) == {} and kept(cluster) == {"a": A}
     for other in (
         RECORD._replace(boot_id="boot-0"),
         RECORD._replace(fsid="f2"),
@@ -431,6 +425,41 @@ def test_an_address_that_is_recorded_of_another_node_is_not_taken_from_it(
     ):
         cluster.add(config_map(other))
         assert reasons(ran(cluster, V)) == {} and kept(cluster)["a"] == A
+
+
+OF_A = RECORD._replace(node="a", node_uid="uid-a", machine="machine-a")
+
+
+@pytest.mark.parametrize(
+    ("images", "left"),
+    [
+        # It has yet another address, so the recorded one is not all of it.
+        (two(A, "192.168.7.9"), {"b": B}),
+        (two(B, B), {}),
+        # Only the status of node b says so; and Ceph shows it elsewhere by now.
+        (two("10.0.0.6", "10.0.0.6"), {"b": B}),
+    ],
+    ids=["two addresses", "NAT", "elsewhere"],
+)
+def test_what_ceph_disproves_is_no_record_any_more(
+    cluster: FakeCluster, images: list[dict[str, Any]], left: dict[str, str]
+) -> None:
+    """A fence by it would be half a one, or another host's."""
+    cluster.add(volume("v2"))
+    cluster.add(attachment("v2", "a"))
+    cluster.add(config_map(OF_A, RECORD._replace(address=B)))
+    ran(cluster, *images, W, attachments={**UIDS, "v2": "uid-va-v2-a"})
+    assert kept(cluster) == left
+
+
+def test_the_word_of_another_node_makes_no_record_go(cluster: FakeCluster) -> None:
+    cluster.add(config_map(OF_A))
+    cluster.add(node("b", A))
+    assert reasons(ran(cluster, V, W)) == {"a": "fence_shared"}
+    assert kept(cluster) == {"a": A, "b": B}
+    # And what is shown by nothing stays.
+    ran(cluster, image("v"), W)
+    assert kept(cluster) == {"a": A, "b": B}
 
 
 def test_a_config_map_that_is_full_takes_no_more_nodes(
