@@ -10,6 +10,7 @@ only keeps an address from being recorded of another node.
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 from datetime import datetime
@@ -31,6 +32,9 @@ RUNBOOK = "storage_ops.runbooks.record_ceph_clients"
 # So many nodes are read in one run, those first whose record is the oldest: each image is some
 # questions to Ceph, and its volume has to have room in a result.
 MOST_NODES = 250
+# And so much of their volumes (characters), of which none has a long name: what rbd_watcher_info
+# tells of as many images has to have room in a result, too.
+_MOST_TOLD, _MOST_VOLUME = 150_000, 2_000
 # Of each node. With one, a volume whose pod has just ended would hide its node.
 _EACH = 2
 # A client that is gone stays a watcher for osd_client_watch_timeout, 30 s, after its last ping
@@ -134,12 +138,19 @@ def volumes_to_read(state: RecordState, options: RecordOptions) -> list[Attached
         for name, host in _wanted(state, options).items()
     }
     turns = sorted((at.timestamp() if at else 0.0, name) for name, at in oldest.items())
-    return [
+    told = [
         volume
         for _at, name in [turn for turn in turns if turn[1] in here][:MOST_NODES]
         # What was attached first is most likely in use.
         for volume in sorted(here[name], key=_since)[:_EACH]
     ]
+    room, kept = _MOST_TOLD, []
+    for volume in told:
+        size = len(json.dumps(volume.pv))
+        if size <= min(room, _MOST_VOLUME):
+            kept.append(volume)
+            room -= size
+    return kept
 
 
 def _since(volume: AttachedVolume) -> tuple[str, str]:

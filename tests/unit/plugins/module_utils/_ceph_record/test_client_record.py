@@ -232,6 +232,15 @@ def test_of_many_nodes_a_part_is_asked_about(
     assert names(asked(cluster)) == ["w"]
 
 
+def test_what_has_no_room_is_asked_about_in_another_night(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.add(volume("v", imageName="x" * 3_000, pool="rbd"))
+    assert names(asked(cluster)) == ["w"]
+    monkeypatch.setattr(pure, "_MOST_TOLD", 10)
+    assert names(asked(cluster)) == []
+
+
 # what is recorded
 
 
