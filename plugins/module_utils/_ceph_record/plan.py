@@ -22,7 +22,7 @@ from .._core.engine import Action, Finding, Plan
 from .._core.errors import BadOption, StorageOpsError
 from .._core.ip import is_host, normal_address
 from .._core.untrusted import few
-from .._fences.ceph_reading import Image, Reading, parse_reading
+from .._fences.ceph_reading import Image, Reading, Watcher, parse_reading
 from .._fences.proof import stale
 from .._fences.record import MOST, Record, Records, few_clients, record_path, word
 from .._fences.state import AttachedVolume, HostRecord
@@ -249,24 +249,38 @@ def client_of(
     # By its identity, and not by clocks: else another node may have had it while Ceph was read.
     if options.attachments.get(volume.name) != volume.attachment.uid:
         return None
+    watchers = watchers_of(image, options)
+    if not watchers or not all(_is_of_node(volume, found) for found in watchers):
+        return None
+    addresses = {found.address for found in watchers}
+    addresses |= {lock.address for lock in image.locks} - set(options.other_addresses)
+    if len(addresses) != 1:
+        return None
+    (address,) = addresses
+    return (address, tuple(found.client for found in watchers)) if is_host(address) else None
+
+
+def watchers_of(image: Image, options: RecordOptions) -> list[Watcher]:
+    """Who has the image open, without those known to be no node."""
     # rbd-mirror opens every image that it replicates.
-    watchers = [
+    return [
         found
         for found in image.watchers
         if not found.mirror and found.address not in options.other_addresses
     ]
-    addresses = {found.address for found in watchers}
-    addresses |= {lock.address for lock in image.locks} - set(options.other_addresses)
-    # "Each time with the same cookie" is the same mount; what comes and goes is a tool, or a node
-    # that tries to stage the volume.
-    is_node = all(found.persistent and (found.is_kernel or volume.may_be_nbd) for found in watchers)
-    if not watchers or not is_node or len(addresses) != 1:
-        return None
-    (address,) = addresses
-    # An entry for an IPv4 address does not hit a client at the mapped one (see mapped_clients).
-    if not is_host(address) or any(found.entry.startswith("[::ffff:") for found in watchers):
-        return None
-    return address, tuple(found.client for found in watchers)
+
+
+def _is_of_node(volume: AttachedVolume, watcher: Watcher) -> bool:
+    """It watches as the node does that has this volume mounted, and an entry for its address would
+    hit it.
+    """
+    # Each time with the same cookie is the same mount. What comes and goes is a tool, or a node
+    # that tries to stage the volume. For the mapped address see mapped_clients (_fences/proof.py).
+    return (
+        watcher.persistent
+        and (watcher.is_kernel or volume.may_be_nbd)
+        and not watcher.entry.startswith("[::ffff:")
+    )
 
 
 def _record(host: HostRecord, shown: list[tuple[str, tuple[str, ...]]], reading: Reading) -> Record:
