@@ -32,7 +32,7 @@ def test_the_node_writes_on_and_comes_back(scene: KubeletScene) -> None:
     # longer.
     run = fencing.fail_over(**DEFAULTS)
     assert run.rc == 0, run.text
-    assert "(seconds) 5]" in run.text and "(seconds) 61" not in run.text, run.text
+    assert "2 in 5" in run.text and "in 61" not in run.text, run.text
     assert set(ceph.blocklist()) == {f"{address}:0/0"}
     assert scene.attached(NODE_B) and scene.attachment(NODE_A) is None
     assert fencing.cordoned and OUT_OF_SERVICE in scene.taints()
