@@ -340,6 +340,9 @@ def test_configured_as_code(tmp_path: Path) -> None:
         set_back = {"limit": "", "job_tags": "", "verbosity": 0, "become_enabled": False}
         assert awx.named("job_templates", "Storage: respond").items() >= set_back.items()
         assert nightly(awx) == ["Storage: compliance in slices"]
+        # What does not read the cluster gets no way to it.
+        source = awx.named("inventory_sources", "Storage: nodes")
+        assert (source["credential"], source["execution_environment"]) == (None, None)
         templates(awx)
         workflows(awx)
         awx.writes.clear()
@@ -433,6 +436,32 @@ def test_an_empty_awx_in_check_mode() -> None:
             assert words in red(configure(url, "--check", **given)), given
     nowhere = {"CONTROLLER_HOST": "", "AAP_HOSTNAME": "https://aap.example.com"}
     assert "awx.awx reads its address from CONTROLLER_HOST" in red(configure("", more=nowhere))
+
+
+@pytest.mark.alternate
+def test_the_nodes_of_the_cluster_as_inventory() -> None:
+    """A source that reads the cluster is given the credential and the environment for that."""
+    awx, some = fresh(), {"__awx_templates": SOME, "configure_awx_kubeconfig": SECRET}
+    some["configure_awx_inventory_project"] = "inventories"
+    some["configure_awx_inventory_path"] = "fleet/nodes.storage_ops.yml"
+    with serve(awx) as url:
+        said = red(configure(url, **some, configure_awx_inventory_credential="none"))
+        assert "AWX does not have the credential none." in said
+        assert green(configure(url, **some)) > 0
+        source = awx.named("inventory_sources", "Storage: nodes")
+        image = awx.named("execution_environments", "Storage: execution environment")
+        assert source["source_path"] == "fleet/nodes.storage_ops.yml"
+        assert source["credential"] == awx.named("credentials", "Storage: cluster")["id"]
+        assert source["execution_environment"] == image["id"]
+        # A token of AWX's own type instead.
+        kind = awx.make("credential_types", {"name": "Kubernetes", "kind": "kubernetes"})
+        home = awx.named("organizations", "Default")["id"]
+        token = {"name": "token", "organization": home, "credential_type": kind["id"]}
+        mine = awx.add("credentials", token)["id"]
+        some["configure_awx_inventory_credential"] = "token"
+        assert green(configure(url, **some)) == 1
+        assert awx.named("inventory_sources", "Storage: nodes")["credential"] == mine
+        assert green(configure(url, "--check", **some)) == 0
 
 
 @pytest.mark.variation
