@@ -73,7 +73,7 @@ mutants: ## drop refusals of the collection, one at a time: a unit test must tur
 importer: ## build the collection and import it as Galaxy would
 	@$(RUN) tests/tools/galaxy_import.sh
 
-lock: ## write the versions and hashes of the execution environment's Python packages
+lock: ## write the versions and hashes of the Python packages of the execution and the decision environment
 	@tests/tools/lock.sh
 
 sbom: ## list what the collection and the execution environment consist of, as CycloneDX in build/sbom

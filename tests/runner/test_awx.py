@@ -780,40 +780,44 @@ def test_credential_types() -> None:
             assert f"{{{{ {name} }}}}" not in json.dumps(kind["injectors"]["env"])
 
 
-def test_execution_environment(tmp_path: Path) -> None:
-    """ansible-builder accepts the definition, and the image gets the collection of this checkout,
-    which says what else it needs.
+def run(*command: str, cwd: Path) -> None:
+    subprocess.run(
+        command,
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=patient(120),
+        env=environment(),
+        cwd=cwd,
+    )
+
+
+def context(folder: Path, name: str) -> str:
+    """The container file that ansible-builder makes of a definition; its context is below folder.
+
+    It gets packages by their hashes before all else, and needs a base image with a digest.
     """
-
-    def run(*command: str, cwd: Path = tmp_path) -> None:
-        subprocess.run(
-            command,
-            check=True,
-            capture_output=True,
-            text=True,
-            timeout=patient(120),
-            env=environment(),
-            cwd=cwd,
-        )
-
-    shutil.copy(ROOT / "execution-environment.yml", tmp_path)
-    (tmp_path / "requirements").mkdir()
-    shutil.copy(ROOT / "requirements/execution-environment.txt", tmp_path / "requirements")
-    locked = (ROOT / "requirements/execution-environment.txt").read_text()
-    run("ansible-galaxy", "collection", "build", str(ROOT), "--output-path", str(tmp_path))
-    run("ansible-builder", "create", "--context", str(tmp_path / "context"))
+    shutil.copy(ROOT / f"{name}.yml", folder)
+    (folder / "requirements").mkdir()
+    shutil.copy(ROOT / f"requirements/{name}.txt", folder / "requirements")
+    locked = (ROOT / f"requirements/{name}.txt").read_text()
+    run(
+        "ansible-galaxy", "collection", "build", str(ROOT), "--output-path", str(folder), cwd=folder
+    )
+    create = ("ansible-builder", "create", "--file", f"{name}.yml", "--context")
+    run(*create, str(folder / "context"), cwd=folder)
     # Its name depends on which container engine is there.
-    made = next((tmp_path / "context").glob("*file")).read_text()
+    made = next((folder / "context").glob("*file")).read_text()
     assert "ansible-galaxy collection install" in made
     # Nothing but packages by their hashes, before the first one that looks for Ansible.
     (given,) = re.findall(r'^ARG EE_BASE_IMAGE="(.*)"$', made, re.MULTILINE)
     assert ".invalid/" in given
     base = made.partition("FROM base AS galaxy")[0]
     assert (
-        "--require-hashes --requirement /tmp/execution-environment.txt" in base
+        f"--require-hashes --requirement /tmp/{name}.txt" in base
         and "ANSIBLE_INSTALL_REFS" not in made
     )
-    assert (tmp_path / "context/_build/execution-environment.txt").read_text() == locked
+    assert (folder / f"context/_build/{name}.txt").read_text() == locked
     (guard,) = re.findall(r"^RUN (case .*esac)$", base, re.MULTILINE)
     for image, expected in (
         (given, 1),
@@ -836,6 +840,32 @@ def test_execution_environment(tmp_path: Path) -> None:
         "ARG EE_BASE_IMAGE"
         in base.partition("FROM $EE_BASE_IMAGE AS base")[2].partition("RUN case")[0]
     )
+    return made
+
+
+def test_decision_environment(tmp_path: Path) -> None:
+    """ansible-builder accepts the definition, and a build ends where ansible-rulebook would not
+    find the library of the event source.
+    """
+    made = context(tmp_path, "decision-environment")
+    final = made.partition("FROM base AS final")[2]
+    # It starts as the base image does.
+    assert "ENTRYPOINT" not in made and "CMD [" not in made
+    assert 'ARG PYCMD="/usr/bin/python3.11"' in made
+    (check,) = re.findall(r"^RUN (ansible-rulebook --version.*)$", final, re.MULTILINE)
+    for module, status in (("kubernetes", 0), ("no_such_module", 1)):
+        command = ["sh", "-c", check.replace("import kubernetes", f"import {module}")]
+        said = subprocess.run(
+            command, env=environment(), capture_output=True, text=True, check=False
+        )
+        assert said.returncode == status, said
+
+
+def test_execution_environment(tmp_path: Path) -> None:
+    """ansible-builder accepts the definition, and the image gets the collection of this checkout,
+    which says what else it needs.
+    """
+    context(tmp_path, "execution-environment")
     # As the image does, but without what the collection depends on.
     install = ("ansible-galaxy", "collection", "install", "--force", "--no-deps", "--offline")
     own, needed_too = load(tmp_path / "context/_build/requirements.yml")["collections"]
@@ -862,7 +892,7 @@ def test_execution_environment(tmp_path: Path) -> None:
     }
     here = {**named, "name": f"git+file://{ROOT.resolve()}", "version": "HEAD"}
     (tmp_path / "requirements.yml").write_text(yaml.safe_dump({"collections": [here]}))
-    run(*install, "-r", "requirements.yml", "-p", str(tmp_path / "synced"))
+    run(*install, "-r", "requirements.yml", "-p", str(tmp_path / "synced"), cwd=tmp_path)
     assert (
         tmp_path / "synced/ansible_collections" / COLLECTION.replace(".", "/") / "roles"
     ).is_dir()
