@@ -543,6 +543,20 @@ def test_behind_the_gateway(tmp_path: Path) -> None:
             **some,
         )
         assert green(answer) > 0
+    # Its own variables count, too: those of the address and of the certificate.
+    pem = tmp_path / "server.pem"
+    made = ["-newkey", "rsa:2048", "-nodes", "-keyout", str(pem), "-out", f"{pem}.crt"]
+    subprocess.run(
+        ["openssl", "req", "-x509", "-days", "2", *made, "-subj", "/CN=127.0.0.1"],
+        check=True,
+        capture_output=True,
+    )
+    pem.write_text(pem.read_text() + Path(f"{pem}.crt").read_text())
+    with serve(awx, pem) as url:
+        more = {"ANSIBLE_COLLECTIONS_PATH": path, "CONTROLLER_HOST": "", "AAP_HOSTNAME": url}
+        more |= {"AAP_VALIDATE_CERTS": "false", "CONTROLLER_OPTIONAL_API_URLPATTERN_PREFIX": "/x/"}
+        other = configure("", more=more, configure_awx_collection="ansible.controller", **some)
+        assert f"There is no API of AWX at {url}/x/v2/ping/" in red(other)
 
 
 @pytest.mark.smoke
