@@ -305,11 +305,14 @@ def escape(action: Any) -> None:
         lines = {f"{stream}_lines": text.splitlines() for stream, text in texts.items()}
         return {**said, **texts, **lines}
 
-    def parsed(*args: Any, **kwargs: Any) -> dict[str, Any]:
-        data: dict[str, Any] = parse(*args, **kwargs)
+    def parsed(*args: Any, **kwargs: Any) -> Any:
+        answer = parse(*args, **kwargs)
+        # Since ansible-core 2.21 it is an object (UnifiedTaskResult), with these values in a
+        # dictionary of its own.
+        data: dict[str, Any] = answer if isinstance(answer, dict) else answer.result_data
         for key in [key for key in data if key.startswith("_ansible_") or key in ORDERS[2:]]:
             data[untrusted.shown(key)] = _plain(data.pop(key))
-        return data
+        return answer
 
     action._low_level_execute_command, action._parse_returned_data = executed, parsed
 

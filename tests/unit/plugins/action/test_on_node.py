@@ -382,6 +382,17 @@ def test_an_error_that_quotes_a_host_is_no_more_than_a_failure(error: Exception,
     )
 
 
+def test_the_object_that_ansible_core_has_made_of_an_answer_since_2_21() -> None:
+    """It is handed on, with what Ansible would print, or do, made plain."""
+    answer = SimpleNamespace(result_data={"add_host": "h", "_ansible_x\x1b[2J": 1, "msg": "m"})
+    action = SimpleNamespace(
+        _low_level_execute_command=dict, _parse_returned_data=lambda _said: answer
+    )
+    on_node.escape(action)
+    assert action._parse_returned_data({}) is answer
+    assert list(answer.result_data) == ["msg", "add_host", shown("_ansible_x\x1b[2J")]
+
+
 def test_what_a_host_says_when_its_folder_is_removed_is_escaped() -> None:
     """Ansible warns of it. The task's own action removes it, and another one runs the module."""
 
