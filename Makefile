@@ -20,7 +20,7 @@ REAL = $(RUN) --lab --report pytest -v --durations=10 -n "$$(tests/tools/workers
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo docs test test-faults test-matrix prepare smoke kind faults lint format units mutants sanity importer lock sbom molecule bench clean
+.PHONY: help demo docs test test-faults test-matrix test-cores prepare smoke kind faults lint format units mutants sanity importer lock sbom molecule bench clean
 
 help: ## show this
 	@sed -n -E 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -39,6 +39,9 @@ test-faults: ## the other tests on real parts, in turn; ALL=1: all of them, SHAR
 
 test-matrix: ## the residual scenarios on Debian 11, 12 and 13
 	@for release in bullseye bookworm trixie; do LAB_RELEASES=$$release $(LAB) pytest -n 2 -v tests/matrix || exit; done
+
+test-cores: ## what depends on ansible-core, with 2.18, 2.20, 2.21 and the newest pre-release; CORES=2.21: with that one
+	@$(LAB) tests/tools/cores.sh $(CORES)
 
 prepare: ## build what the tests on real parts need: Kubernetes, CSI-Addons, kind, the VM node
 	@$(KIND) python -m lab prepare
