@@ -305,14 +305,18 @@ def escape(action: Any) -> None:
         lines = {f"{stream}_lines": text.splitlines() for stream, text in texts.items()}
         return {**said, **texts, **lines}
 
-    def parsed(*args: Any, **kwargs: Any) -> Any:
-        answer = parse(*args, **kwargs)
-        # Since ansible-core 2.21 it is an object (UnifiedTaskResult), with these values in a
-        # dictionary of its own.
-        data: dict[str, Any] = answer if isinstance(answer, dict) else answer.result_data
+    def parsed(*args: Any, **kwargs: Any) -> dict[str, Any]:
+        data: dict[str, Any] = parse(*args, **kwargs)
+        # An object since ansible-core 2.21 (UnifiedTaskResult). That version has printed warnings
+        # of the host by then, as they are.
+        if not isinstance(data, dict):
+            raise AnsibleError(
+                "this version of ansible-core prints what a host answers without making it safe "
+                "to show, so no module is run on hosts: install ansible-core below 2.21"
+            )
         for key in [key for key in data if key.startswith("_ansible_") or key in ORDERS[2:]]:
             data[untrusted.shown(key)] = _plain(data.pop(key))
-        return answer
+        return data
 
     action._low_level_execute_command, action._parse_returned_data = executed, parsed
 
