@@ -307,6 +307,13 @@ def escape(action: Any) -> None:
 
     def parsed(*args: Any, **kwargs: Any) -> dict[str, Any]:
         data: dict[str, Any] = parse(*args, **kwargs)
+        # An object since ansible-core 2.21 (UnifiedTaskResult). That version has printed warnings
+        # of the host by then, as they are.
+        if not isinstance(data, dict):
+            raise AnsibleError(
+                "this version of ansible-core prints what a host answers without making it safe "
+                "to show, so no module is run on hosts: install ansible-core below 2.21"
+            )
         for key in [key for key in data if key.startswith("_ansible_") or key in ORDERS[2:]]:
             data[untrusted.shown(key)] = _plain(data.pop(key))
         return data

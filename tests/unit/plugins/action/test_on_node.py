@@ -394,6 +394,16 @@ def test_an_error_that_quotes_a_host_is_no_more_than_a_failure(error: Exception,
     )
 
 
+def test_an_ansible_core_whose_warnings_cannot_be_made_safe_is_refused() -> None:
+    """Since 2.21 it makes an object of a module's answer."""
+    action = SimpleNamespace(
+        _low_level_execute_command=dict, _parse_returned_data=lambda _said: SimpleNamespace()
+    )
+    on_node.escape(action)
+    with pytest.raises(AnsibleError, match="install ansible-core below 2.21"):
+        action._parse_returned_data({})
+
+
 def test_what_a_host_says_when_its_folder_is_removed_is_escaped() -> None:
     """Ansible warns of it. The task's own action removes it, and another one runs the module."""
 
