@@ -126,7 +126,7 @@ def watched(text: str, count: int) -> dict[str, Any]:
     target = images.Target(text, text, text, text, text)
     seen = watchers.Observed(target, details=watchers.Details((text,)), problem=text)
     state = watchers.WatcherState(blocked(text, count), NOW, (seen,) * count, 1, 1.0, 0.0)
-    return {"_state": state, "_options": SimpleNamespace(ignored=(text,))}
+    return {"_state": state, "_options": SimpleNamespace(ignored=(text,), roots=frozenset())}
 
 
 def blocklisted(text: str, count: int) -> dict[str, Any]:
