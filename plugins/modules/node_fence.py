@@ -36,6 +36,9 @@ notes:
   - With O(state=fenced), an attached volume of CephFS joins the fence if the whole node is fenced
     and RV(storage_ops.runbooks.rbd_watcher_info#module:ceph.filesystems) shows no session of the
     node. Otherwise it is such a finding, whose C(code) says why.
+  - Where M(storage_ops.runbooks.ceph_client_record) has recorded the node in its present boot, that
+    address is fenced too, also if Ceph shows no client of the node any more. Refused if another
+    source contradicts the record, or if another node has the address by now.
   - The ledger is a ConfigMap. Its copy is an annotation of the node
     (C(runbooks.storage-ops/fence)). Only the ConfigMap counts, since the node's kubelet may write
     the annotation. After a run was killed, the next one continues from the ledger. A Lease keeps
@@ -408,6 +411,7 @@ fence:
     source:
       description:
         - The source of each address. V(watcher), V(lock), V(metadata) (written by ceph-csi),
+          V(record) (of M(storage_ops.runbooks.ceph_client_record), in this boot of the node),
           V(network_fence), V(fence_addresses) or V(ledger).
       type: dict
       returned: success

@@ -32,6 +32,7 @@ from .._kube.objects import (
 )
 from .ledger import FenceObject, Ledger, Ledgers
 from .network_fence import UNFENCED, NetworkFence, covered, list_fences, may_act_on
+from .record import Records
 
 # v1.TaintNodeOutOfService of k8s.io/api/core/v1; value and effect are those of the Kubernetes
 # documentation, "Non-graceful node shutdown" (KEP-2268), of which Kubernetes itself reads the key
@@ -193,7 +194,8 @@ class NodeState(NamedTuple):
     CSI-Addons is not installed.
 
     ``ledgers``: those of other nodes; ``used``: see find_used; ``attaching``: see
-    drivers_that_attach; ``unread``: which ledgers of others were not read, as a sentence.
+    drivers_that_attach; ``unread``: which ledgers of others were not read, as a sentence;
+    ``records``: from where nodes reached Ceph, read for a fence alone.
     """
 
     now: datetime
@@ -208,6 +210,7 @@ class NodeState(NamedTuple):
     used: tuple[AttachedVolume, ...] = ()
     attaching: frozenset[str] = frozenset()
     unread: str = ""
+    records: Records = Records()
 
     @property
     def held(self) -> tuple[AttachedVolume, ...]:

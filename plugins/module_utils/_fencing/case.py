@@ -24,6 +24,7 @@ from .._kube.objects import age
 from .lost import is_present
 from .options import FenceOptions
 from .owners import fences_for, is_other, noted_addresses, owners_of, singles
+from .recorded import recorded, told
 
 # The code of what is left out because it needs no fence.
 NEEDS_NONE = "nothing_to_repair"
@@ -110,6 +111,7 @@ class FenceCase:
         self.images = [image for image in images if image.volume in names]
         self.noted = noted_addresses(self.state, images, self.options.node)
         self.owners = owners_of(self.state, images, self.options)
+        self.recorded = recorded(self.state, self.options)
 
     def _pick_meant(self) -> list[AttachedVolume]:
         # What has no power writes to no storage, whatever its driver. A volume without a
@@ -188,6 +190,7 @@ class FenceCase:
             if reading
             else "none",
             **self._of_images(),
+            **self._of_record(),
             "addresses": dict(self.source),
             **self._of_power(),
             **({"not_fenced": dict(self.spared)} if self.spared else {}),
@@ -212,6 +215,36 @@ class FenceCase:
                 for found in self.options.power
             ]
         }
+
+    def _of_record(self) -> dict[str, object]:
+        """What is recorded of the node, and what each source says of its addresses beside it."""
+        record, doubt = self.recorded.record, self.recorded.doubt
+        if record is None:
+            return {"record": doubt} if doubt else {}
+        says = {
+            "record": self.recorded.address,
+            "watchers": {found.address for found in self.holders if found.how == "watcher"},
+            "locks": {found.address for found in self.holders if found.how == "lock"},
+            "ceph-csi": self.noted,
+            "fence_addresses": self.options.fence_addresses,
+            "NetworkFence of the user": self.prepared(),
+            "NetworkFence of the driver": self.reported(),
+            "status": self.own,
+        }
+        return {
+            "record": told(record, self.state.now),
+            "says": [
+                f"{who}: {', '.join(sorted(said)) or 'nothing'}" for who, said in says.items()
+            ],
+        }
+
+    def by_record(self) -> tuple[str, ...]:
+        """The address of the record, where that is evidence for a new fence."""
+        # Who names the addresses himself has seen what is recorded. A fence that stands was judged,
+        # and with method none no address matters.
+        options = self.options
+        is_decided = self.known or options.fence_addresses or options.method == "none"
+        return () if is_decided else self.recorded.address
 
     def _of_images(self) -> dict[str, object]:
         """Who has each image open or a lock on it, for the evidence."""

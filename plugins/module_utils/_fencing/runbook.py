@@ -26,6 +26,7 @@ from .._fences.ledger import Ledger, Ledgers, RunOptions
 from .._fences.power import SPEC as POWER_SPEC
 from .._fences.power import parse_power
 from .._fences.proof import LEAST_EXPIRY
+from .._fences.record import read_records
 from .._fences.state import NodeState, gather_node, pick_host_record
 from .._kube.changing import LEAST_SECONDS
 from .._kube.client import Cluster, Conflict, NotFound, path
@@ -175,7 +176,9 @@ class Fence:
         """Read the node, what is attached to it, and what fences it."""
         if self._options.check:
             self._busy = self._lease.holder()
-        state = gather_node(self._cluster, self._run.node, self._ledgers)
+        state = gather_node(self._cluster, self._run.node, self._ledgers)._replace(
+            records=read_records(self._cluster, self._run.namespace)
+        )
         if self._options.check and self._run.fence:
             state = state._replace(ledger=self._run.fence)
         self._state = state

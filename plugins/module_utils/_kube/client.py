@@ -28,7 +28,7 @@ from .._core.bounded import Deadline
 from .._core.errors import StorageOpsError, words
 from .._core.turns import TurnOver
 from .endpoint import Answer, Connection, Endpoint, Headers, NotSent, without_login
-from .objects import place_of
+from .objects import CLIENT_RECORD, place_of
 from .stream import BrokenList, read_changes, read_list
 
 # Seconds for which a request is tried again. A server that never answered may be the wrong one; one
@@ -768,6 +768,8 @@ class _Request:
 
 def _manifest(verb: str, resource: str, name: str) -> str:
     """The manifest with the fewest rights that has this one."""
+    if (resource, name) == ("configmaps", CLIENT_RECORD):
+        return "rbac-audit-record.yml"
     own = resource == "leases" and name.startswith("storage-ops-")
     read = verb in ("get", "list", "watch") and resource in _AUDITED and not own
     if read and resource not in (_LISTED if verb == "get" else _NAMED):

@@ -34,6 +34,10 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.netwo
     NetworkFence,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.power import parse_power
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.record import (
+    Record,
+    Records,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.state import (
     NodeState,
     attached_volume,
@@ -3020,3 +3024,221 @@ def test_ceph_is_asked_only_for_rbd_of_a_node_that_is_switched_off() -> None:
         confirm(fence, proof(image(problem="no such pool"), blocklist=[blocked(A)])),
         "could not be read",
     )
+
+
+# what was recorded while the node was healthy
+
+
+def record(on: str = "a", address: str = STORAGE, **fields: Any) -> Record:
+    """Seen 20 hours ago, in the boot that the node is in."""
+    at = NOW - timedelta(hours=20)
+    made = Record(
+        on, f"uid-{on}", f"machine-{on}", "boot-1", "f1", address, ("client.7",), 2, 2, 35.0, at
+    )
+    return made._replace(**fields)
+
+
+def recorded(*records: Record, **fields: Any) -> NodeState:
+    """Node a without any client of Ceph, unless the options say so."""
+    return state(records=Records({found.key: found for found in records}), **fields)
+
+
+SILENT = options(image())
+
+
+def test_a_node_without_any_client_is_fenced_by_its_record() -> None:
+    refused(pure.intend(state(), SILENT), "it is unknown from which address node a reaches Ceph")
+    ledger = intended(recorded(record()), SILENT)
+    # With the rest of the node, as with any fence.
+    assert ledger.source == {STORAGE: "record", A: "status"}
+    assert [entry.entry for entry in ledger.entries] == [STORAGE, A]
+    (finding,) = pure.intend(recorded(record()), SILENT).plan.findings
+    assert finding.evidence["record"] == (
+        f"{STORAGE} (client.7), by 2 images, at 2025-12-31T16:00:00Z, 20 hours ago, in this boot"
+    )
+    assert finding.evidence["says"] == [
+        f"record: {STORAGE}",
+        "watchers: nothing",
+        "locks: nothing",
+        "ceph-csi: nothing",
+        "fence_addresses: nothing",
+        "NetworkFence of the user: nothing",
+        "NetworkFence of the driver: nothing",
+        f"status: {A}",
+    ]
+    old = recorded(record(at=NOW - timedelta(days=40)))
+    assert "40 days ago" in str(pure.intend(old, SILENT).plan.findings[0].evidence["record"])
+
+
+@pytest.mark.parametrize(
+    "stale",
+    [
+        {"boot_id": "boot-0"},
+        {"machine": "another"},
+        {"fsid": "another"},
+        {"node_uid": "uid-before"},
+        {"boot_id": "", "machine": ""},
+    ],
+    ids=str,
+)
+def test_a_record_that_is_not_of_the_present_names_no_address(stale: dict[str, str]) -> None:
+    """A reboot may give the node another address; another Ceph sees it by another network."""
+    refused(pure.intend(recorded(record(**stale)), SILENT), "it is unknown from which address")
+
+
+def test_what_a_record_of_before_the_boot_says_is_told() -> None:
+    refused(
+        pure.intend(recorded(record(boot_id="boot-0")), SILENT),
+        f"Ceph saw it at {STORAGE} at 2025-12-31T16:00:00Z, but the node was booted since",
+    )
+    unread = state(records=Records({}, {"uid-a.f1": "it is none"}))
+    refused(pure.intend(unread, SILENT), "the record of its clients cannot be read: it is none")
+
+
+def test_a_node_that_does_not_tell_its_boot_has_no_record_of_the_present() -> None:
+    host = node()
+    host["status"]["nodeInfo"] = {}
+    found = recorded(record(boot_id="", machine=""), host=host)
+    refused(pure.intend(found, SILENT), "it is unknown from which address")
+
+
+def test_without_a_reading_of_ceph_no_record_counts() -> None:
+    refused(
+        pure.intend(recorded(record()), replace(SILENT, reading=None)), "nothing was read of Ceph"
+    )
+
+
+@pytest.mark.parametrize(
+    ("owner", "given"),
+    [
+        # Its status.
+        ({"others": (pick_host_record(node("b", "True", addresses=(B, STORAGE))),)}, SILENT),
+        # The NetworkFence that was made for it.
+        ({"fences": (network_fence("storage-ops-b", (f"{STORAGE}/32",)),)}, SILENT),
+        # What ceph-csi noted of it.
+        ({}, options(image(), image("w", notes=[("b", STORAGE)]))),
+        # A client that has what only that node has.
+        ({}, options(image(), image("w", watchers=[watcher(STORAGE, 9)]))),
+    ],
+    ids=["status", "NetworkFence", "note", "client"],
+)
+def test_an_address_that_is_another_nodes_by_now_is_not_fenced(
+    owner: dict[str, Any], given: FenceOptions
+) -> None:
+    refused(pure.intend(recorded(record(), **owner), given), f"address {STORAGE} (record)")
+
+
+def test_an_address_that_is_recorded_of_another_node_is_not_fenced() -> None:
+    theirs = record("b")
+    both = f"address {STORAGE} (record) is recorded of node b (seen by Ceph at"
+    refused(pure.intend(recorded(record(), theirs), SILENT), both)
+    # It was booted since, and may have the address again: only a newer one of this node tells.
+    booted = theirs._replace(boot_id="boot-0")
+    newer = booted._replace(at=record().at + timedelta(hours=1))
+    refused(pure.intend(recorded(record(), newer), SILENT), both)
+    older = booted._replace(at=record().at - timedelta(hours=1))
+    for found in (booted, older, theirs._replace(fsid="another")):
+        assert STORAGE in intended(recorded(record(), found), SILENT).addresses
+    # Whatever else calls it the lost node's.
+    noted = options(image(notes=[("a", STORAGE)]))
+    refused(pure.intend(recorded(theirs), noted), f"address {STORAGE} (metadata) is recorded of")
+    # Of its other addresses one is spared, as with any owner.
+    seen = recorded(record("b", A))
+    held = options(image(watchers=[watcher(STORAGE)]), fence_addresses=(STORAGE,))
+    assert intended(seen, held).addresses == (STORAGE,)
+
+
+def test_a_fence_that_stands_is_not_judged_by_records() -> None:
+    ledger = intended()
+    found = recorded(record("b", A), record(), host=node(unschedulable=True), ledger=ledger)
+    assert pure.intend(found, OPTIONS) == Decision(pure.Plan([]), ledger)
+
+
+@pytest.mark.parametrize(
+    ("given", "fences", "who"),
+    [
+        (options(image(watchers=[watcher(A)])), (), f"Ceph shows its client at {A}"),
+        (options(image(locks=[lock(A)])), (), f"Ceph shows its client at {A}"),
+        (options(image(notes=[("a", "192.168.7.50")])), (), "ceph-csi noted 192.168.7.50"),
+        (
+            SILENT,
+            (network_fence(cidrs=("192.168.7.50/32",), addresses_from="option"),),
+            "its NetworkFence has, from the user, 192.168.7.50",
+        ),
+    ],
+    ids=["watcher", "lock", "note", "NetworkFence"],
+)
+def test_what_contradicts_the_record_refuses_until_a_person_has_decided(
+    given: FenceOptions, fences: tuple[NetworkFence, ...], who: str
+) -> None:
+    found = recorded(record(), fences=fences)
+    decision = pure.intend(found, given)
+    refused(
+        decision, f"it is recorded that node a reaches Ceph from {STORAGE}, but {who}", "find out"
+    )
+    assert decision.plan.findings[0].code == "evidence_contradicts"
+    assert f"record: {STORAGE}" in str(decision.plan.findings[0].evidence["says"])
+    named = replace(given, fence_addresses=(STORAGE, A, "192.168.7.50"))
+    # A NetworkFence that lacks what the user names is refused for that.
+    named_so = intended(found._replace(fences=()), named)
+    assert {STORAGE, A, "192.168.7.50"} <= set(named_so.addresses)
+
+
+def test_a_stranger_is_known_by_the_record() -> None:
+    """Without it, who has both a lock and the image open is taken for the node."""
+    held = options(image(watchers=[watcher("192.168.7.60")], locks=[lock("192.168.7.60")]))
+    assert "192.168.7.60" in intended(given=held).addresses
+    refused(
+        pure.intend(recorded(record()), held),
+        "at an address that no source lists as this node's (known: ",
+        STORAGE,
+    )
+    # The address of the record itself is no stranger's.
+    assert intended(recorded(record()), options(image(watchers=[watcher(STORAGE)]))).source == {
+        STORAGE: "watcher",
+        A: "status",
+    }
+
+
+def test_a_record_does_not_tell_this_node_from_another_one_with_the_volume() -> None:
+    """By now the client there may be that node's."""
+    both = state(attached=[volume(elsewhere="b"), volume("w")])
+    found = both._replace(records=recorded(record()).records)
+    held = options(image(watchers=[watcher(STORAGE)]), image("w"))
+    refused(pure.intend(found, held), f"it is unknown whose address {STORAGE} is")
+
+
+def test_who_names_the_addresses_decides_about_the_recorded_one() -> None:
+    """It is not fenced then, and what is seen nowhere needs it, unless it is another host's."""
+    named = replace(SILENT, fence_addresses=("192.168.7.50",))
+    refused(
+        pure.intend(recorded(record()), named),
+        f"{STORAGE} is where Ceph saw it in an earlier night: name it in fence_addresses",
+    )
+    host = replace(named, other_addresses=(STORAGE,))
+    assert intended(recorded(record()), host).addresses == ("192.168.7.50", A)
+    moved_on = recorded(record(), record("b"))
+    assert intended(moved_on, named).addresses == ("192.168.7.50", A)
+    # Unless it is named, it cannot be both.
+    refused(
+        pure.intend(recorded(record()), replace(SILENT, other_addresses=(STORAGE,))),
+        f"other_addresses has {STORAGE}, which is an address of node a",
+    )
+
+
+def test_a_node_that_is_said_to_be_off_is_not_at_its_recorded_address() -> None:
+    off = replace(SILENT, method="none", node_confirmed_off=True)
+    assert intended(recorded(record()), off).addresses == ()
+    # So it does not matter who has that by now.
+    assert intended(recorded(record(), record("b")), off).addresses == ()
+    assert intended(recorded(record(address=B)), off).addresses == ()
+    seen = replace(off, reading=reading(image(watchers=[watcher(STORAGE, seen=1)])))
+    refused(pure.intend(recorded(record()), seen), "is said to be off")
+
+
+def test_a_recorded_address_is_all_that_ceph_shows_of_a_node() -> None:
+    """So what is seen nowhere is not taken to be at yet another address."""
+    two = [volume(), volume("w")]
+    held = options(image(watchers=[watcher(STORAGE)], locks=[lock(STORAGE)]), image("w"))
+    refused(pure.intend(state(attached=two), held), "so it may have others")
+    assert intended(recorded(record(), attached=two), held).addresses == (STORAGE, A)

@@ -43,6 +43,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.endpoin
     without_login,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
+    CLIENT_RECORD,
     OWN_NAMESPACE,
 )
 from ansible_collections.storage_ops.runbooks.tests.unit.support.server import (
@@ -107,6 +108,8 @@ PREPARE = [
 ]
 # In the namespace of the ledgers.
 HOLDS = [("coordination.k8s.io", "v1", "leases", "list create delete")]
+# One ConfigMap there, by its name.
+RECORDS = [("", "v1", "configmaps", "get patch")]
 LEDGERS = [
     ("", "v1", "configmaps", "get list create patch delete"),
     ("coordination.k8s.io", "v1", "leases", "get create patch delete"),
@@ -891,6 +894,19 @@ class TestErrors:
             enough = next(one for one, found in allowed.items() if (group, resource, verb) in found)
             assert f"playbooks/files/{enough} " in str(caught.value)
 
+    def test_403_of_the_record_names_its_manifest(self, server: Server) -> None:
+        """Who may write this one may write no ledger."""
+        where = path("v1", "configmaps", CLIENT_RECORD, OWN_NAMESPACE)
+        for call in (lambda c: c.get(where), lambda c: c.patch(where, {})):
+            with pytest.raises(Forbidden, match=r"playbooks/files/rbac-audit-record\.yml "):
+                call(cluster(server, refuses(403)))
+        (role,) = [item for item in items_of("rbac-audit-record.yml") if item["kind"] == "Role"]
+        (made,) = [
+            item for item in items_of("rbac-audit-record.yml") if item["kind"] == "ConfigMap"
+        ]
+        assert [rule["resourceNames"] for rule in role["rules"]] == [[CLIENT_RECORD]]
+        assert (made["metadata"]["name"], made.get("data")) == (CLIENT_RECORD, None)
+
     def test_403_in_a_namespace_names_it(self, server: Server) -> None:
         ledgers = path("v1", "configmaps", namespace=OWN_NAMESPACE)
         with pytest.raises(
@@ -905,6 +921,7 @@ class TestErrors:
         assert rights("rbac-fence-prepare.yml") == asked(PREPARE)
         assert rights("rbac-fence.yml", OWN_NAMESPACE) == asked(LEDGERS)
         assert rights("rbac-repair.yml", OWN_NAMESPACE) == asked(HOLDS)
+        assert rights("rbac-audit-record.yml", "", OWN_NAMESPACE) == asked(RECORDS)
         for manifest in ("rbac-audit.yml", "rbac-repair.yml"):
             assert rights(manifest, "kube-system") == asked(LEADER)
         audits = rights("rbac-audit.yml")
