@@ -164,7 +164,8 @@ def _is_long(reading: Reading, looks: int, seconds: float) -> bool:
 
 def _is_agreed(case: FenceCase) -> bool:
     """Each image is open where ceph-csi noted the node when it staged that image, and where its
-    Node object has an address; and whoever else opens it is known to be no node.
+    Node object has an address, or where Ceph saw the node before; and whoever else opens it is
+    known to be no node.
     """
     # No other node may open what is attached here alone, so nothing is left that only a longer look
     # could tell from the node.
@@ -182,7 +183,7 @@ def _is_only_here(found: AttachedVolume) -> bool:
 def _is_node(case: FenceCase, image: Image) -> bool:
     """All that has this image open, or a lock on it, is the node's own client."""
     noted = {found.address for found in image.client_addresses if found.node == case.options.node}
-    own = noted & set(case.own)
+    own = noted & {*case.own, *case.recorded.address}
     watchers = [found for found in image.watchers if not is_other(found, case.options)]
     return (
         bool(watchers)

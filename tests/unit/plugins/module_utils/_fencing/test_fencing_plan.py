@@ -3213,6 +3213,15 @@ def test_what_a_record_of_before_the_boot_says_is_told() -> None:
     refused(pure.intend(unread, SILENT), "the record of its clients cannot be read: it is none")
 
 
+def test_a_short_look_is_enough_where_the_record_agrees() -> None:
+    """The Node object seldom has the address on a storage network of its own."""
+    held = image(watchers=[twice(address=STORAGE)], notes=[("a", STORAGE)])
+    given = options(reading=reading(held, **SHORT))
+    assert STORAGE in intended(recorded(record()), given).addresses
+    refused(pure.intend(state(), given), "3 times in 60 s are needed")
+    refused(pure.intend(recorded(record(boot_id="boot-0")), given), "3 times in 60 s are needed")
+
+
 def test_a_node_that_does_not_tell_its_boot_has_no_record_of_the_present() -> None:
     host = node()
     host["status"]["nodeInfo"] = {}
