@@ -52,7 +52,8 @@ options:
         another run has the Lease, the node is back, or the fence no longer belongs to this run. Use
         it directly before M(storage_ops.runbooks.ceph_blocklist), which does not check the Lease.
         O(lease_seconds) must be longer than O(storage_ops.runbooks.ceph_blocklist#module:deadline),
-        so that no other run can begin in between. In check mode it takes no Lease.
+        so that no other run can begin in between. It renews the Lease last. In check mode it takes
+        no Lease.
     type: str
     choices: [intended, held, fenced]
     required: true
