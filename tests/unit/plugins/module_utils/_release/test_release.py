@@ -1642,7 +1642,10 @@ def test_a_node_is_switched_on_only_where_it_was_asked_for() -> None:
     refused(world, "was not asked", power_on=True)
     refused(world, "is not the one by which", power_on=True, power=said("192.0.2.12"))
     refused(world, "is that of b too", power_on=True, power=said(shared=["b"]))
-    found = release(world, power_on=True, power=said())
+    # One that was read long ago may have another machine by now.
+    old = f"{NOW - timedelta(seconds=121):%Y-%m-%dT%H:%M:%SZ}"
+    refused(world, "read it again", power_on=True, power=said(read_at=old))
+    found = release(world, power_on=True, power=said(read_at=f"{NOW:%Y-%m-%dT%H:%M:%SZ}"))
     assert outcomes(found) == [("mark_release", "done")]
     assert world.ledger and world.ledger.phase == "releasing" and TAINT in world.spec["taints"]
     # It is back, and the same run goes on.
