@@ -26,20 +26,24 @@ options:
     required: true
   lease_seconds:
     description:
-      - Seconds for which the Lease is valid after its last renewal. It must be longer than any step
-        of a run, since each step renews it, and longer than
-        O(storage_ops.runbooks.ceph_blocklist#module:deadline).
-      - From 2 to 3600. Use less than 30 only for tests, since a run that stalls for a moment would
-        lose the Lease.
+      - Seconds for which the Lease is valid after its last renewal. Each change in the cluster
+        renews it first, and has eleven twelfths of this time, with what is read right before it. No
+        request is sent after that, also if O(deadline) is longer. What could not begin by then has
+        the code C(lease_lost).
+      - Commands of Ceph and requests to a BMC do not check the Lease. So it must be longer than
+        O(storage_ops.runbooks.ceph_blocklist#module:deadline) and than the start of that module on
+        the Ceph host take together.
+      - From 10 to 3600. Use less than 60 only for tests, since a slow API server would then stop
+        the run.
     type: float
-    default: 180
+    default: 240
   lease_timeout:
     description:
       - Seconds to wait for another run that works on the same node. A killed run leaves its Lease
         behind, so the default is long enough for it to expire.
       - With V(0) the module fails at once. At most 86400.
     type: float
-    default: 200
+    default: 260
   fence:
     description:
       - In check mode, the ledger that the previous step returned. It is used instead of the ledger

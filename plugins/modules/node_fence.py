@@ -55,9 +55,12 @@ options:
         and records it in the ledger.
       - V(held) renews the Lease, reads the node again, and changes nothing else. It refuses if
         another run has the Lease, the node is back, or the fence no longer belongs to this run. Use
-        it directly before M(storage_ops.runbooks.ceph_blocklist), which does not check the Lease.
+        it directly before M(storage_ops.runbooks.ceph_blocklist), which does not check the Lease,
+        and before the node is switched off, with what was read of its BMC within the last 2 minutes
+        (O(power)).
         O(lease_seconds) must be longer than O(storage_ops.runbooks.ceph_blocklist#module:deadline),
-        so that no other run can begin in between. In check mode it takes no Lease.
+        so that no other run can begin in between. It renews the Lease last. In check mode it takes
+        no Lease.
     type: str
     choices: [intended, held, fenced]
     required: true

@@ -29,7 +29,7 @@ from support.fixtures import not_tested
 
 DRIVERS = {"db": "rbd.csi.ceph.com", "files": "csi.example.com"}
 LEDGER = path("ConfigMap", "storage-ops-fence-a", OWN_NAMESPACE)
-LEASE = {"lease_seconds": "10", "lease_timeout": "60"}
+LEASE = {"lease_seconds": "20", "lease_timeout": "60"}
 
 
 class Powered:

@@ -25,7 +25,6 @@ from .._core.engine import (
     NotStarted,
     PassedOver,
     Plan,
-    Prevented,
     require_time,
 )
 from .._core.errors import BadOption, StorageOpsError
@@ -279,24 +278,22 @@ class Failover:
         """
         if self._too_old:
             self._pass_over(action.subject, self._too_old)
-        try:
-            self._recheck(action.verb in self._changes)
-        except KubeError as error:
-            raise Prevented(str(error), error.code) from error
-        except NotStarted as error:
-            if error.code in _TOO_OLD:
-                self._pass_over(action.subject, error)
-            raise
-        if action.verb in self._changes:
-            self._changes[action.verb](self, action.subject, False)
-        elif action.verb == "wait_detached":
-            self._wait_detached(action.subject)
-        elif action.verb == "wait_attached":
-            self._wait_attached(action.subject)
-        elif action.verb == "wait_ready":
-            self._wait_ready(action.subject)
-        elif self._ledger:
-            self._write(**self._proven(action.subject, self._ledger))
+        require_time(self._cluster.deadline, LEAST_SECONDS)
+        # Between plan and action minutes may pass in the wait for the Lease or for another volume,
+        # in which the node may come back or a fence may end.
+        with self._lease.held():
+            self._renewed = self._clock()
+            try:
+                self._recheck(action.verb in self._changes)
+            except NotStarted as error:
+                if error.code in _TOO_OLD:
+                    self._pass_over(action.subject, error)
+                raise
+            if action.verb not in self._waits:
+                self._change(action)
+        # Meanwhile the Lease is renewed.
+        if action.verb in self._waits:
+            self._waits[action.verb](self, action.subject)
 
     def undo(self, action: Action) -> Action | None:
         # The opposite would have to attach volumes to a node that nothing is known of.
@@ -309,11 +306,6 @@ class Failover:
 
         ``detaches``: what was read of Ceph must be new enough still, which it need not be to wait.
         """
-        # Between plan and action minutes may pass in the wait for the Lease or for another volume,
-        # in which the node may come back or a fence may end.
-        require_time(self._cluster.deadline, LEAST_SECONDS)
-        self._lease.check()
-        self._renewed = self._clock()
         name = self._options.node
         item = self._cluster.get(node_path(name))
         ledger = self._ledgers.read(name, item)
@@ -323,15 +315,21 @@ class Failover:
                 code="fence_missing",
             )
         host = pick_host_record(item) if item else None
-        node = self._state.node._replace(
-            now=self._cluster.now(), host=host, fences=list_fences(self._cluster)
-        )
+        fences = list_fences(self._cluster)
+        # Last: what was read of Ceph is older after each of these reads.
+        node = self._state.node._replace(now=self._cluster.now(), host=host, fences=fences)
         state = self._state._replace(node=node)
         doubts = pure.fence_obstacles(state, ledger)
         doubts += pure.unproven(state, ledger, self._options) if detaches else []
         if doubts:
             raise NotStarted("; ".join(doubts), doubts[0].code)
         self._ledger = ledger
+
+    def _change(self, action: Action) -> None:
+        if action.verb in self._changes:
+            self._changes[action.verb](self, action.subject, False)
+        elif self._ledger:
+            self._write(**self._proven(action.subject, self._ledger))
 
     def _taint(self, _subject: Subject, dry_run: bool) -> None:
         """Add the taint, noting first that it is ours."""
@@ -491,6 +489,12 @@ class Failover:
             reason = Reason(code, f"{what}: {few(texts, '; ')}{then}")
             self._plan.findings.append(pure.late(self._options, volumes[name], reason))
             self._late.add(name)
+
+    _waits: Mapping[str, Callable[[Failover, Subject], None]] = {
+        "wait_detached": _wait_detached,
+        "wait_attached": _wait_attached,
+        "wait_ready": _wait_ready,
+    }
 
     def _not_ready(self, subject: Subject) -> list[str]:
         new, unread = self._new(subject)

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from .._core import untrusted
 from .._core.argspec import ArgumentSpec, check_numbers
 from .._core.errors import BadOption, StorageOpsError
-from .._kube.changing import again, change_object, delete_exactly
+from .._kube.changing import again, change_object
 from .._kube.client import Cluster, Forbidden, Object, path
 from .._kube.objects import OWN_NAMESPACE, parse_time
 from .._kube.own import LABELS, create_own, has_room, object_name, selector
@@ -49,8 +49,9 @@ EXTERNAL = "external"
 # before: what this one does then releases nothing.
 UNKNOWN_MACHINE = "unknown"
 
-# Seconds. A Lease that never runs out would lock everybody out after a run that was killed.
-_LEAST_LEASE, _MOST_LEASE = 2.0, 3600.0
+# Seconds. A change, with the looks right before it, has to end before its Lease does. One that
+# never runs out would lock everybody out after a run that was killed.
+_LEAST_LEASE, _MOST_LEASE = 10.0, 3600.0
 # Where the ledgers are, for whoever reads them.
 PLACE = ArgumentSpec({"ledger_namespace": {"type": "str", "default": OWN_NAMESPACE}})
 # Which run works at which node.
@@ -62,8 +63,8 @@ WHOSE = PLACE.merge(
 RUN = WHOSE.merge(
     ArgumentSpec(
         {
-            "lease_seconds": {"type": "float", "default": 180.0},
-            "lease_timeout": {"type": "float", "default": 200.0},
+            "lease_seconds": {"type": "float", "default": 240.0},
+            "lease_timeout": {"type": "float", "default": 260.0},
             "fence": {"type": "dict"},
         }
     )
@@ -474,23 +475,12 @@ class Ledgers:
         return kept
 
     def remove(self, ledger: Ledger, dry_run: bool = False) -> None:
-        """Take it from the node, whose object may be another one by now, and then delete the
+        """Take its note from the node, whose object may be another one by now, and then delete the
         ConfigMap.
+
+        Raises StorageOpsError if what is kept is another ledger by now.
         """
-        # First the note, then the ConfigMap: after a kill in between the ledger is still there, and
-        # the next run ends the work.
-        item = self._cluster.get(ledger.path)
-        if (
-            item
-            and ANNOTATION in (item["metadata"].get("annotations") or {})
-            and not self.elsewhere(ledger.node, read_note(item))
-        ):
-            body = {"metadata": {"uid": item["metadata"]["uid"], "annotations": {ANNOTATION: None}}}
-            self._cluster.patch(ledger.path, body, dry_run=dry_run)
-        _kept, found = self._kept(ledger.node)
-        if found:
-            where = config_map_path(ledger.node, self._namespace)
-            delete_exactly(self._cluster, where, found["metadata"]["uid"], dry_run)
+        again(lambda: self._remove(ledger, dry_run))
 
     def all(self) -> list[Ledger]:
         """The ledger of every node that has one in a ConfigMap of this namespace, and of the
@@ -535,11 +525,7 @@ class Ledgers:
         # A run that was stopped for longer than its Lease lasts, as on a suspended laptop, must not
         # write over what the next one has done.
         if (kept.revision if kept else 0) != ledger.revision:
-            now = f"run {kept.run} has written it (phase {kept.phase})" if kept else "it is gone"
-            raise StorageOpsError(
-                f"the ledger of node {ledger.node} is not what this run has read: {now}. Run again",
-                code="world_changed",
-            )
+            raise _another(ledger.node, kept)
         ledger = ledger._replace(revision=ledger.revision + 1)
         meta: Object = {
             "name": object_name(ledger.node),
@@ -566,6 +552,32 @@ class Ledgers:
                 dry_run=dry_run,
             )
         return ledger
+
+    def _remove(self, ledger: Ledger, dry_run: bool) -> None:
+        kept, found = self._kept(ledger.node)
+        # Another run may have fenced the node again. Before a rehearsal nothing was written.
+        if kept and not dry_run and kept._replace(revision=ledger.revision) != ledger:
+            raise _another(ledger.node, kept)
+        # First the note, then the ConfigMap: after a kill in between the ledger is still there, and
+        # the next run ends the work.
+        self._take_note(kept or ledger, dry_run)
+        if found:
+            meta = found["metadata"]
+            where = config_map_path(ledger.node, self._namespace)
+            self._cluster.delete(where, meta["uid"], dry_run, version=meta["resourceVersion"])
+
+    def _take_note(self, ledger: Ledger, dry_run: bool) -> None:
+        """Take the note of a ledger from its node; that of a newer one, or of one that is kept
+        elsewhere, stays.
+        """
+
+        def change(item: Object | None) -> Object | None:
+            note = read_note(item)
+            if not note.text or note.contradicts(ledger) or self.elsewhere(ledger.node, note):
+                return None
+            return {"metadata": {"annotations": {ANNOTATION: None}}}
+
+        change_object(self._cluster, ledger.path, change, dry_run)
 
     def _note(self, ledger: Ledger, dry_run: bool) -> None:
         def change(item: Object | None) -> Object | None:
@@ -607,3 +619,11 @@ class Ledgers:
                 + " removes it",
                 code="ledger_unreadable",
             )
+
+
+def _another(node: str, kept: Ledger | None) -> StorageOpsError:
+    now = f"run {kept.run} has written it (phase {kept.phase})" if kept else "it is gone"
+    return StorageOpsError(
+        f"the ledger of node {node} is not what this run has read: {now}. Run again",
+        code="world_changed",
+    )

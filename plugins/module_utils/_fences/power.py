@@ -372,6 +372,36 @@ def _unidentified(
     ]
 
 
+def switch_doubts(
+    readings: Sequence[PowerReading],
+    node: str,
+    machine: str,
+    now: datetime,
+    noted: PowerFence | None,
+) -> list[Reason]:
+    """Why no machine may be switched by what these readings show: ``bmc_doubts``, or they are too
+    old.
+
+    A run may have waited for others since, and a BMC that has another machine by now would switch
+    that one.
+    """
+    return bmc_doubts(readings, node, machine, noted) or _old(readings[-1], node, now)
+
+
+def _old(last: PowerReading, node: str, now: datetime) -> list[Reason]:
+    """Why the newest reading shows nothing of this moment."""
+    # The clocks of the controller and of the API server are compared here.
+    if abs((now - last.read_at).total_seconds()) <= _MAX_AGE:
+        return []
+    return [
+        Reason(
+            "power_reading_unfit",
+            f"the BMC of node {node} was read at {last.read_at:%H:%M:%S}Z, and it is "
+            f"{now:%H:%M:%S}Z by the API server's clock: read it again, or set the clocks",
+        )
+    ]
+
+
 def _system_uuid(machine: str) -> str:
     # A machineID is a UUID without dashes (man 5 machine-id), and alone where there is no
     # systemUUID.
@@ -578,12 +608,4 @@ def _unfit(
                 f"readings over {apart:g} s are needed, all after {ledger.at}",
             )
         ]
-    if abs((now - last).total_seconds()) > _MAX_AGE:
-        return [
-            Reason(
-                "power_reading_unfit",
-                f"the BMC of node {ledger.node} was read at {last:%H:%M:%S}Z, and it is "
-                f"{now:%H:%M:%S}Z by the API server's clock: read it again, or set the clocks",
-            )
-        ]
-    return []
+    return _old(readings[-1], ledger.node, now)

@@ -35,7 +35,7 @@ from .._fences.ledger import (
     is_noted,
 )
 from .._fences.network_fence import FENCED, command
-from .._fences.power import POWER, bmc_doubts, off_doubts, proof_doubts
+from .._fences.power import POWER, bmc_doubts, off_doubts, proof_doubts, switch_doubts
 from .._fences.proof import iso, mapped_clients
 from .._fences.state import NodeState
 from .addresses import check_addresses, find_addresses
@@ -250,11 +250,15 @@ def confirm(state: NodeState, options: FenceOptions, busy: str = "") -> Decision
 def hold(state: NodeState, options: FenceOptions, _busy: str = "") -> Decision:
     """Whether the fence that the ledger intends may still be brought about.
 
-    It is asked right before Ceph is changed, which knows no Lease.
+    It is asked right before Ceph is changed, or the node is switched off: neither Ceph nor a BMC
+    knows Leases.
     """
     known = state.ledger
     # Check mode has written nothing that could stand.
     reasons = [] if options.check else not_standing(state, options)
+    if known and known.method == POWER and not options.check:
+        machine = (state.host or known).machine
+        reasons += switch_doubts(options.power, options.node, machine, state.now, known.power)
     if not reasons:
         return Decision(Plan([]), known)
     finding = _finding(state, options, {"ledger": known.to_dict()} if known else {})

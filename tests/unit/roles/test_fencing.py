@@ -761,6 +761,22 @@ def test_an_agent_that_cannot_be_called(agent: dict[str, Any], problem: str) -> 
         assert "__node_fence_agent_problem | length == 0" in asked["when"]
 
 
+def test_a_bmc_is_read_right_before_its_machine_is_switched() -> None:
+    """By what was read before the run waited for others, another machine was switched off."""
+    read, held, switch, *_rest = load(ROLES / "node_fence/tasks/fence.yml")
+    assert read["ansible.builtin.include_tasks"] == "power_read.yml"
+    assert switch["ansible.builtin.include_tasks"] == "power_off.yml"
+    # With method external nothing is switched here.
+    by_power = "__node_fence_intended.fence.method == 'power'"
+    assert read["when"] == [by_power, "not __node_fence.check"]
+    asked = held["storage_ops.runbooks.node_fence"]
+    assert asked["state"] == "held" and "__node_fence_power" in asked["power"]
+    read, held, switch, *_rest = load(ROLES / "node_release/tasks/power_on.yml")
+    assert read["ansible.builtin.include_role"]["tasks_from"] == "power_read.yml"
+    assert held["storage_ops.runbooks.node_release"]["power"] == "{{ __node_fence_power }}"
+    assert switch["ansible.builtin.include_role"]["tasks_from"] == "power_switch.yml"
+
+
 def test_a_fence_agent_is_told_nothing_in_its_arguments() -> None:
     (task,) = load(ROLES / "node_fence/tasks/power_agent.yml")
     given = task["storage_ops.runbooks.on_node"]["arguments"]

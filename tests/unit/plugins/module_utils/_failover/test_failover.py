@@ -43,6 +43,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_
     Reading,
     parse_reading,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.lease import RunLease
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import (
     Entry,
     FenceObject,
@@ -66,7 +67,11 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
     pick_tenant,
     pick_volume,
 )
-from ansible_collections.storage_ops.runbooks.tests.unit.support.cluster import FakeCluster, path_of
+from ansible_collections.storage_ops.runbooks.tests.unit.support.cluster import (
+    FakeCluster,
+    Slow,
+    path_of,
+)
 from ansible_collections.storage_ops.runbooks.tests.unit.support.fences import (
     MACHINE,
     POWERED,
@@ -1905,6 +1910,38 @@ def test_an_honest_namespace_of_many_pods_gets_more_time() -> None:
     world = slow_two(15.0)
     assert verbs(run(world, detach_timeout=60.0, attach_timeout=60.0, ready_timeout=60.0))
     assert world.ledger().phase == "detached"
+
+
+@pytest.mark.parametrize("nth", [1, 2])
+def test_a_late_run_deletes_nothing_of_a_node_that_was_given_back(nth: int) -> None:
+    """Its reads were tried again for longer than its Lease lasts. Another run had released the node
+    meanwhile, and its pods ran: their objects and attachments were deleted.
+    """
+    world = standard()
+
+    def given_back() -> None:
+        world.at("a")["status"]["conditions"][0]["status"] = "True"
+        RunLease(world, "storage-ops", "a", "run-2", 180.0).take(0.0)  # type: ignore[arg-type]
+        Ledgers(world, "storage-ops").remove(world.ledger())  # type: ignore[arg-type]
+        world.requests.clear()
+
+    # Once before the pod is deleted, and once before its attachment is.
+    Slow(world, ("get", "/configmaps/"), ("get", "/apis"), nth=nth, meanwhile=given_back)
+    result = run(world, detach="volumes")
+    done = [] if nth == 1 else [("force_delete_pod", "done")]
+    assert outcomes(result)[: len(done)] == done
+    assert "done" not in [outcome for _verb, outcome in outcomes(result)[len(done) :]]
+    assert (result["failed"], result["code"]) == (True, "lease_lost"), result["msg"]
+    assert world.count("delete") == 0 and ("pv-db", "a") in world.attached()
+
+
+def test_what_was_read_of_ceph_is_judged_after_all_other_reads() -> None:
+    """Its age was that of before the NetworkFences were read, which took minutes."""
+    world = standard()
+    Slow(world, ("get", "/apis"))
+    result = run(world, detach="volumes", reading=reading("10.0.0.1", age=60))
+    assert (result["failed"], result["code"]) == (True, "ceph_reading_unfit"), result["msg"]
+    assert "db-1" in world.names("Pod") and ("pv-db", "a") in world.attached()
 
 
 def test_the_lease_is_renewed_where_no_pods_are_read() -> None:

@@ -2895,6 +2895,35 @@ def silent(*drivers: str, **fields: Any) -> NodeState:
 DRIVERS = (RBD, "csi.example.com")
 
 
+@pytest.mark.parametrize(
+    ("answers", "seconds", "code"),
+    [
+        (["on"], 140, ""),
+        (["on"], 141, "power_reading_unfit"),
+        (["on"], -101, "power_reading_unfit"),
+        # The newest counts.
+        (["on", {"state": "on", "read_at": "2026-01-01T12:05:00Z"}], 420, ""),
+        ([], 30, "power_reading_unfit"),
+        ([{"state": "on", "uuid": "2" * 32}], 30, "bmc_other_machine"),
+        ([{"state": "on", "address": "192.0.2.99"}], 30, "bmc_other_machine"),
+        ([{"state": "", "status": 401}], 30, "bmc_login_refused"),
+    ],
+)
+def test_a_machine_is_switched_off_only_where_its_bmc_was_read_just_before(
+    answers: list[Any], seconds: int, code: str
+) -> None:
+    """The run had waited for others since, and a BMC may have another machine by then. What was
+    read says which one, and where it is switched.
+    """
+    known = pure.intend(silent(*DRIVERS), by_power("on")).ledger
+    now = NOW + timedelta(seconds=seconds)
+    at_last = silent(*DRIVERS, ledger=known)._replace(now=now)
+    found = pure.hold(at_last, by_power(*answers)).plan.findings
+    assert [finding.code for finding in found] == ([code] if code else []), found
+    # Check mode switches nothing, and a fence of another method has no BMC.
+    assert not pure.hold(at_last, by_power(check=True)).plan.findings
+
+
 def test_a_node_that_is_switched_off_is_fenced_for_every_driver() -> None:
     """Nothing is read of Ceph, and no address matters."""
     decision = pure.intend(silent(*DRIVERS), by_power("on"))
