@@ -362,29 +362,6 @@ def test_a_fence_is_proven_by_ceph_alone(lost: Failover) -> None:
     assert not unlocked.failed and not unlocked.changed and not traces(lost)["lease"]
 
 
-@pytest.mark.variation
-def test_a_node_whose_annotations_are_full_is_fenced_all_the_same(lost: Failover) -> None:
-    """Its kubelet may write them, and kept the fence off so. The ConfigMap is what counts."""
-    ceph = read(lost)
-    there = lost.node()["metadata"].get("annotations") or {}
-    size = sum(len(key) + len(value) for key, value in there.items())
-    place, room = path("Node", NODE_A), 256 * 1024 - size - len("full")
-    with pytest.raises(k8s.ApiError, match="may not be more than 262144 bytes"):
-        lost.api.merge(place, {"metadata": {"annotations": {"full": "x" * (room + 1)}}})
-    lost.api.merge(place, {"metadata": {"annotations": {"full": "x" * room}}})
-    run = fence(lost, ceph, run_id="one")
-    assert not run.failed, run.msg
-    left = traces(lost)
-    assert left["cordon"] and left["ledger"] and not left["annotation"]
-    again = fence(lost, ceph, run_id="one")
-    assert not again.failed and not again.changed, again.msg
-    # What a later run finds room for is noted.
-    lost.api.merge(place, {"metadata": {"annotations": {"full": None}}})
-    again = fence(lost, ceph, run_id="one")
-    assert again.outcomes == [("write_fence_ledger", "done")], again.msg
-    assert traces(lost)["annotation"]
-
-
 @pytest.mark.parametrize(
     ("method", "where"), [("POST", "/configmaps"), variation("PATCH", f"/nodes/{NODE_A}")]
 )
