@@ -248,7 +248,8 @@ options:
         after a restart of their driver.
       - Without it this counts as an outage, and repairs are refused. Mounts are counted for each
         driver, O(volumes[].endpoint) and O(volumes[].secret_namespace). All mounts of a driver with
-        an unknown endpoint count together.
+        an unknown endpoint count together. More than half of the namespaces must have lost more
+        than half of theirs, and only these are refused.
       - The rule also applies to a single one.
     type: bool
     default: false

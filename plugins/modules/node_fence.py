@@ -190,6 +190,9 @@ options:
     description:
       - Accept fewer than 3 observations of Ceph, or less than 60 seconds. At least 2 observations
         are always required.
+      - 2 observations in 5 seconds are accepted in any case if, of each volume, the only clients
+        are where ceph-csi noted this node when it staged the image, the Node object has that
+        address, and the volume is attached to no other node.
       - A healthy node opens an image briefly at every try to stage a volume, so only a client that
         is in every observation is evidence.
     type: bool

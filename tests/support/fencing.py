@@ -39,6 +39,11 @@ QUICK = {
     "node_fence_observation_seconds": "2",
     "node_fence_accept_short_observation": "true",
 }
+# How a run looks at Ceph without them.
+DEFAULTS = {
+    "node_fence_observation_seconds": "61",
+    "node_fence_accept_short_observation": "false",
+}
 LEASE = {"lease_seconds": "10", "lease_timeout": "60"}
 # The longest that one run may take (seconds).
 DEADLINE = patient(300)

@@ -87,7 +87,10 @@ _HARMLESS = {
 # At most so many claims of one namespace are read. A kubelet runs 110 pods (--max-pods), each of
 # which has a few.
 MOST_CLAIMS = 1000
-_UNREAD = f"was not read: pods of its namespace on this node name more than {MOST_CLAIMS} claims"
+_UNREAD = (
+    "was not read: pods on this node name more claims than a run reads (of a namespace at most "
+    f"{MOST_CLAIMS})"
+)
 _UNREAD_ONES = _UNREAD.replace("was not read", "were not read")
 # At most so many pods and attachments are deleted in one run: a busy API server takes 75 s for
 # them, what was read of Ceph is too old after 120 s (_MAX_AGE), and each is told twice in a result.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from .._ceph.images import root_of
@@ -613,10 +614,20 @@ def is_too_late(
         return False
     return (
         is_after_silence(found.created, node)
-        and found.name not in attachment_names(node.volumes_in_use, node.name)
-        and unique_name(volume.driver, volume.handle) not in node.volumes_in_use
+        and not {found.name, unique_name(volume.driver, volume.handle)}
+        & _in_use(node.volumes_in_use, node.name)
         and (volume.claim not in ran or is_after_silence(volume.created, node))
     )
+
+
+@lru_cache(maxsize=8)
+def _in_use(unique_names: tuple[str, ...], node: str) -> frozenset[str]:
+    """What a node says that it uses: the entries of its status, and the VolumeAttachments of these.
+
+    Made once for a node: root there chooses how many entries it has, and tenants how many
+    attachments are looked for in them.
+    """
+    return frozenset({*unique_names, *attachment_names(unique_names, node)})
 
 
 def _volumes(cluster: Cluster, names: set[str]) -> dict[str, Object]:

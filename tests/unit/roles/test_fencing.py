@@ -103,6 +103,39 @@ def test_how_long_it_is_watched(
 
 
 @pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ({}, True),
+        ({"observation_seconds": "5"}, False),
+        ({"observations": "2"}, False),
+        ({"accept_short_observation": "true"}, False),
+    ],
+)
+def test_a_short_look_comes_first(given: dict[str, str], wanted: bool) -> None:
+    found = info("csi-1")
+    assert role("node_fence", "looks_twice", __node_fence_info=found, **given) is wanted
+    # Nothing is fenced for what has left the node.
+    assert role("node_fence", "looks_twice", __node_fence_info=info("", ""), **given) is False
+
+
+@pytest.mark.parametrize(
+    ("quick", "wanted"),
+    [
+        ({"skipped": True}, False),
+        ({"fence": {}}, False),
+        # Refused, or ended before anything was decided.
+        ({"fence": {}, "code": "observation_too_short"}, True),
+        ({"code": "api_unreachable"}, True),
+        ({"msg": "MODULE FAILURE"}, True),
+    ],
+)
+def test_the_long_look_comes_unless_the_short_one_was_enough(
+    quick: dict[str, Any], wanted: bool
+) -> None:
+    assert role("node_fence", "looks_longer", __node_fence_quick=quick) is wanted
+
+
+@pytest.mark.parametrize(
     ("ready", "silent", "given", "wanted"),
     [
         ("Unknown", 119.0, {}, 1),
@@ -321,8 +354,10 @@ def test_nothing_is_fenced_that_the_run_has_not_begun_with() -> None:
         "pv-0",
         "pv-1",
     ]
-    tasks = (ROLES / "node_fence" / "tasks" / "decide.yml").read_text()
-    assert tasks.count("state: intended") == tasks.count('volumes: "{{ __node_fence_names }}"') == 2
+    for file, state, wanted in (("decide", "intended", 3), ("fence", "fenced", 2)):
+        tasks = (ROLES / "node_fence" / "tasks" / f"{file}.yml").read_text()
+        named = tasks.count('volumes: "{{ __node_fence_names }}"')
+        assert tasks.count(f"state: {state}\n") == named == wanted
 
 
 @pytest.mark.parametrize(

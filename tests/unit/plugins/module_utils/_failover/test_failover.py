@@ -1165,6 +1165,44 @@ def test_a_pod_with_any_number_of_claims_keeps_no_other_from_its_turn(
     assert ("pv-db", "b") in world.attached() and not result.get("failed"), result
 
 
+def crowded(created: str, spaces: int, number: int) -> World:
+    """A tenant's pods that name the lost node, one in each of its namespaces, with many claims."""
+    world = standard()
+    for space in range(spaces):
+        names = [f"c{count}" for count in range(number)]
+        evil = pod(f"evil-{space}", *names)
+        evil["metadata"] |= {"namespace": f"a-evil-{space}", "creationTimestamp": created}
+        world.add({**evil, "status": {"phase": "Pending"}})
+        for name in names:
+            metadata = {"namespace": f"a-evil-{space}", "name": name}
+            spec = {"volumeName": f"no-{space}-{name}"}
+            kind = {"apiVersion": "v1", "kind": "PersistentVolumeClaim"}
+            world.add({**kind, "metadata": metadata, "spec": spec, "status": {"phase": "Pending"}})
+    world.broken = {f"attach pv-{name}" for name in names}
+    return world
+
+
+@pytest.mark.parametrize("created", ["2026-02-01T00:00:00Z", "2025-12-31T00:00:00Z"])
+def test_the_many_claims_of_a_tenant_do_not_take_the_time_of_the_others(created: str) -> None:
+    """Each is a request, and what was read of Ceph is no proof after two minutes."""
+    world = crowded(created, spaces=7, number=100)
+
+    def slow(verb: str, _path: str) -> None:
+        if verb == "get" and not world.attached() - {("pv-db", "a")}:
+            world.spent += 0.1
+            world.shift += timedelta(seconds=0.1)
+
+    world.before = slow
+    result = run(world, reading=reading("10.0.0.1"))
+    assert ("pv-db", "b") in world.attached() and not result["failed"], result["msg"]
+    asked = [one for one in world.requests if "/persistentvolumeclaims/" in one]
+    # In turns; what the node cannot have opened is the last.
+    is_late = created > "2026-01-02"
+    assert "/shop/" in asked[0 if is_late else 7] and len(asked) < 300
+    # Of a pod that the node may have had, what was not read may be any storage.
+    assert (("taint_node", "done") in outcomes(result)) is is_late
+
+
 def test_of_a_pod_with_any_number_of_claims_few_names_are_kept() -> None:
     """Any number of such pods may name a lost node, and each was 20 MB in memory."""
     evil = pod("evil-1", *(f"c{number:05}" for number in range(45_000)))

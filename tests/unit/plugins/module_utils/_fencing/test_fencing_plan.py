@@ -116,6 +116,11 @@ def moved(name: str = "v", elsewhere: str = "b", cluster_id: str = "c1") -> Any:
     return found._replace(attachment=found.attachment._replace(name="", uid="", attached=False))
 
 
+def many(found: Any) -> Any:
+    """The same for several nodes."""
+    return found._replace(volume=found.volume._replace(access_modes=("ReadWriteMany",)))
+
+
 def attachment(name: str, driver: str, on: str) -> Attachment:
     return Attachment(
         f"va-{name}-{on}",
@@ -2144,6 +2149,59 @@ def test_new_volumes_need_the_same_evidence() -> None:
     )
 
 
+SHORT = {"observations": 2, "seconds": 5.0}
+
+
+def twice(**given: Any) -> dict[str, Any]:
+    """A client that each of two looks has shown."""
+    return {**watcher(**given), "seen": 2, "persistent": True}
+
+
+def test_a_short_look_is_enough_where_ceph_its_notes_and_the_node_agree() -> None:
+    held = image(watchers=[twice()], notes=[("a", A)], locks=[lock(A)])
+    mirrored = image("w", watchers=[twice(), twice(address=STORAGE, mirror=True)], notes=[("a", A)])
+    found = state(node(), [volume(), volume("w")])
+    assert intended(found, options(reading=reading(held, mirrored, **SHORT))).addresses == (A,)
+    for shorter in ({**SHORT, "observations": 1}, {**SHORT, "seconds": 4.9}):
+        given = options(reading=reading(held, mirrored, **shorter))
+        refused(pure.intend(found, given), "3 times in 60 s are needed")
+
+
+@pytest.mark.parametrize(
+    ("own", "seen"),
+    [
+        # Nothing is noted of this node, or another address is.
+        (A, image(watchers=[twice()])),
+        (A, image(watchers=[twice()], notes=[("b", A)])),
+        # The Node object has another address.
+        (STORAGE, image(watchers=[twice()], notes=[("a", A)])),
+        # No client is seen, one is not seen all the time, or one opens it by librbd.
+        (A, image(notes=[("a", A)])),
+        (A, image(watchers=[twice(), watcher(number=2, seen=1)], notes=[("a", A)])),
+        (A, image(watchers=[twice(kernel=False)], notes=[("a", A)])),
+        # Another client is there as well.
+        (A, image(watchers=[twice(), twice(address=STORAGE)], notes=[("a", A)])),
+        (A, image(watchers=[twice()], notes=[("a", A)], locks=[lock(STORAGE)])),
+    ],
+)
+def test_where_they_do_not_agree_a_short_look_is_too_short(own: str, seen: dict[str, Any]) -> None:
+    given = options(reading=reading(seen, **SHORT))
+    refused(pure.intend(state(node(addresses=[own])), given), "3 times in 60 s are needed")
+
+
+@pytest.mark.parametrize("found", [volume(elsewhere="b"), many(volume()), moved(elsewhere="")])
+def test_what_another_node_may_open_needs_a_long_look(found: Any) -> None:
+    given = options(reading=reading(image(watchers=[twice()], notes=[("a", A)]), **SHORT))
+    refused(pure.intend(state(node(), [found]), given), "3 times in 60 s are needed")
+
+
+def test_one_volume_that_is_not_clear_is_enough_to_look_longer() -> None:
+    found = state(node(), [volume(), volume("w")])
+    clear = image(watchers=[twice()], notes=[("a", A)])
+    given = options(reading=reading(clear, image("w", watchers=[twice()]), **SHORT))
+    refused(pure.intend(found, given), "3 times in 60 s are needed")
+
+
 @pytest.mark.parametrize("text", ["", "x", "{}"])
 def test_a_note_that_is_gone_is_written_again(text: str) -> None:
     ledger = intended()._replace(phase="fenced")
@@ -2505,11 +2563,6 @@ def test_a_node_cannot_keep_itself_from_being_fenced_by_many_addresses() -> None
 def too_late(name: str = "w", **fields: Any) -> Any:
     """A volume that was attached after the node fell silent, see gather_node."""
     return volume(name, **fields)._replace(too_late=True)
-
-
-def many(found: Any) -> Any:
-    """The same for several nodes."""
-    return found._replace(volume=found.volume._replace(access_modes=("ReadWriteMany",)))
 
 
 def reported(

@@ -806,6 +806,22 @@ RCLONE = state(
     mount(10, STAGING, fstype="fuse.rclone"),
     programs={"rclone": "/usr/bin/rclone", "s3fs": "/usr/bin/s3fs"},
 )
+
+
+def test_buckets_of_one_name_on_two_servers_share_no_cache() -> None:
+    """rclone uploads what it finds there when it starts, by the names of remote and bucket."""
+
+    def cache(endpoint: str, source: str = "data") -> str:
+        changes = {"recipe": "rclone", "endpoint": endpoint, "sources": (source,)}
+        finding = only(RCLONE, volumes=(replace(VOLUME, credentials=KEYS, **changes),))
+        service = finding.repair[0].subject.recovery.service
+        (found,) = [one for one in service.environment if one.startswith("RCLONE_CACHE_DIR=/")]
+        return str(found)
+
+    assert cache("https://s3.a") == cache("https://s3.a")
+    assert len({cache("https://s3.a"), cache("https://s3.b"), cache("https://s3.a", "other")}) == 3
+
+
 EVIL = "x\ntype = webdav\nbearer_token_command = touch /tmp/owned"
 OWN = ("s3fs", "-f", "{source}", "{target}", "-o", "endpoint={region}")
 
@@ -1342,6 +1358,54 @@ def test_namesakes_do_not_count_in_the_outage_guard(endpoint: str) -> None:
     """
     assert of_two_tenants(1, GONE, endpoint) == ["repair"]
     assert of_two_tenants(3, OK, endpoint) == ["majority_broken"] * 3
+
+
+def at_one_endpoint(**dead_of_all: tuple[int, int]) -> dict[str, set[str]]:
+    """What becomes of the dead volumes of each namespace, all of which are at one endpoint, with
+    one Secret. Given are how many volumes of each are dead, and how many there are.
+    """
+    notes: dict[str, VolumeNote] = {}
+    mounts, answers, volumes, spaces = [], {}, [], {}
+    number = 0
+    for space, (dead, total) in dead_of_all.items():
+        for count in range(total):
+            number += 1
+            uid = f"{number:08}{UID[8:]}"
+            spaces[uid] = space
+            name, handle = f"pv-{space}-{count}", f"c-{number}"
+            pods = (FusePod(uid, space),)
+            volume = replace(VICTIM, volume=name, handle=handle, pods=pods, endpoint="https://s3")
+            volumes.append(volume)
+            notes[f"{published(name, uid)}/vol_data.json"] = VolumeNote(DRIVER, handle, name)
+            mounts.append(mount(100 + number, f"{published(name, uid)}/mount", f"0:{50 + number}"))
+            answers[f"0:{50 + number}"] = GONE if count < dead else OK
+    found = state(*mounts, answers=answers, notes=notes, namespaces=spaces)
+    plan = fuse_plan.plan(found, options(volumes=tuple(volumes), accept_majority=False))
+    told: dict[str, set[str]] = {}
+    for finding in plan.findings:
+        space = next(space for uid, space in spaces.items() if uid in finding.name)
+        told.setdefault(space, set()).add(finding.code or finding.verdict)
+    return told
+
+
+def test_a_tenant_with_many_dead_volumes_is_no_outage_of_the_others() -> None:
+    """Its servers end at its will, by what it puts into a bucket."""
+    others = dict.fromkeys("bcde", (0, 1))
+    assert at_one_endpoint(victim=(1, 1), evil=(9, 9), **others) == {
+        "victim": {"repair"},
+        "evil": {"repair"},
+    }
+    # Most of the tenants have lost most of what they have; of one it is little.
+    down = at_one_endpoint(victim=(1, 1), evil=(9, 9), b=(1, 3), c=(1, 1), d=(0, 1))
+    assert down == {
+        "victim": {"majority_broken"},
+        "evil": {"majority_broken"},
+        "b": {"repair"},
+        "c": {"majority_broken"},
+    }
+    # Of a single one, most of it.
+    assert at_one_endpoint(shop=(2, 3)) == {"shop": {"majority_broken"}}
+    assert at_one_endpoint(shop=(2, 4)) == {"shop": {"repair"}}
 
 
 def test_pods_are_not_evicted_for_an_inline_volume_with_the_name_of_theirs() -> None:
