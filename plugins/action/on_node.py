@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import resource
 import signal
 import traceback
@@ -26,9 +27,11 @@ from typing import Any
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.plugins.action.normal import ActionModule as Normal
+from ansible.release import __version__
 
 from ..module_utils._core import untrusted
 
+TOO_NEW = (2, 21)
 OWN_NAMES = ("on_node", "storage_ops.runbooks.on_node")
 # What ansible-core acts on in a result (StrategyBase._process_pending_results of
 # ansible/plugins/strategy), in addition to what it drops itself (C.INTERNAL_RESULT_KEYS,
@@ -294,7 +297,17 @@ def _failed(error: Exception) -> dict[str, Any]:
 
 
 def escape(action: Any) -> None:
-    """Have Ansible print no warning that a terminal would obey."""
+    """Have Ansible print no warning that a terminal would obey.
+
+    Raises AnsibleError, before anything is run, where that is not possible.
+    """
+    # From 2.21 on it makes an object of an answer (UnifiedTaskResult), and prints warnings in it,
+    # and keys that it drops, as they are.
+    if tuple(map(int, re.findall(r"\d+", __version__)[:2])) >= TOO_NEW:
+        raise AnsibleError(
+            f"ansible-core {__version__} prints what a host answers without making it safe to "
+            "show, so nothing was run on the host: install ansible-core below 2.21"
+        )
     # It quotes what a host writes before and after a module's JSON, and keys that no module may
     # return, without escaping (ActionBase._parse_returned_data, remove_internal_keys).
     execute, parse = action._low_level_execute_command, action._parse_returned_data
@@ -307,13 +320,6 @@ def escape(action: Any) -> None:
 
     def parsed(*args: Any, **kwargs: Any) -> dict[str, Any]:
         data: dict[str, Any] = parse(*args, **kwargs)
-        # An object since ansible-core 2.21 (UnifiedTaskResult). That version has printed warnings
-        # of the host by then, as they are.
-        if not isinstance(data, dict):
-            raise AnsibleError(
-                "this version of ansible-core prints what a host answers without making it safe "
-                "to show, so no module is run on hosts: install ansible-core below 2.21"
-            )
         for key in [key for key in data if key.startswith("_ansible_") or key in ORDERS[2:]]:
             data[untrusted.shown(key)] = _plain(data.pop(key))
         return data

@@ -394,14 +394,19 @@ def test_an_error_that_quotes_a_host_is_no_more_than_a_failure(error: Exception,
     )
 
 
-def test_an_ansible_core_whose_warnings_cannot_be_made_safe_is_refused() -> None:
-    """Since 2.21 it makes an object of a module's answer."""
-    action = SimpleNamespace(
-        _low_level_execute_command=dict, _parse_returned_data=lambda _said: SimpleNamespace()
-    )
-    on_node.escape(action)
+@pytest.mark.parametrize("version", ["2.21.5", "2.22.0rc1", "3.0.0"])
+def test_an_ansible_core_whose_warnings_cannot_be_made_safe_is_refused(
+    version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before anything is run on the host."""
+    monkeypatch.setattr(on_node, "__version__", version)
+    ran: list[str] = []
+    action = SimpleNamespace(_low_level_execute_command=ran.append, _parse_returned_data=ran.append)
     with pytest.raises(AnsibleError, match="install ansible-core below 2.21"):
-        action._parse_returned_data({})
+        on_node.escape(action)
+    monkeypatch.setattr(on_node, "__version__", "2.20.10")
+    on_node.escape(action)
+    assert ran == []
 
 
 def test_what_a_host_says_when_its_folder_is_removed_is_escaped() -> None:
