@@ -304,11 +304,11 @@ class FuseRecovery:
         try:
             table = read_table(host, "1")
             gone = self._gone(recovery.targets, table)
-            points = _points(recovery, table)
+            # One that this run has emptied has the new mount by now, or could not be taken back.
             left = [
-                f"{point} is {points[point]}"
-                for point in points
-                if point not in gone and self._is_half_made(point, points[point])
+                f"{point} is {what}"
+                for point, what in _points(recovery, table).items()
+                if what == stacks.OTHER and point not in gone
             ]
             # With that note the next run goes on with the new mount, or tidies it up.
             noted = note_of(host, recovery.key).get("begun") is True
@@ -324,14 +324,6 @@ class FuseRecovery:
         finally:
             # undo() has set a deadline of its own.
             host.deadline = self._deadline
-
-    def _is_half_made(self, point: str, what: str) -> bool:
-        """``what``: of stacks.point_is."""
-        # Where this run has not emptied it, another has: the kubelet, for a pod that goes. With the
-        # strategy kubelet every dead layer less is progress, and the next run goes on from there.
-        if what == stacks.TAKEN_OFF:
-            return point in self._bare
-        return what not in (stacks.AS_BEFORE, stacks.NEW)
 
     def _may_run(self, recovery: Recovery) -> bool:
         # Without a unit, nothing tells which processes belong to the program.
@@ -535,12 +527,8 @@ class FuseRecovery:
             self._record(recovery, begun=True)
         self._begun.add(recovery.key)
         self._bare.add(target.point)
-        try:
-            replace_mount(host, take, source, target.point, self._root, self._options.probe_timeout)
-        except NotStarted:
-            # What is gone from there was taken by another.
-            self._bare.discard(target.point)
-            raise
+        timeout = self._options.probe_timeout
+        replace_mount(host, take, source, target.point, self._root, timeout)
         self._bare.discard(target.point)
 
     def _still_planned(self, recovery: Recovery, target: Target, table: MountTable) -> list[Mount]:

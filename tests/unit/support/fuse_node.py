@@ -310,6 +310,8 @@ class FuseNode(Host):
     def bind(self, source: Source, point: str, root: str) -> None:
         self._call(f"bind {source.path} {point}")
         assert source.path.startswith(f"{source.trusted}/") and point.startswith(f"{root}/")
+        if not os.path.exists(self.path(point)):
+            raise NotStarted(f"bind {source.path!r} at {point!r}: it cannot be entered")
         top = MountTable(self.mounts).holding(source.path)
         assert top is not None and top.device == source.device
         inside = source.path[len(top.point) :] or "/"

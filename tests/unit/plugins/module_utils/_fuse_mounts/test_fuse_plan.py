@@ -1326,6 +1326,27 @@ def test_the_mount_of_an_interrupted_run_is_used_for_its_own_volume(
     assert used == (["adopt_mount", "replace_mount"] if adopted else [])
 
 
+@pytest.mark.parametrize(
+    ("noted", "beside", "made"),
+    [
+        (NAMED.handles, {f"{LEGACY}/vol_data.json": UNREAD}, True),
+        (NAMED.handles, {}, True),
+        ((), staged_as(DRIVER, VICTIM.handle), True),
+        (NAMED.handles, staged_as(DRIVER, "another"), False),
+    ],
+)
+def test_a_point_that_may_be_of_another_volume_gets_a_new_mount(
+    noted: tuple[tuple[str, str], ...], beside: dict[str, VolumeNote], made: bool
+) -> None:
+    """Where nothing is mounted by now. One that is known to be another's gets none."""
+    left = replace(NAMED, handles=noted, targets=NAMED.targets[:1])
+    finding = only(
+        state(NEW, answers={"0:55": OK}, notes=beside, unfinished=(left,)), volumes=(VICTIM,)
+    )
+    wanted = ["mount", "replace_mount", "clean_up"] if made else []
+    assert [verb for verb, _target in verbs(finding)] == [*wanted, "clean_up"]
+
+
 def test_another_volume_of_the_same_name_is_repaired_by_itself() -> None:
     """What the interrupted run was about otherwise is still finished, with its own mount."""
     other = replace(VICTIM, handle="another")

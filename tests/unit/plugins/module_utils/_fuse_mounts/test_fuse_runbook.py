@@ -635,6 +635,9 @@ def test_a_later_point_that_fails_leaves_the_earlier_ones_well(scene: Scene) -> 
     module = scene.repair()
     assert module.failed
     assert f"another mount is now at {PUBLISH}" in module.result["msg"]
+    # Someone else works there, so nothing more is done on this node.
+    assert f"{PUBLISH} is neither as it was nor the new mount" in module.result["msg"]
+    assert module.result["half_made"] is True
     assert scene.devices() == [[NEW], [OLD, "0:77"], [OLD]]
     assert ("bind_mount", "done") not in module.outcomes
 
