@@ -256,11 +256,6 @@ def pick_host_record(item: Object) -> HostRecord:
     # names are no addresses that Ceph could see.
     status, spec = item.get("status") or {}, item.get("spec") or {}
     info = status.get("nodeInfo") or {}
-    # The node lifecycle controller, which sets Unknown, leaves lastHeartbeatTime as it is
-    # (tryUpdateNodeHealth of pkg/controller/nodelifecycle/node_lifecycle_controller.go).
-    ready: dict[str, Any] = next(
-        (entry for entry in status.get("conditions") or [] if entry["type"] == "Ready"), {}
-    )
     addresses, unusable = host_addresses(
         entry["address"]
         for entry in status.get("addresses") or []
@@ -280,8 +275,17 @@ def pick_host_record(item: Object) -> HostRecord:
         parse_time(item["metadata"].get("creationTimestamp")),
         unusable,
         spec.get("providerID") or "",
-        parse_time(ready.get("lastHeartbeatTime")),
+        _heartbeat(status),
     )
+
+
+def _heartbeat(status: Object) -> datetime | None:
+    """When the kubelet last reported."""
+    # The node lifecycle controller, which sets Unknown, leaves lastHeartbeatTime as it is
+    # (tryUpdateNodeHealth of pkg/controller/nodelifecycle/node_lifecycle_controller.go).
+    conditions = status.get("conditions") or []
+    ready: Object = next((entry for entry in conditions if entry["type"] == "Ready"), {})
+    return parse_time(ready.get("lastHeartbeatTime"))
 
 
 def slim_volume(item: Object) -> dict[str, Any]:
