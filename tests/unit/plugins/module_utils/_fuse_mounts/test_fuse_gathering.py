@@ -204,19 +204,16 @@ def test_all_containers_have_the_same_seconds_to_end(
     end, took the whole deadline, and those after them had no turn.
     """
     monkeypatch.setattr(fuse, "running_processes", lambda *_more: ["x"])
-    seconds = 0.0
     waits: list[float] = []
 
     class Waiting(Host):
         """It lets time pass by waiting alone."""
 
-        def wait_for(self, condition: Callable[[], bool], seconds_: float) -> bool:
-            nonlocal seconds
-            waits.append(seconds_)
-            seconds += seconds_
+        def wait_for(self, condition: Callable[[], bool], seconds: float) -> bool:
+            waits.append(seconds)
             return condition()
 
-    host = Waiting(Deadline(290, lambda: seconds), 10, str(tmp_path))
+    host = Waiting(Deadline(290, lambda: sum(waits)), 10, str(tmp_path))
     runbook = fuse.FuseRecovery(host, FuseOptions(strategy="kubelet", containers_timeout=180))
     action = fuse.Action("wait_for_containers", "x", [])
     for name in ("/a", "/b"):

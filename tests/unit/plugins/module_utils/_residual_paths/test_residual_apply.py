@@ -1084,7 +1084,11 @@ def test_a_server_that_withholds_it_before_the_proof_ends_its_own_repair_alone(
     beside_a_tenant(node)
     # Before the proof of its own repair, which is the first.
     late = iter([lambda: node._remove(f"{TENANT}:1"), bool])
-    contained(node, f"9:0:0:1 is not there as {wwid(109)}", lambda: next(late)())
+
+    def before_the_proof() -> None:
+        next(late)()
+
+    contained(node, f"9:0:0:1 is not there as {wwid(109)}", before_the_proof)
 
 
 def test_a_map_that_lost_a_path_ends_its_own_repair_alone(node: StorageNode) -> None:
