@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -22,7 +23,27 @@ NAME, BOOT = "iqn.1993-08.org.debian:01:a", "0a1b2c3d-1111-4222-8333-44445555666
 SET = "ansible.builtin.set_fact"
 
 
-class Of(dict[str, Any]):
+class Vars(Mapping[str, Any]):
+    """As Ansible's variables of hosts: no dictionary, so that they are read one by one."""
+
+    # Before ansible-core 2.19 they are templated where they are read (AnsibleJ2Vars of
+    # ansible/template/vars.py).
+    __UNSAFE__ = True
+
+    def __init__(self, kept: dict[str, Any]) -> None:
+        self.kept = kept
+
+    def __getitem__(self, name: str) -> Any:
+        return self.kept[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.kept)
+
+    def __len__(self) -> int:
+        return len(self.kept)
+
+
+class Of(Vars):
     """The variables of another host. Before ansible-core 2.19, reading one of them takes the time
     for all that is in it (HostVarsVars of ansible/vars/hostvars.py).
     """
@@ -50,7 +71,7 @@ def handed_on(own: Any = NAME, **answers: tuple[Any, Any]) -> tuple[Any, Any]:
         hostvars[host] = Of({**said, **kept})
     given = {
         **play["vars"],
-        "hostvars": hostvars,
+        "hostvars": Vars(hostvars),
         "inventory_hostname": "worker01",
         "__own": {"facts": {"ansible_iscsi_iqn": own}},
         "ansible_play_hosts_all": ["worker01", *answers],
