@@ -230,8 +230,8 @@ def test_by_a_fence_agent_the_volumes_move_and_the_node_comes_back(agent: Powere
     assert check.rc == 0 and "planned: write_fence_ledger" in check.text, check.text
     assert agent.bmc.machine.is_on and agent.ledger == {}
 
-    # Asked once, then twice by action off, and once after that. Then it lies.
-    agent.bmc.machine.lie(True, True, True, False, False, True)
+    # Asked twice, then twice by action off, and once after that. Then it lies.
+    agent.bmc.machine.lie(True, True, True, True, False, False, True)
     played = agent.fail_over()
     assert played.rc != 0 and "(power_not_off)" in played.text, played.text
     assert agent.bmc.machine.is_on and agent.ledger["phase"] == "intended"
@@ -287,15 +287,15 @@ def test_a_bmc_that_may_not_be_the_nodes_switches_nothing_off(redfish: Powered) 
 
 @pytest.mark.alternate
 def test_a_bmc_that_lies_detaches_nothing_and_the_next_run_goes_on(redfish: Powered) -> None:
-    # Asked once, then until it says off, and twice more.
-    redfish.bmc.machine.lie(True, False, False, True)
+    # Asked twice, then until it says off, and twice more.
+    redfish.bmc.machine.lie(True, True, False, False, True)
     played = redfish.fail_over()
     assert played.rc != 0 and "(power_not_off)" in played.text, played.text
     assert redfish.bmc.machine.is_on and redfish.ledger["phase"] == "intended"
     assert redfish.places() == {name: {"a"} for name in DRIVERS}
 
     # It says on right before the volumes are detached.
-    redfish.bmc.machine.lie(True, False, False, False, True)
+    redfish.bmc.machine.lie(True, True, False, False, False, True)
     played = redfish.fail_over(method="auto")
     assert played.rc != 0 and "(power_not_off)" in played.text, played.text
     assert redfish.ledger["phase"] == "fenced"
