@@ -124,7 +124,7 @@ def test_power_lost_with_nothing_but_a_record(failover_current: Failover, tmp_pa
     )
     assert fencing.state() == before and not there.error and ceph.blocklist() == {}
 
-    # And now it is not: nobody names an address.
+    # Now no other node has it open, so the record alone names the address.
     there.close()
     run = fencing.fail_over()
     assert run.rc == 0, run.text

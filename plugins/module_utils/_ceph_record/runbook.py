@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from .._core.engine import Action, ActionFailed, Finding, NotStarted, Plan
@@ -16,11 +17,12 @@ from .._fences.record import read_records, record_path
 from .._fences.state import (
     ATTACHMENTS,
     AttachedVolume,
+    HostRecord,
     attached_volume,
     pick_host_record,
 )
 from .._kube.client import Cluster, Conflict, NotFound, Object, path
-from .._kube.objects import CLIENT_RECORD, Attachment, pick_attachment
+from .._kube.objects import CLIENT_RECORD, Attachment, Node, pick_attachment
 from . import plan as pure
 from .plan import RecordOptions, RecordState, Subject
 
@@ -57,7 +59,7 @@ class ClientRecord:
                 code="not_found",
             )
         self._state = RecordState(
-            cluster.now(), hosts, self._volumes(attachments), self._fenced(), records
+            cluster.now(), hosts, self._volumes(attachments, hosts), self._fenced(), records
         )
         return self._state
 
@@ -147,8 +149,11 @@ class ClientRecord:
         ledgers = Ledgers(self._cluster, self._options.namespace)
         return frozenset(ledger.node for ledger in ledgers.all())
 
-    def _volumes(self, attachments: list[Attachment]) -> tuple[AttachedVolume, ...]:
+    def _volumes(
+        self, attachments: Iterable[Attachment], hosts: Iterable[HostRecord]
+    ) -> tuple[AttachedVolume, ...]:
         """The RBD volumes that are attached to one node, and to no other."""
+        nodes = {host.node.name: host.node for host in hosts}
         users: dict[str, list[Attachment]] = defaultdict(list)
         for found in attachments:
             if found.volume:
@@ -156,7 +161,7 @@ class ClientRecord:
         alone = {
             name: several[0]
             for name, several in users.items()
-            if len(several) == 1 and several[0].attached and not several[0].deleted
+            if len(several) == 1 and _is_in_use(several[0], nodes)
         }
 
         def pick(item: Object) -> AttachedVolume | None:
@@ -165,3 +170,9 @@ class ClientRecord:
             return volume if volume and volume.is_rbd else None
 
         return tuple(self._cluster.list(path("v1", "persistentvolumes"), pick))
+
+
+def _is_in_use(found: Attachment, nodes: Mapping[str, Node]) -> bool:
+    """The node has the volume, and not a machine that had the node's name before."""
+    node = nodes.get(found.node)
+    return found.attached and not found.deleted and bool(node and not node.is_younger(found))

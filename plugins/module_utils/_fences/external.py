@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from .._core.errors import BadOption
-from .._core.untrusted import from_json, is_plain, shown
+from .._core.untrusted import from_json, is_plain
 from .agents import AgentCall, why_not
 from .ceph_reading import moment
 
@@ -91,9 +91,9 @@ def _fields(text: str) -> list[str]:
         raise ValueError("it is no JSON object")
     values = [found.get(name) for name in _FIELDS]
     for name, value in zip(_FIELDS, values):
-        # A number or a list would be compared as a text that nobody wrote.
+        # Compared as a text, a number or a list would be one that the command has not printed.
         if value is not None and not isinstance(value, str):
-            raise ValueError(f"its {shown(name)} is no text")
+            raise ValueError(f"its {name} is no text")
     if not found.get("node") or not found.get("state"):
         raise ValueError("it has no node, or no state")
     if found.get("since") and moment(found["since"]) is None:

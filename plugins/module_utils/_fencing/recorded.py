@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from .._core.untrusted import few
 from .._fences.proof import iso
-from .._fences.record import Record
+from .._fences.record import Record, key_of
 from .._fences.state import HostRecord, NodeState
 from .options import FenceOptions
 
@@ -58,7 +58,7 @@ def _doubt(state: NodeState, mine: Record | None, fsid: str) -> str:
     host = state.host
     if host is None:
         return ""
-    unreadable = state.records.unreadable.get(f"{host.node.uid}.{fsid}")
+    unreadable = state.records.unreadable.get(key_of(host.node.uid, fsid))
     if unreadable:
         return f"the record of its clients cannot be read: {unreadable}"
     if mine is None or _is_present(mine, host):

@@ -229,7 +229,7 @@ def users(text: str, count: int) -> dict[str, Any]:
 
 
 def to_record(text: str, count: int) -> dict[str, Any]:
-    """Each node has volumes with a name of an image that somebody chose."""
+    """Each node has volumes whose image has a name of a tenant's choice."""
     attributes = {"pool": "rbd", "imageName": text}
     csi = {"driver": "rbd.csi.ceph.com", "volumeHandle": "h", "volumeAttributes": attributes}
     hosts, attached = [], []

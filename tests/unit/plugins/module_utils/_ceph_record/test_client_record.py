@@ -39,6 +39,8 @@ NOW = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 RBD = "rbd.csi.ceph.com"
 # On Ceph's network, which Kubernetes knows nothing of.
 A, B = "192.168.7.5", "192.168.7.6"
+# When a node was made, and its volumes were attached.
+MADE = "2025-12-31T00:00:00Z"
 MAP = "/api/v1/namespaces/storage-ops/configmaps/storage-ops-ceph-clients"
 
 
@@ -46,7 +48,7 @@ def node(name: str, address: str, ready: str = "True", boot: str = "boot-1") -> 
     return {
         "apiVersion": "v1",
         "kind": "Node",
-        "metadata": {"name": name, "uid": f"uid-{name}"},
+        "metadata": {"name": name, "uid": f"uid-{name}", "creationTimestamp": MADE},
         "spec": {},
         "status": {
             "conditions": [{"type": "Ready", "status": ready}],
@@ -70,7 +72,11 @@ def attachment(name: str, on: str, driver: str = RBD, attached: bool = True) -> 
     return {
         "apiVersion": "storage.k8s.io/v1",
         "kind": "VolumeAttachment",
-        "metadata": {"name": f"va-{name}-{on}", "uid": f"uid-va-{name}-{on}"},
+        "metadata": {
+            "name": f"va-{name}-{on}",
+            "uid": f"uid-va-{name}-{on}",
+            "creationTimestamp": MADE,
+        },
         "spec": {
             "attacher": driver,
             "nodeName": on,
@@ -207,6 +213,21 @@ def test_images_that_one_healthy_node_alone_has_are_asked_about(cluster: FakeClu
     }
     cluster.add(ledger)
     assert names(asked(cluster)) == []
+
+
+@pytest.mark.parametrize("made", ["2025-12-31T00:00:01Z", ""])
+def test_a_machine_that_had_the_nodes_name_before_is_not_the_node(
+    cluster: FakeCluster, made: str
+) -> None:
+    """It has the volume open still, and its VolumeAttachment has the name alone. Another machine
+    registered under the name: it was recorded where the first one is, and would not be fenced.
+    """
+    again = node("a", "10.0.0.5")
+    again["metadata"]["creationTimestamp"] = made
+    cluster.add(again)
+    assert names(asked(cluster)) == ["w"]
+    ran(cluster, V, W)
+    assert kept(cluster) == {"b": B}
 
 
 def test_two_images_of_each_node_and_the_oldest_records_first(cluster: FakeCluster) -> None:
