@@ -8,7 +8,7 @@ SHELL := /bin/bash
 RUN := tests/tools/run.sh
 LAB := $(RUN) --lab
 KIND := $(RUN) --lab --kind
-STAGES := $(RUN) --lab --kind --report python -P tests/tools/stages.py
+STAGES := $(RUN) --lab --kind --report --bare -P tests/tools/stages.py
 # Tests on real parts, all of them, or some folders or files: make faults SUITES=tests/ceph
 # Tests on nodes keep a processor busy and the others mostly wait, so they come first and run beside the others.
 SUITES := tests/kubelets tests/faults tests/vm tests/adhoc tests/ceph tests/cluster tests/cluster_faults tests/eda tests/failover \
@@ -44,7 +44,7 @@ test-cores: ## what depends on ansible-core, with 2.18 and 2.20; CORES="2.21 new
 	@$(LAB) tests/tools/cores.sh $(CORES)
 
 prepare: ## build what the tests on real parts need: Kubernetes, CSI-Addons, kind, the VM node
-	@$(KIND) python -m lab prepare
+	@$(KIND) --bare -m lab prepare
 
 smoke: ## one scenario of each class, on real parts
 	@$(REAL) -m smoke

@@ -3,8 +3,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Installs what is missing: bootstrap.sh [lab] [kind] [report] [lowest] [release]
+# Installs what is missing: bootstrap.sh [lab] [kind] [report] [lowest] [release] [bare]
 #   always  Debian packages for linting, and the controller's virtual environment
+#   bare    no virtual environment
 #   lab     also Debian packages for the virtual machines and for Ceph
 #   kind    also Debian packages for kind clusters, a Docker engine among them
 #   report  also Debian packages for the reports and the documentation: a browser, graphviz, Prometheus, and Java for ansible-rulebook
@@ -84,7 +85,8 @@ make_venv() {
         building=$target.$$
         say "building ${target##*/} from ${requirements#"$root"/} (about a minute)"
         "$python" -m venv "$building"
-        "$building/bin/python" -m pip install --disable-pip-version-check --progress-bar off --requirement "$requirements" |
+        # What is imported is compiled then. All of it would take as long as installing it.
+        "$building/bin/python" -m pip install --no-compile --disable-pip-version-check --progress-bar off --requirement "$requirements" |
             awk '/^Collecting/ && ++n % 25 == 0 { print "  " n " packages"; fflush() } /^Installing/ { print "  unpacking"; fflush() }' >&2
         ln -sfnT "${building##*/}" "$target"
         say "${target##*/} is ready"
@@ -95,6 +97,7 @@ make_venv() {
 packages=("$root/requirements/apt.txt")
 lowest=
 release=
+bare=
 for part in "$@"; do
     case $part in
         report) packages+=("$root/tests/report/apt-packages.txt") ;;
@@ -102,12 +105,13 @@ for part in "$@"; do
         kind) packages+=("$root/tests/lab/kind/apt-packages.txt") ;;
         lowest) lowest=yes ;;
         release) release=yes ;;
+        bare) bare=yes ;;
         *) die "unknown part: $part" ;;
     esac
 done
 
 install_packages "${packages[@]}"
-make_venv "$venv" "$root/requirements/controller.txt"
+[ -n "$bare" ] || make_venv "$venv" "$root/requirements/controller.txt"
 if [ -n "$release" ]; then
     make_venv "$venv_release" "$root/requirements/release.txt"
 fi

@@ -15,7 +15,6 @@ import shlex
 import shutil
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -34,6 +33,8 @@ RESTORE_DEADLINE = 60.0
 LOCK_DEADLINE = 900.0
 # ssh appends 17 characters to a control socket's name while it makes it; the kernel's limit is 107.
 LONGEST_SOCKET = 107 - 17
+# Gives a command the virtual environment, and builds that where it is missing.
+RUN = Path(__file__).resolve().parents[1] / "tools" / "run.sh"
 DEVICES = (
     *(
         "-device",
@@ -354,10 +355,10 @@ class Vm:
 
     def _call(self, module: str) -> None:
         """Let Ansible call a module on the node."""
-        ansible = str(Path(sys.executable).with_name("ansible"))
         environment = {**os.environ, "ANSIBLE_PIPELINING": "1"}
+        # `make prepare` begins before the virtual environment is there.
         run(
-            [ansible, "node1", "-i", str(self.inventory()), "-m", module],
+            [str(RUN), "ansible", "node1", "-i", str(self.inventory()), "-m", module],
             SETUP_DEADLINE,
             env=environment,
         )

@@ -34,6 +34,9 @@ for core in "$venv" "$venv_lowest" "${2:-}"; do
 done | sed -nE "s/.*pip='([0-9.]+)'.*/\1/p" | while read -r version; do
     cp "$root/tests/tools/get_pip.py" "$home/.ansible/test/cache/get_pip_${version//./_}.py"
 done
+# What is imported is compiled then.
+mkdir -p "$home/.pip"
+printf '[install]\ncompile = false\n' >"$home/.pip/pip.conf"
 [ -e "$home/.config/pip" ] || ln -sfnT "$HOME/.config/pip" "$home/.config/pip"
 ln -sfnT "${XDG_CACHE_HOME:-$HOME/.cache}" "$home/.cache"
 

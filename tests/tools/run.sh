@@ -4,6 +4,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 
 # Runs a command where the tests run, installing what is missing first: run.sh [--lab] [--kind] [--report] COMMAND [ARGUMENT...]
+# With --bare: run.sh ... --bare ARGUMENT... runs the system's Python with those, and waits for no virtual environment.
 set -euo pipefail
 
 # shellcheck source=tests/tools/env.sh
@@ -24,4 +25,7 @@ export PYTHONPATH=$collections:$root/tests
 export ANSIBLE_COLLECTIONS_PATH=$collections
 export STORAGE_OPS_CACHE=$cache
 [ ! -e "$venv_lowest" ] || export STORAGE_OPS_LOWEST=$venv_lowest
+if [[ " ${parts[*]} " == *" bare "* ]]; then
+    exec "$python" "$@"
+fi
 exec "$@"

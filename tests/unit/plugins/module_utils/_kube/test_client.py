@@ -809,10 +809,11 @@ class TestDeadlines:
             client.list(PODS, name, cached=True)
         assert not server.outlasted
         assert client.deadline.remaining() > 60
-        server.answers = [refuses(403, "Forbidden")]
+        # What is in doubt is asked again, with pauses.
+        client = cluster(server, refuses(403, "Forbidden"))
         with pytest.raises(Forbidden), within(client, 60):
             client.list(PODS, name)
-        server.answers = [refuses(504, "Timeout")]
+        client = cluster(server, refuses(504, "Timeout"))
         with pytest.raises(TurnOver), within(client, 0.4):
             client.list(PODS, name)
 
