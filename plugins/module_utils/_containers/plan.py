@@ -408,7 +408,7 @@ def _judge_unasked(state: ContainerState, container: Container) -> Finding:
 
     A tenant can make its mounts slow or unreadable, so this is reported and does not end the run.
     """
-    return Finding(
+    finding = Finding(
         control="STOR-05",
         # A doubt, and no proof of harm: it must not drown what is known to be dead.
         severity="minor",
@@ -417,14 +417,15 @@ def _judge_unasked(state: ContainerState, container: Container) -> Finding:
         namespace=container.namespace,
         node=state.node,
         summary="whether it still has a dead mount is not known",
-        reason=f"{container.unasked}: run again, with a longer deadline "
-        "if there is too much to ask",
         evidence={
             "container": container.id,
             "pod": container.pod,
             "process": f"{container.command} (pid {container.pid})",
         },
     )
+    said = "run again, with a longer deadline if there is too much to ask, or look into it"
+    finding.leave(Reason("evidence_unreadable", f"{container.unasked}: {said}"))
+    return finding
 
 
 def _evidence(copy: Copy) -> dict[str, Any]:

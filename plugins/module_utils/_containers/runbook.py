@@ -16,7 +16,7 @@ import posixpath
 import re
 import stat
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -52,6 +52,7 @@ from .._node.probes import (
 )
 from .._node.processes import require_host_namespace
 from . import plan as pure
+from .mounters import mounter_of, of_the_node
 from .plan import Container, ContainerOptions, ContainerState, Copy, HostMount, Known, Runtime
 
 OPTIONS_SPEC = ArgumentSpec(
@@ -198,7 +199,7 @@ class StaleContainers:
     def _read_mounts(self, processes: Sequence[tuple[str, str, int]]) -> list[Reply]:
         """By process, what _fuse_mounts finds. ``processes``: as by _container_processes."""
         host = self._host
-        volumes = _volumes(host, self._root) if processes else frozenset()
+        volumes = _volumes(host, self._root) if processes else {}
         # Each by itself: a tenant may have as many mounts in its container as it likes, and what
         # they cost must not end the look at the others.
         return call_each(
@@ -636,18 +637,21 @@ def _may_be(entry: Known, container: Container, said: Inspected | None) -> bool:
     return entry.container in ("", said.name) if said else entry.id in ("", container.id)
 
 
-def _volumes(host: Host, root: str) -> frozenset[str]:
-    """Devices of the FUSE file systems that the node has at mount points of the kubelet."""
+def _volumes(host: Host, root: str) -> dict[str, int | None]:
+    """By device of each FUSE file system that the node has at a mount point of the kubelet, the
+    user who mounted it, or None.
+    """
     mounts = read_table(host, "self").mounts
-    return frozenset(one.device for one in mounts if is_fuse(one) and classify(one.point, root))
+    devices = {one.device for one in mounts if is_fuse(one) and classify(one.point, root)}
+    return {device: mounter_of(host, device) for device in devices}
 
 
 def _fuse_mounts(
-    host: Host, pid: str, volumes: frozenset[str]
+    host: Host, pid: str, volumes: Mapping[str, int | None]
 ) -> tuple[list[tuple[str, str]], str]:
     """((point, device) of the FUSE mounts that a process reaches, why there may be others).
 
-    ``volumes``: devices of file systems that are volumes.
+    ``volumes``: as by _volumes.
     """
     try:
         points, problem = fuse_points(read_table(host, pid, _MOST_BYTES))
@@ -656,10 +660,12 @@ def _fuse_mounts(
         return [], str(error) if host.exists(f"/proc/{pid}") else ""
     # In a user namespace of its own a container can mount any number of file systems, with servers
     # that hang, and let root of the node in (fs/fuse/dir.c fuse_allow_current_process). Elsewhere
-    # it cannot, without CAP_SYS_ADMIN (fs/namespace.c may_mount); and there a volume may be one
-    # that the node has no more. Only now it is asked, since there is no way back from it.
+    # it cannot, without CAP_SYS_ADMIN (fs/namespace.c may_mount). Only now it is asked, since there
+    # is no way back from it.
     if host.owner(pid) != host.owner("self"):
-        points = [(point, device) for point, device in points if device in volumes]
+        points, doubt = of_the_node(host, pid, points, volumes)
+        # Of one that has ended meanwhile, nothing is told.
+        problem = problem or (doubt if host.exists(f"/proc/{pid}") else "")
     return points, problem
 
 

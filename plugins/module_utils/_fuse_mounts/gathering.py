@@ -18,12 +18,13 @@ from .._node import kubelet
 from .._node.control_groups import UNKNOWN, pod_of
 from .._node.copies import other_mounts
 from .._node.host import Host
+from .._node.mounts import CONNECTIONS
 from .._node.namespaces import Namespaces
 from .._node.processes import Process, ask_each, has_open, read_processes
 from . import limits as driver_limits
 from . import recipes as fuse_recipes
 from . import stacks
-from .model import CONNECTIONS, FuseOptions, FuseState, PodFolder, Superblock
+from .model import FuseOptions, FuseState, PodFolder, Superblock
 
 
 def details(

@@ -21,8 +21,6 @@ KIND = "FUSE mount"
 # Where new mounts are made before they replace dead ones. /run is a tmpfs: a reboot, which also
 # ends every mount, removes what an interrupted run left (file-hierarchy(7)).
 PRIVATE = "/run/storage_ops/fuse"
-# fusectl: a folder for each connection (Documentation/filesystems/fuse.rst, fs/fuse/control.c).
-CONNECTIONS = "/sys/fs/fuse/connections"
 # Mebibytes and threads. The defaults are for a server whose driver's container has no limits, or
 # was not found; with less than the least values, none of the supported programs starts.
 DEFAULT_MEMORY, DEFAULT_TASKS = 1024, 512

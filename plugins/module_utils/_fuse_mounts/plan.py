@@ -19,12 +19,11 @@ from .._core.guards import limit_repairs
 from .._core.untrusted import masked
 from .._node import kubelet
 from .._node.kubelet import Place, VolumeNote
-from .._node.mounts import Mount, is_fuse
+from .._node.mounts import CONNECTIONS, Mount, is_fuse
 from .._node.probes import DEAD, ERROR, HUNG
 from .identity import entries_for, handles_of, namesakes, notes_of, volumes_of
 from .likeness import KEPT, contexts, origin_of, renewed_by_driver, unlike
 from .model import (
-    CONNECTIONS,
     KIND,
     PRIVATE,
     FuseOptions,

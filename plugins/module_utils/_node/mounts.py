@@ -22,6 +22,9 @@ from .host import MOST_LINE, MOST_WORD, MOST_WORDS, Host
 # in fs/namespace.c m_start), so it is read until two readings are the same.
 _READINGS = 10
 
+# fusectl: a folder for each connection (Documentation/filesystems/fuse.rst, fs/fuse/control.c).
+CONNECTIONS = "/sys/fs/fuse/connections"
+
 _HEAD = re.compile(r"(?P<id>\d{1,10}) (?P<parent>\d{1,10}) (?P<device>\d+:\d+)", re.ASCII)
 # ID, parent and device of a mount are within so many bytes; characters of a line in an error.
 _HEAD_BYTES = 64

@@ -40,7 +40,6 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts 
     runbook as fuse,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.model import (
-    CONNECTIONS,
     PRIVATE,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import (
@@ -49,6 +48,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host im
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kubelet import ROOT
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
+    CONNECTIONS,
     Mount,
     MountTable,
 )

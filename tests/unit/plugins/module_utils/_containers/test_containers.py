@@ -21,6 +21,9 @@ from typing import Any
 import pytest
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._containers import (
+    mounters,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._containers import (
     runbook as containers,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._containers.plan import (
@@ -262,6 +265,43 @@ def test_what_a_container_can_mount_by_itself_is_no_volume(tmp_path: Path) -> No
     # Of the node's, too, only what is at a place of the kubelet.
     assert [copy.device for copy in alone.copies] == ["0:52"]
     assert len(usual.copies) == 5
+    # Who mounted them is not known there, so it is not well either.
+    assert "the kernel does not tell who mounted it" in alone.unasked and not usual.unasked
+
+
+@pytest.mark.parametrize(
+    ("users", "volume", "asked", "said"),
+    [
+        # What the container's users cannot have mounted is the node's.
+        ("0 65536 65536", 0, ["0:50", "0:51", "0:52"], "more than 2 that the node has no more"),
+        ("0 65536 65536\n65536 0 1\n", 0, ["0:50"], "has the user who mounts volumes"),
+        ("0 0 1", 0, ["0:50"], "has the user who mounts volumes"),
+        ("0 1000 1", 0, ["0:50", "0:51", "0:52"], "more than 2"),
+        # Of a user who mounts nothing on the node, it is the container's own.
+        ("0 7 1", 0, ["0:50"], ""),
+        ("0 7 1", 7, ["0:50"], "has the user who mounts volumes"),
+        ("0 7 1", None, ["0:50"], ""),
+        (None, 0, ["0:50"], "does not tell"),
+    ],
+)
+def test_a_filesystem_is_the_nodes_if_no_user_of_the_container_has_mounted_it(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    users: str | None,
+    volume: int | None,
+    asked: list[str],
+    said: str,
+) -> None:
+    monkeypatch.setattr(mounters, "MOST_GONE", 2)
+    mounter = 7 if users == "0 7 1" else 0
+    monkeypatch.setattr(mounters, "mounter_of", lambda _host, _device: mounter)
+    (tmp_path / "proc/9").mkdir(parents=True)
+    if users:
+        (tmp_path / "proc/9/uid_map").write_text(users)
+    points = [(f"/m/{number}", f"0:{number}") for number in range(50, 54)]
+    seen, doubt = mounters.of_the_node(host(str(tmp_path)), "9", points, {"0:50": volume})
+    assert [device for _point, device in seen] == asked
+    assert said in doubt and bool(said) == bool(doubt)
 
 
 def test_of_a_container_with_too_many_mounts_the_first_are_looked_at(

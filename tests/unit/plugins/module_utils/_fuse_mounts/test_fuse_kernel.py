@@ -6,16 +6,12 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ansible_collections.storage_ops.runbooks.tests.unit.support import fuse_kernel
+from ansible_collections.storage_ops.runbooks.tests.unit.support import fuse_kernel, own_kernel
 
 # CI has what it takes, so there a missing part is a failure.
 pytestmark = pytest.mark.skipif(
@@ -26,24 +22,7 @@ pytestmark = pytest.mark.skipif(
 
 def become(scenario: str) -> Any:
     """What became of a scenario."""
-    command = ["unshare", "-mpf", "--mount-proc", sys.executable, "-m", fuse_kernel.__name__]
-    # ansible-test finds collections by a hook, which another process does not have.
-    found = Path(fuse_kernel.__file__).parents[6]
-    places = [str(found), *filter(None, [os.environ.get("PYTHONPATH")])]
-    for _attempt in range(50):
-        run = subprocess.run(
-            [*command, scenario],
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(places)},
-        )
-        # Another program was quicker to mount something.
-        if run.returncode != os.EX_TEMPFAIL:
-            break
-    assert run.returncode == 0, run.stderr
-    return json.loads(run.stdout)
+    return own_kernel.become(fuse_kernel.__name__, scenario)
 
 
 def test_a_dead_mount_without_pods_is_taken_off() -> None:

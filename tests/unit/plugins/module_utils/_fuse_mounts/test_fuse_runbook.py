@@ -48,7 +48,6 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts 
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.limits import Limits
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.model import (
-    CONNECTIONS,
     PRIVATE,
     FuseOptions,
     FusePod,
@@ -64,6 +63,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kubelet
     digest_of,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
+    CONNECTIONS,
     Mount,
     MountTable,
 )
