@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any, Callable
 
 from .._core.bounded import Reply, call_each
+from .._core.texts import is_number
 from . import fdinfo
 from .control_groups import pod_uid_of, text_of
 from .host import Fleeting, Host
@@ -45,7 +46,7 @@ _BLOCK_NAME = "sopd"
 # its run for as long as the mount hangs, and a node may be audited every night.
 MOST_HELD = 8
 # SIGKILL in a mask of pending signals (proc_pid_status(5)).
-_PENDING = re.compile(r"^(?:SigPnd|ShdPnd):\s*([0-9a-f]+)$", re.MULTILINE)
+_PENDING = re.compile(r"^(?:SigPnd|ShdPnd):\s*([0-9a-f]+)$", re.MULTILINE | re.ASCII)
 _KILLED = 1 << 8
 
 
@@ -198,7 +199,7 @@ def call_self(device: str, name: str = _NAME) -> None:
 def held_children(host: Host, begin: str = _NAME) -> dict[str, list[int]]:
     """By device, the children of earlier runs that still wait for it, though they were killed."""
     found: dict[str, list[int]] = {}
-    for pid in filter(str.isdigit, host.names("/proc")):
+    for pid in filter(is_number, host.names("/proc")):
         name = host.read(f"/proc/{pid}/comm") or ""
         # The kernel gives a device's number to no other as long as one waits for it. What is of a
         # pod, or may be, has the name that it likes.

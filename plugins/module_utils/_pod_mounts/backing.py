@@ -48,8 +48,10 @@ _XFS = r"XFS \((?P<name>[^\s()]+)\): "
 # its program (mm/memory.c print_vma_addr).
 _ERRORS = {
     "ext": (
-        re.compile(rf"{_EXT4}(?:Remounting filesystem read-only|shut down requested \(\d+\))"),
-        re.compile(r"Aborting journal on device (?P<name>\S+)-8\."),
+        re.compile(
+            rf"{_EXT4}(?:Remounting filesystem read-only|shut down requested \(\d+\))", re.ASCII
+        ),
+        re.compile(r"Aborting journal on device (?P<name>\S+)-8\.", re.ASCII),
     ),
     "xfs": (
         re.compile(
@@ -57,15 +59,17 @@ _ERRORS = {
             r"|(?:Log |Metadata )?I/O Error|Block device removal|All device paths lost)"
             r"(?: \(0x[0-9a-f]{1,16}\))?(?: received| [Dd]etected)?"
             r"(?: at [^()=]{1,200} \([^()=]{1,200}:\d{1,9}\))?\."
-            r"(?: {1,2}Shutting down filesystem\.?)?"
+            r"(?: {1,2}Shutting down filesystem\.?)?",
+            re.ASCII,
         ),
         re.compile(
-            rf"{_XFS}Filesystem has been shut down due to log error \(0x[0-9a-f]{{1,16}}\)\."
+            rf"{_XFS}Filesystem has been shut down due to log error \(0x[0-9a-f]{{1,16}}\)\.",
+            re.ASCII,
         ),
     ),
     "btrfs": (
-        re.compile(rf"BTRFS \w+ {_BTRFS}: forced readonly"),
-        re.compile(rf"BTRFS:? error {_BTRFS} in \w+:\d+: errno=-[^=]+"),
+        re.compile(rf"BTRFS \w+ {_BTRFS}: forced readonly", re.ASCII),
+        re.compile(rf"BTRFS:? error {_BTRFS} in \w+:\d+: errno=-[^=]+", re.ASCII),
     ),
 }
 # The messages of a mount, remount or unmount: what was logged before is not about the current
@@ -74,12 +78,14 @@ _ERRORS = {
 _MOUNTS = (
     re.compile(
         rf"{_EXT4}(?:mounted filesystem|unmounting filesystem|re-mounted)[^=]*"
-        r"(?:Opts: \S*(?: Quota mode: \w+\.)?)?"
+        r"(?:Opts: \S*(?: Quota mode: \w+\.)?)?",
+        re.ASCII,
     ),
-    re.compile(rf"{_XFS}(?:Mounting V\d|Unmounting) [Ff]ilesystem[^=]*"),
+    re.compile(rf"{_XFS}(?:Mounting V\d|Unmounting) [Ff]ilesystem[^=]*", re.ASCII),
     re.compile(
         rf"BTRFS \w+ {_BTRFS}: (?:(?:first mount|last unmount) of filesystem \S+"
-        r"|has skinny extents|using \S+ \(\S+\) checksum algorithm)"
+        r"|has skinny extents|using \S+ \(\S+\) checksum algorithm)",
+        re.ASCII,
     ),
 )
 
