@@ -169,13 +169,15 @@ class Known:
         for file in roles.glob("*/tasks/*.yml"):
             names.update(
                 re.findall(
-                    r"^ *register: ([a-z]\w*)", file.read_text(encoding="utf-8"), re.MULTILINE
+                    r"^ *register: ([a-z]\w*)",
+                    file.read_text(encoding="utf-8"),
+                    re.MULTILINE | re.ASCII,
                 )
             )
         ours = [f"{file.parents[1].name}_" for file in roles.glob("*/meta/argument_specs.yml")]
         playbooks = (roles.parent / "playbooks").glob("*.yml")
         text = "\n".join(file.read_text(encoding="utf-8") for file in playbooks)
-        elsewhere = re.findall(r"^ +- ([a-z]\w*_\w+)$", text, re.MULTILINE)
+        elsewhere = re.findall(r"^ +- ([a-z]\w*_\w+)$", text, re.MULTILINE | re.ASCII)
         return cls(names, [*prefixes, *ours], elsewhere)
 
     @classmethod
@@ -299,7 +301,11 @@ def split(target: Any) -> list[str]:
     # Colons as in Ansible's host patterns; split_host_pattern knows those of IPv6 addresses.
     given = target if isinstance(target, (list, tuple)) else [target]
     text = ",".join(str(part) for part in given if part is not None)
-    return [str(part) for part in split_host_pattern(",".join(re.split(r"[,\s]+", text))) if part]
+    return [
+        str(part)
+        for part in split_host_pattern(",".join(re.split(r"[,\s]+", text, flags=re.UNICODE)))
+        if part
+    ]
 
 
 def _meant(name: str, names: Iterable[str]) -> str:

@@ -333,7 +333,7 @@ def _suffix(fleet: str) -> str:
 def _slice(given: str) -> tuple[int, int] | None:
     if not given:
         return None
-    found = re.fullmatch(r"(\d{1,4})/(\d{1,4})", given)
+    found = re.fullmatch(r"(\d{1,4})/(\d{1,4})", given, re.ASCII)
     if not found or not 1 <= int(found[1]) <= int(found[2]):
         raise BadOption(f"slice must be number/count, as in 2/5, and is {given!r}")
     return int(found[1]), int(found[2])

@@ -303,7 +303,7 @@ def escape(action: Any) -> None:
     """
     # From 2.21 on it makes an object of an answer (UnifiedTaskResult), and prints warnings in it,
     # and keys that it drops, as they are.
-    if tuple(map(int, re.findall(r"\d+", __version__)[:2])) >= TOO_NEW:
+    if tuple(map(int, re.findall(r"\d+", __version__, re.ASCII)[:2])) >= TOO_NEW:
         raise AnsibleError(
             f"ansible-core {__version__} prints what a host answers without making it safe to "
             "show, so nothing was run on the host: install ansible-core below 2.21"

@@ -261,7 +261,7 @@ def _placed(text: str) -> str:
         found = (path.fullmatch(word) for path, _said in _PLACES) if len(word) <= _MAX_PATH else ()
         return next((one.expand(said) for one, (_path, said) in zip(found, _PLACES) if one), word)
 
-    return re.sub(r"\S+", placed, text)
+    return re.sub(r"\S+", placed, text, flags=re.UNICODE)
 
 
 def _notes(findings: Sequence[Mapping[str, Any]], audit: bool) -> list[str]:

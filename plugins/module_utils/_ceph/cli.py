@@ -16,13 +16,14 @@ from typing import Any, Callable, NamedTuple
 
 from .._core.bounded import CommandResult, Deadline, run_command
 from .._core.errors import StorageOpsError
+from .._core.texts import lines, stripped
 
 # Seconds for a command after connect_timeout; a healthy cluster answers in 0.2. Together they stay
 # below 15.
 _ANSWER_SECONDS = 8.0
 # The errno that the tools exit with when no monitor answers in time.
 _ETIMEDOUT = 110
-_MON_HOST = re.compile(r"^\s*mon[ _]host\s*=\s*(.+?)\s*$", re.MULTILINE)
+_MON_HOST = re.compile(r"^\s*mon[ _]host\s*=\s*(.+?)\s*$", re.MULTILINE | re.ASCII)
 
 
 class Denied(StorageOpsError):
@@ -176,4 +177,4 @@ class Ceph:
 
 
 def _last_line(text: str) -> str:
-    return ([line.strip() for line in text.splitlines() if line.strip()] or ["no output"])[-1]
+    return ([line for line in map(stripped, lines(text)) if line] or ["no output"])[-1]

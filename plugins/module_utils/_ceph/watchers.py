@@ -25,6 +25,7 @@ from .._core.argspec import check_numbers
 from .._core.codes import Reason
 from .._core.engine import Finding, Plan
 from .._core.errors import BadOption, StorageOpsError, words
+from .._core.texts import lines, stripped
 from .._core.untrusted import few
 from .addresses import KERNEL_COOKIES, RANGE, Entry, parse_entry, parse_stored
 from .blocklist import Blocklist, read_blocklist
@@ -44,10 +45,11 @@ _T = TypeVar("_T")
 # image is in its header's omap, with the prefix "metadata_" (src/cls/rbd/cls_rbd.cc). The key after
 # it is of ceph-csi's docs/design/proposals/non-graceful-node-shutdown.md.
 _NOTE = re.compile(
-    r"metadata_\.rbd\.csi\.ceph\.com/clientaddress/(?:.*/)?(?P<node>[^/]+)", re.IGNORECASE
+    r"metadata_\.rbd\.csi\.ceph\.com/clientaddress/(?:.*/)?(?P<node>[^/]+)",
+    re.IGNORECASE | re.ASCII,
 )
 # A line of "rados listwatchers" (src/tools/rados/rados.cc).
-_LISTED = re.compile(r"watcher=(?P<address>\S+) client\.(?P<client>[0-9]+) cookie=[0-9]+")
+_LISTED = re.compile(r"watcher=(?P<address>\S+) client\.(?P<client>[0-9]+) cookie=[0-9]+", re.ASCII)
 # How "rados listomapvals" shows a value: an offset, 16 bytes, and the same as text
 # (bufferlist::hexdump).
 _HEXDUMP = re.compile(r"^[0-9a-f]{8}  (?P<bytes>(?:[0-9a-f]{2} {1,2}){1,16})", re.MULTILINE)
@@ -372,7 +374,7 @@ def parse_listed(text: str) -> list[tuple[Entry, int]]:
     Raises StorageOpsError for any other line.
     """
     found = []
-    for line in filter(None, map(str.strip, text.splitlines())):
+    for line in filter(None, map(stripped, lines(text))):
         match = _LISTED.fullmatch(line)
         entry = parse_stored(match["address"]) if match else None
         if match is None or entry is None:

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 from .._core import untrusted
 from .._core.engine import Plan
 from .._core.errors import StorageOpsError
+from .._core.texts import is_number
 from .._node.control_groups import of_pod, pod_of
 from .._node.host import FIRST_USERS, Fleeting, Host
 from .._node.mounts import Mount
@@ -39,7 +40,7 @@ _FIRST_PIDS = "pid:[4026531836]"
 _PROGRAMS = ("rbd-nbd", "ceph-fuse")
 # ms_mode puts the address's type in front: (2)10.0.0.5:0/3197.
 _INSTANCE = re.compile(
-    r"(?:\(\d+\))?\[?(?P<address>[0-9A-Fa-f:.]+?)\]?:(?P<port>\d+)/(?P<nonce>\d+)"
+    r"(?:\(\d+\))?\[?(?P<address>[0-9A-Fa-f:.]+?)\]?:(?P<port>\d+)/(?P<nonce>\d+)", re.ASCII
 )
 # user@FSID.filesystem=/path, as mount.ceph(8) has written it since Quincy.
 _FSID = re.compile(r"[^@/]*@(?P<fsid>[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\.")
@@ -351,7 +352,7 @@ def _in_use(host: Host, mounts: _Mounts, name: str) -> tuple[str, ...]:
 def _processes(host: Host, problems: list[str]) -> list[Process]:
     """The clients in userspace that are programs of their own."""
     found = []
-    for pid in filter(str.isdigit, host.names("/proc")):
+    for pid in filter(is_number, host.names("/proc")):
         program = host.read(f"/proc/{pid}/comm")
         # Its name a process chooses (prctl(2), PR_SET_NAME).
         if program in _PROGRAMS and host.may_mount(pid):
@@ -383,7 +384,9 @@ def _nbd(host: Host, mounts: _Mounts, processes: list[Process]) -> list[Client]:
             continue
         # A thread of the server may be what has connected it. Where the server is gone, its client
         # is, too.
-        leader = re.search(r"^Tgid:\s*(\d+)$", host.read(f"/proc/{pid}/status") or "", re.MULTILINE)
+        leader = re.search(
+            r"^Tgid:\s*(\d+)$", host.read(f"/proc/{pid}/status") or "", re.MULTILINE | re.ASCII
+        )
         if leader:
             serving[int(leader.group(1))] = name
     found = []
@@ -479,7 +482,7 @@ def _with_instances(found: list[Client], kernel: list[Client]) -> list[Client]:
 
 def _client_id(text: str) -> str:
     """``client4124`` of the kernel in Ceph's form, ``client.4124``; empty for anything else."""
-    match = re.fullmatch(r"client\.?(\d+)", text)
+    match = re.fullmatch(r"client\.?(\d+)", text, re.ASCII)
     return f"client.{match.group(1)}" if match else ""
 
 

@@ -33,7 +33,8 @@ _UID = r"[0-9A-Za-z-]{1,64}"
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}"
 _FORMS = (
     re.compile(
-        rf"/pods/(?P<pod>{_UID})/(?:volumes|volumeDevices)/[\w.-]+~[\w.-]+/(?P<volume>{_NAME})"
+        rf"/pods/(?P<pod>{_UID})/(?:volumes|volumeDevices)/[\w.-]+~[\w.-]+/(?P<volume>{_NAME})",
+        re.ASCII,
     ),
     re.compile(rf"/pods/(?P<pod>{_UID})/volume-subpaths/(?P<volume>{_NAME})/"),
     re.compile(
@@ -44,7 +45,7 @@ _FORMS = (
 # Evidence that has paths of what the finding is about; other paths may be there to compare with.
 _PATHS = ("points", "mounts", "covered", "also_mounted", "mounts_on_this_node", "reasons")
 # An audit's list that is not whole ends like this (shortening.clip, clean.plain).
-_CUT = re.compile(r"\(?\+\d+ more")
+_CUT = re.compile(r"\(?\+\d+ more", re.ASCII)
 
 
 @dataclass(frozen=True)

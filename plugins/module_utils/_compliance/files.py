@@ -16,7 +16,7 @@ from typing import Any
 from .._core.errors import StorageOpsError
 from . import history
 
-_RUN = re.compile(r"\d{8}T\d{6}Z(_\d+)?\.json")
+_RUN = re.compile(r"\d{8}T\d{6}Z(_\d+)?\.json", re.ASCII)
 
 
 def write(path: str, text: str, mode: int = 0o640) -> None:

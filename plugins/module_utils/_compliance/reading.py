@@ -20,6 +20,7 @@ from .._core.codes import CODES, Reason
 from .._core.controls import CONTROLS
 from .._core.engine import MAX_RESULT_CHARACTERS, SEVERITIES
 from .._core.errors import BadOption, StorageOpsError, words
+from .._core.texts import lines
 from . import clean
 from .model import KINDS, MAX_REASON, NO_CLUSTER, SCHEMA_VERSION, TIME, Scope
 
@@ -154,11 +155,11 @@ def _why_it_crashed(stderr: Any) -> str:
     """The telling line of a module that could not even start: of a traceback the last, else the
     first.
     """
-    lines = [line for line in str(stderr or "").splitlines() if line.strip()]
-    if not lines:
+    said = [line for line in lines(str(stderr or "")) if line.strip()]
+    if not said:
         return ""
     # A traceback ends with the error; a shell's message begins with it.
-    telling = lines[-1 if lines[0].startswith("Traceback") else 0]
+    telling = said[-1 if said[0].startswith("Traceback") else 0]
     return f": {clean.line(telling, MAX_REASON)}"
 
 

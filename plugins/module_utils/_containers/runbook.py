@@ -24,6 +24,7 @@ from .._core.argspec import ArgumentSpec, check_numbers, given_options
 from .._core.bounded import Deadline, Reply, call_each, find_program
 from .._core.engine import Action, ActionFailed, Finding, NotStarted, Plan
 from .._core.errors import StorageOpsError
+from .._core.texts import is_number
 from .._node.control_groups import UNKNOWN, container_id_of, pod_of, pod_uid_of, read
 from .._node.host import Fleeting, Host
 from .._node.kubelet import (
@@ -706,7 +707,7 @@ def _container_processes(host: Host) -> Iterable[tuple[str, str, int]]:
     seen: set[str] = set()
     own = host.link("/proc/self/ns/mnt")
     # The lowest process ID is mostly the container's first process, whose mounts count.
-    for pid in sorted(filter(str.isdigit, host.names("/proc")), key=int):
+    for pid in sorted(filter(is_number, host.names("/proc")), key=int):
         cgroup = read(host, pid)
         container = container_id_of(cgroup)
         if container in ("", *seen):

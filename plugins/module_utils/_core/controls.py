@@ -237,7 +237,7 @@ def _command(control: Control, scope: str, facts: Mapping[str, str | Sequence[st
     """The command of the first arguments whose facts are known, in that scope."""
     for arguments in control.arguments or ("",):
         words = " ".join(filter(None, ("ansible-playbook", control.runbook, arguments, scope)))
-        names = {name: facts.get(name, "") for name in re.findall(r"{(\w+)}", words)}
+        names = {name: facts.get(name, "") for name in re.findall(r"{(\w+)}", words, re.ASCII)}
         # What is known and is no good word ends it: the next arguments would mean more than it.
         if all(names.values()):
             return untrusted.command_line(words, **names)

@@ -45,7 +45,7 @@ _NAME = re.compile(rf"(?=.{{1,{_MAX_NAME}}}\Z){_LABEL}(?:\.{_LABEL})*")
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 # An address, a range or a client as Ceph's blocklist has them: 10.0.0.1:0/123, [2001:db8::1]:0/0.
 _ADDRESS = re.compile(r"(?=.*[0-9])\[?[0-9a-fA-F]*[:.][0-9a-fA-F:.]*\]?(?::[0-9]+)?(?:/[0-9]+)?")
-_PLACE = re.compile(r"{(\w+)}")
+_PLACE = re.compile(r"{(\w+)}", re.ASCII)
 
 # By placeholder, what a command to be copied may have there that is more than a name: a mount point
 # below the kubelet's folder, and an NFS share. No blank, comma, quote or brace: Ansible splits at
@@ -67,7 +67,7 @@ _WORDS = {
         r"(?::[0-9]{1,5})?(?:/[A-Za-z0-9._~/-]{0,1000})?"
     ),
     # A bucket, a folder in one, an address of a metadata engine, a folder of the node.
-    "source": re.compile(r"[\w/][\w./:@+=~%!()&?-]{0,2000}"),
+    "source": re.compile(r"[\w/][\w./:@+=~%!()&?-]{0,2000}", re.UNICODE),
     "access_key": re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+=/-]{0,255}"),
     # Made by us.
     "path": re.compile(r"/[A-Za-z0-9._/-]{0,1000}"),
@@ -269,7 +269,7 @@ def masked(text: str) -> str:
 
     # Word by word, since a pattern that begins at each :// takes quadratic time. Up to the last @:
     # a password may have one, too.
-    return re.sub(r"\S+", hide, text)
+    return re.sub(r"\S+", hide, text, flags=re.ASCII)
 
 
 def sample_of(text: str) -> str:

@@ -22,7 +22,7 @@ _PROVISIONED_BY = "pv.kubernetes.io/provisioned-by"
 # linux/limits.h
 _PATH_MAX = 4096
 # Words of a command line, whatever shell reads it.
-_WORD = re.compile(r"[^\s'\"`;|&<>()=$]+")
+_WORD = re.compile(r"[^\s'\"`;|&<>()=$]+", re.UNICODE)
 
 
 class SecretReference(NamedTuple):

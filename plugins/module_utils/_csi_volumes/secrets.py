@@ -26,20 +26,22 @@ _TEMPLATE = re.compile(r"\$\{(?P<name>[^}]*)\}")
 # PersistentVolumes and StorageClasses can see; the result must not spread them.
 _SECRET_KEY = re.compile(
     r"secret|pass|pwd|token|credential|(access|account|private)[-_]?key|akid|aksecret",
-    re.IGNORECASE,
+    re.IGNORECASE | re.ASCII,
 )
 # Tenants write some of these texts. So a text is taken apart into words first, and each word is
 # looked at once: a pattern that looks for a secret word anywhere within a name takes cubic time.
-_ADDRESS = re.compile(r"[^\s'\"]+")
-_NAME = re.compile(r"(?<![\w.-])[\w.-]+")
-_VALUE = re.compile(r"'[^']*'|\"[^\"]*\"|[^\s,]+")
-_BLANKS = re.compile(r"\s+(?!-)")
+_ADDRESS = re.compile(r"[^\s'\"]+", re.ASCII)
+_NAME = re.compile(r"(?<![\w.-])[\w.-]+", re.ASCII)
+_VALUE = re.compile(r"'[^']*'|\"[^\"]*\"|[^\s,]+", re.ASCII)
+_BLANKS = re.compile(r"\s+(?!-)", re.UNICODE)
 # As options, INI, YAML and JSON have it: the parameter configData of csi-driver-rclone is a whole
 # configuration of rclone.
-_ASSIGNS = re.compile(r"[\"']?\s*[=:]\s*")
+_ASSIGNS = re.compile(r"[\"']?\s*[=:]\s*", re.UNICODE)
 _HIDDEN = "(hidden)"
 # The name of a Secret is not secret.
-_REFERENCE = re.compile(r"^csi\.storage\.k8s\.io/|secret-?(name|namespace|ref)", re.IGNORECASE)
+_REFERENCE = re.compile(
+    r"^csi\.storage\.k8s\.io/|secret-?(name|namespace|ref)", re.IGNORECASE | re.ASCII
+)
 
 
 def secret_of(

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from .._core.errors import BadOption
+from .._core.texts import lines
 from .._core.untrusted import few, shown
 
 # A name alone, so that the program can only be one of /usr/sbin.
@@ -36,12 +37,12 @@ _HARMFUL = frozenset(
     {"port_as_ip", "plug_separator", "nodename", "uuid", "missing_as_off"}
     | {"verbose", "verbose_level", "debug", "debug_file", "help", "version"}
 )
-_ACTION = re.compile(r"<action\s[^<>]*?\bname=\"([a-z-]+)\"")
-_PARAMETER = re.compile(r"<parameter\s[^<>]*?\bname=\"([A-Za-z0-9_-]+)\"")
+_ACTION = re.compile(r"<action\s[^<>]*?\bname=\"([a-z-]+)\"", re.ASCII)
+_PARAMETER = re.compile(r"<parameter\s[^<>]*?\bname=\"([A-Za-z0-9_-]+)\"", re.ASCII)
 # "Fabric fencing must never have a reboot operation" (FenceAgentAPI.md): without it, the node keeps
 # its power.
 _NEEDED = ("on", "off", "status", "reboot")
-_STATUS = re.compile(r"^Status: (\S+)\s*$", re.MULTILINE)
+_STATUS = re.compile(r"^Status: (\S+)\s*$", re.MULTILINE | re.ASCII)
 # Exit code and word of action "status". Python and shells exit with 2 for faults of their own, so
 # the code alone does not say off.
 _STATES = {(0, "ON"): "on", (2, "OFF"): "off"}
@@ -190,12 +191,12 @@ def why_not(answer: Mapping[str, Any], what: str, hidden: Sequence[str]) -> str:
     if _returned(answer) in _ENDED:
         return f"{what} did not answer in time, and was ended"
     # fencing.py repeats an option that it does not know, with its value, and has a hint at the end.
-    lines = [
+    said = [
         line.strip()
-        for line in str(answer.get("stderr") or answer.get("msg") or "").splitlines()
+        for line in lines(str(answer.get("stderr") or answer.get("msg") or ""))
         if line.strip() and not re.search("Parse error|for usage", line)
     ]
-    text = lines[-1] if lines else "it ended without a power state that its exit code agrees with"
+    text = said[-1] if said else "it ended without a power state that its exit code agrees with"
     for value in sorted(hidden, key=len, reverse=True):
         if len(value) >= _LEAST_SECRET:
             text = text.replace(value, "***")

@@ -18,6 +18,7 @@ from typing import Any, Callable, NamedTuple, TypeVar
 from .._ceph.addresses import KERNEL_COOKIES
 from .._core.errors import StorageOpsError
 from .._core.ip import exact_address, exact_network, is_host, normal_address
+from .._core.texts import is_number
 from .._kube.objects import parse_time
 
 T = TypeVar("T")
@@ -78,7 +79,7 @@ class Watcher(NamedTuple):
         """
         # A number of 64 bits has at most 20 digits.
         text = self.cookie
-        return text.isdecimal() and len(text) <= 20 and int(text) in KERNEL_COOKIES
+        return is_number(text) and len(text) <= 20 and int(text) in KERNEL_COOKIES
 
 
 class Lock(NamedTuple):

@@ -21,7 +21,7 @@ from .owners import is_other
 _LEAST_LOOKS, _LEAST_SECONDS = 3, 60.0
 # The same where three sources agree who that is.
 _AGREED_LOOKS, _AGREED_SECONDS = 2, 5.0
-_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE | re.ASCII)
 
 
 def check_volumes(case: FenceCase) -> None:

@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from .._core.bounded import find_program
 from .._core.errors import StorageOpsError
+from .._core.texts import is_number
 from .._node import kubelet
 from .._node.control_groups import UNKNOWN, pod_of
 from .._node.copies import other_mounts
@@ -151,7 +152,7 @@ def running_processes(
     namespaces with these devices whose processes may be.
     """
     # By control group, which a container's process cannot leave (cgroups(7)).
-    pids = filter(str.isdigit, host.names("/proc") if pods else ())
+    pids = filter(is_number, host.names("/proc") if pods else ())
     pod_by_pid = {pid: pod_of(host, pid) for pid in pids}
     found = [
         Process(int(pid), host.read(f"/proc/{pid}/comm") or "", "", "", "", ()).describe()

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
+from .._core.texts import is_number
 from .._node.control_groups import container_id_of
 from .._node.control_groups import read as read_cgroup
 from .._node.host import Host
@@ -117,7 +118,7 @@ def _limits(host: Host, cgroup: str) -> Limits:
 def _least(host: Host, cgroup: str, controller: str) -> int | None:
     """The smaller limit of the container and of its pod; the kernel enforces both."""
     said = [host.read(path) or "" for path in _paths(cgroup, controller)]
-    numbers = [int(text) for text in said if text.isascii() and text.isdigit()]
+    numbers = [int(text) for text in said if is_number(text)]
     return min((number for number in numbers if number < _UNLIMITED), default=None)
 
 

@@ -26,7 +26,11 @@ def user_obstacles(mount: Mount, entries: list[FuseVolume]) -> list[Reason]:
     """Whether the dead server ran as another user than root, which a recipe cannot repeat."""
     # Only the user who mounted it can use a FUSE mount without allow_other, not even root
     # (user_id in fuse(4); fs/fuse/dir.c fuse_allow_current_process).
-    users = [option for option in mount.super_options if re.fullmatch(r"user_id=[1-9]\d*", option)]
+    users = [
+        option
+        for option in mount.super_options
+        if re.fullmatch(r"user_id=[1-9]\d*", option, re.ASCII)
+    ]
     if not users or any(entry.command for entry in entries):
         return []
     return [

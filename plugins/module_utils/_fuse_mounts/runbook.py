@@ -24,6 +24,7 @@ from .._core.engine import (
     require_time,
 )
 from .._core.errors import StorageOpsError
+from .._core.texts import lines, stripped
 from .._node import kubelet
 from .._node.copies import other_mounts
 from .._node.host import UNDO_SECONDS, Host
@@ -673,9 +674,7 @@ class FuseRecovery:
         result = self._host.run(
             ["journalctl", "--no-pager", "--output=cat", "--lines=5", "--unit", recovery.unit]
         )
-        said = " | ".join(line.strip() for line in result.stdout.splitlines() if line.strip())[
-            -600:
-        ]
+        said = " | ".join(filter(None, map(stripped, lines(result.stdout))))[-600:]
         return f" ({recovery.unit}: {said})" if result.ok and said else ""
 
     def _wait_for_containers(self, _action: Action, step: Step) -> None:
@@ -991,9 +990,9 @@ def _scrubbed(text: str, service: Service | None) -> str:
 
 def _spellings(secret: str) -> list[str]:
     """A secret as errors may quote it, and each of its lines that could be one; longest first."""
-    lines = [line.strip() for line in secret.splitlines() if len(line.strip()) >= _SECRET_LINE]
-    values = [line.partition("=")[2].strip() for line in lines]
-    texts = {secret, *lines, *(value for value in values if len(value) >= _SECRET_LINE)}
+    each = [line for line in map(stripped, lines(secret)) if len(line) >= _SECRET_LINE]
+    values = [stripped(line.partition("=")[2]) for line in each]
+    texts = {secret, *each, *(value for value in values if len(value) >= _SECRET_LINE)}
     forms = {form for text in texts for form in (text, repr(text)[1:-1], json.dumps(text)[1:-1])}
     return sorted(forms, key=len, reverse=True)
 

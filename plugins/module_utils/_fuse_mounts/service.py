@@ -283,7 +283,10 @@ def _limits(
 def _option_names(option: str) -> list[str]:
     """The names in ``-o a,b=c`` or ``--a-b=c``, in the kernel's spelling with underscores."""
     text = re.sub(r"^(?:--|-o[ =]?)", "", option)
-    return [word.partition("=")[0].replace("-", "_") for word in re.split(r"[,\s]+", text)]
+    return [
+        word.partition("=")[0].replace("-", "_")
+        for word in re.split(r"[,\s]+", text, flags=re.UNICODE)
+    ]
 
 
 def _word_problems(entry: FuseVolume, source: str) -> list[Reason]:
@@ -312,7 +315,7 @@ def _secret_options(entry: FuseVolume) -> list[Reason]:
     """
     problems = []
     for option in entry.options:
-        for word in re.split(r"[,\s]+", option):
+        for word in re.split(r"[,\s]+", option, flags=re.UNICODE):
             # An option without a value, such as password_stdin, exposes nothing.
             name, _equals, value = word.lstrip("-").partition("=")
             # passwd_file= and the like name a file; its path is no secret.

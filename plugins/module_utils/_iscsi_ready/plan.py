@@ -18,8 +18,9 @@ RUNBOOK = "storage_ops.runbooks.load_iscsi_modules"
 INITIATOR_FILE = "/etc/iscsi/initiatorname.iscsi"
 # The formats iqn., eui. and naa. (RFC 7143, 4.2.7).
 _IQN = re.compile(
-    r"^(iqn\.\d{4}-\d{2}\.[a-z0-9.\-]+(:\S+)?|eui\.[0-9A-Fa-f]{16}|naa\.([0-9A-Fa-f]{16}"
-    r"|[0-9A-Fa-f]{32}))$"
+    r"^(iqn\.[0-9]{4}-[0-9]{2}\.[a-z0-9.\-]+(:\S+)?|eui\.[0-9A-Fa-f]{16}|naa\.([0-9A-Fa-f]{16}"
+    r"|[0-9A-Fa-f]{32}))$",
+    re.UNICODE,
 )
 
 

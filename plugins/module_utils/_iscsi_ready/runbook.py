@@ -13,6 +13,7 @@ from typing import Any
 
 from .._core.engine import Action, ActionFailed, Finding, Plan
 from .._core.errors import BadOption, StorageOpsError
+from .._core.texts import lines, stripped, words
 from .._node import kubelet
 from .._node.host import Host
 from .plan import (
@@ -213,7 +214,7 @@ def _config_lines(host: Host, folders: tuple[str, ...]) -> list[tuple[str, str]]
                 # A file in /etc hides one of the same name in /usr/lib, even if it is empty.
                 files.setdefault(name, f"{folder}/{name}")
     return [
-        (path, line.strip())
+        (path, stripped(line))
         for path in files.values()
         for line in _whole_lines(host.read(path) or "")
     ]
@@ -221,7 +222,7 @@ def _config_lines(host: Host, folders: tuple[str, ...]) -> list[tuple[str, str]]
 
 def _whole_lines(text: str) -> list[str]:
     """The lines of a text; a backslash at the end continues one (modprobe.d(5))."""
-    return text.replace("\\\n", "").splitlines()
+    return lines(text.replace("\\\n", ""))
 
 
 def _forbidden(host: Host, name: str) -> tuple[str, str]:
@@ -250,13 +251,13 @@ def _forbidden(host: Host, name: str) -> tuple[str, str]:
 def _would_do(host: Host, name: str, *flags: str) -> list[str] | None:
     """The steps of modprobe to load a module; none if it is blacklisted; None if that fails."""
     result = host.run(["modprobe", "--show-depends", *flags, name])
-    return result.stdout.splitlines() if result.ok else None
+    return lines(result.stdout) if result.ok else None
 
 
 def _in_place(steps: list[str] | None) -> list[str]:
     """The commands that would run in place of a load, and that load nothing."""
     commands = [
-        step.partition(" ")[2].strip() for step in steps or () if step.startswith("install ")
+        stripped(step.partition(" ")[2]) for step in steps or () if step.startswith("install ")
     ]
     return [command for command in commands if not _loads(command)]
 
@@ -274,7 +275,7 @@ def _loads(command: str) -> bool:
 def _named(host: Host, word: str, name: str, command: str) -> str:
     """The configuration line that says so, with its file."""
     for path, line in _config_lines(host, _MODPROBE_FOLDERS):
-        if line.replace("-", "_").split()[:2] == [word, name]:
+        if words(line.replace("-", "_"))[:2] == [word, name]:
             return f"{path}: {line}"
     # It is on the kernel's command line (modprobe.blacklist=), or in a folder that only this
     # version of modprobe reads.
@@ -284,7 +285,7 @@ def _named(host: Host, word: str, name: str, command: str) -> str:
 def _kernel_forbids(host: Host, name: str) -> str:
     """Whether the kernel's command line forbids a module, as a sentence; empty if not."""
     # module_blacklist= (kernel/module/main.c blacklisted), which modprobe cannot overrule.
-    for word in (host.read("/proc/cmdline") or "").split():
+    for word in words(host.read("/proc/cmdline") or ""):
         key, _equals, value = word.partition("=")
         if key == "module_blacklist" and name in value.replace("-", "_").split(","):
             return f"the kernel was booted with {word}: remove that argument, and reboot"
@@ -292,10 +293,10 @@ def _kernel_forbids(host: Host, name: str) -> str:
 
 
 def _persisted(host: Host, name: str) -> str:
-    lines = _config_lines(host, _PERSIST_FOLDERS) + [
-        ("/etc/modules", line.strip()) for line in (host.read("/etc/modules") or "").splitlines()
+    found = _config_lines(host, _PERSIST_FOLDERS) + [
+        ("/etc/modules", stripped(line)) for line in lines(host.read("/etc/modules") or "")
     ]
-    return next((path for path, line in lines if line.replace("-", "_") == name), "")
+    return next((path for path, line in found if line.replace("-", "_") == name), "")
 
 
 def read_use(host: Host, kubelet_root: str) -> Use:
@@ -363,7 +364,7 @@ def _iscsid(host: Host) -> tuple[dict[str, str], str]:
     if not result.ok:
         return {}, result.describe()
     for block in result.stdout.split("\n\n"):
-        values = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
+        values = dict(line.split("=", 1) for line in lines(block) if "=" in line)
         # not-found stands for a unit that is not installed.
         if values.get("LoadState") in ("loaded", "masked"):
             # A masked unit may still run, if it was masked after its start.
@@ -377,8 +378,10 @@ def _initiator_names(host: Host) -> tuple[str, ...] | None:
     if text is None:
         return None
     # open-iscsi reads KEY=VALUE lines, and # begins a comment (iscsid(8)).
-    pairs = [line.partition("=") for line in text.splitlines() if not line.lstrip().startswith("#")]
-    return tuple(value.strip() for key, _equals, value in pairs if key.strip() == "InitiatorName")
+    pairs = [line.partition("=") for line in lines(text) if not stripped(line).startswith("#")]
+    return tuple(
+        stripped(value) for key, _equals, value in pairs if stripped(key) == "InitiatorName"
+    )
 
 
 def _persist(path: str, module: str) -> None:

@@ -26,6 +26,7 @@ from urllib.parse import quote, unquote, urlencode
 from .._core import untrusted
 from .._core.bounded import Deadline
 from .._core.errors import StorageOpsError, words
+from .._core.texts import is_number
 from .._core.turns import TurnOver
 from .endpoint import Answer, Connection, Endpoint, Headers, NotSent, without_login
 from .objects import CLIENT_RECORD, place_of
@@ -105,8 +106,8 @@ _GIVEN = {
     ("patch", "statefulsets"): "rbac-repair-scale-down.yml",
 }
 # What a proxy refused (http/client.py of Python, HTTPConnection._tunnel).
-_TUNNEL = re.compile(r"Tunnel connection failed: (\d+)")
-_TITLE = re.compile(r"<title[^<>]*>([^<]+)", re.IGNORECASE)
+_TUNNEL = re.compile(r"Tunnel connection failed: (\d+)", re.ASCII)
+_TITLE = re.compile(r"<title[^<>]*>([^<]+)", re.IGNORECASE | re.ASCII)
 _MARKUP = re.compile(r"<[^<>]*>")
 _NO_API_SERVER = (
     "So it is not an API server that answers, but a proxy, a load balancer or a login page: check "
@@ -222,8 +223,8 @@ class ServerVersion:
         # Distributions append their own to the patch level (v1.31.4+k3s1), or a "+" to the minor
         # version (GKE: "31+").
         text = info.get("gitVersion", "")
-        found = re.match(r"v?(\d+)\.(\d+)\.(\d+)", text) or re.match(
-            r"(\d+)\.(\d+)\+?\.?(\d*)", f"{info.get('major', '')}.{info.get('minor', '')}"
+        found = re.match(r"v?(\d+)\.(\d+)\.(\d+)", text, re.ASCII) or re.match(
+            r"(\d+)\.(\d+)\+?\.?(\d*)", f"{info.get('major', '')}.{info.get('minor', '')}", re.ASCII
         )
         if not found:
             raise KubeError(
@@ -669,7 +670,7 @@ class Cluster:
         # A 429 is sent before anything is done (API Priority and Fairness), except by an eviction.
         harmless = request.repeatable or status == 429
         again = (
-            (float(after) if after.isdigit() else 0.0)
+            (float(after) if is_number(after) else 0.0)
             if status in _RETRIED and harmless and not said.budget
             else None
         )

@@ -33,7 +33,7 @@ _CHUNK = 1 << 18
 Headers = Sequence["tuple[str, str]"]
 
 # Up to the last "@", since a password that is not encoded may have a slash or another one.
-_LOGIN = re.compile(r"^([a-z][a-z0-9+.-]*://)?.*@", re.IGNORECASE | re.DOTALL)
+_LOGIN = re.compile(r"^([a-z][a-z0-9+.-]*://)?.*@", re.IGNORECASE | re.DOTALL | re.ASCII)
 
 
 class NotSent(Exception):

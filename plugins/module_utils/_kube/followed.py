@@ -14,6 +14,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any, Callable, Generic, TypeVar, Union
 
+from .._core.texts import is_number
 from .client import Change, Cluster, KubeError, Object
 
 # A list of at most this many objects is read again sooner than a watch reports that nothing has
@@ -113,4 +114,4 @@ def _number(version: str) -> int:
     """A resourceVersion as a number to compare; 0 where it is not one."""
     # It is etcd's revision, and since Kubernetes 1.35 (KEP 5504) clients may compare it as a
     # number.
-    return int(version) if version.isascii() and version.isdecimal() else 0
+    return int(version) if is_number(version) else 0

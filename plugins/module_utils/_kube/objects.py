@@ -46,7 +46,7 @@ _MIGRATED = "storage.alpha.kubernetes.io/migrated-plugins"
 # The text of a gRPC error (grpc-go, internal/status, Error), as the external-attacher writes it to
 # an attachment; since Kubernetes 1.35, and 1.33 with the gate MutableCSINodeAllocatableCount
 # (KEP-4876), the error has the number of the code as well (storage/v1 VolumeError.errorCode).
-_GRPC = re.compile(r"rpc error: code = (\w+) desc = ")
+_GRPC = re.compile(r"rpc error: code = (\w+) desc = ", re.ASCII)
 # ControllerPublishVolume answers this only where the volume is published to another node (CSI
 # specification, "ControllerPublishVolume Errors").
 _ELSEWHERE = "FailedPrecondition"

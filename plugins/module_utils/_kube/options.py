@@ -159,7 +159,7 @@ def _is_path(kubeconfig: str) -> bool:
     parts = [os.path.expanduser(part) for part in kubeconfig.split(os.pathsep) if part]
     # A kubeconfig has line breaks or braces, and a path nearly never has.
     return "\n" not in kubeconfig and all(
-        os.path.exists(part) or re.fullmatch(r"/[^\s{}]*", part) for part in parts
+        os.path.exists(part) or re.fullmatch(r"/[^\s{}]*", part, re.UNICODE) for part in parts
     )
 
 
@@ -197,7 +197,9 @@ def _passwords(text: str) -> list[str]:
     """The password in a URL (without one, its user, which may be a token), as it is to be masked.
     Of a short one only where it stands in a URL: it may be part of many words.
     """
-    login = re.match(r"[a-z][a-z0-9+.-]*://(?:[^@:]*:)?(.+)@", text, re.IGNORECASE | re.DOTALL)
+    login = re.match(
+        r"[a-z][a-z0-9+.-]*://(?:[^@:]*:)?(.+)@", text, re.IGNORECASE | re.DOTALL | re.ASCII
+    )
     if not login:
         return []
     alone = {login[1], login_of(text)[1]}

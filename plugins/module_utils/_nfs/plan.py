@@ -17,6 +17,7 @@ from typing import Any
 from .._core.codes import Reason
 from .._core.engine import Finding, Plan
 from .._core.errors import BadOption, StorageOpsError
+from .._core.texts import is_number
 
 # In the order in which mount.nfs tries them if none is given (nfs(5), nfsvers).
 VERSIONS = ("4.2", "4.1", "4.0", "3")
@@ -52,7 +53,7 @@ _SAYINGS = (
 # IPv6 in brackets, with a zone for link-local addresses (RFC 4007, 11); a host name; then the
 # export, which may contain any character.
 _SHARE = re.compile(
-    r"(\[[0-9A-Fa-f:.]+(?:%[\w.-]+)?\]|[A-Za-z0-9][A-Za-z0-9._-]*):(/.*)", re.DOTALL
+    r"(\[[0-9A-Fa-f:.]+(?:%[\w.-]+)?\]|[A-Za-z0-9][A-Za-z0-9._-]*):(/.*)", re.DOTALL | re.ASCII
 )
 
 
@@ -203,7 +204,7 @@ def port_of(options: Sequence[str]) -> int:
     """The server's TCP port by these mount options; 2049 if they name none (nfs(5), port)."""
     named = [option[5:] for option in options if option.startswith("port=")]
     # The last one counts, as for mount.nfs. port=0 stands for the port that rpcbind advertises.
-    return int(named[-1]) if named and named[-1].isdigit() and 0 < int(named[-1]) < 65536 else 2049
+    return int(named[-1]) if named and is_number(named[-1]) and 0 < int(named[-1]) < 65536 else 2049
 
 
 def classify(rc: int | None, text: str) -> str:

@@ -25,6 +25,7 @@ from .._core.argspec import ArgumentSpec, check_numbers, given_options
 from .._core.bounded import call_each, run_command
 from .._core.engine import Plan
 from .._core.errors import BadOption, StorageOpsError
+from .._core.texts import is_number
 from .._node.control_groups import pod_of
 from .._node.host import Host
 from .._node.kubelet import find_root, namespaces_of, owner_of
@@ -684,7 +685,7 @@ def _mounting(host: Host) -> dict[tuple[str, str], str]:
         pids = [
             pid
             for pid in host.names("/proc")
-            if pid.isdigit()
+            if is_number(pid)
             and (host.read(f"/proc/{pid}/comm") or "").startswith("mount.nfs")
             # Its name a process chooses (prctl(2), PR_SET_NAME).
             and host.may_mount(pid)
@@ -742,7 +743,7 @@ def _ours(host: Host, folder: str) -> tuple[str, ...]:
     pids = [
         pid
         for pid in host.names("/proc")
-        if pid.isdigit() and int(pid) != os.getpid() and not pod_of(host, pid)
+        if is_number(pid) and int(pid) != os.getpid() and not pod_of(host, pid)
     ]
     seconds = host.deadline.cap(host.command_timeout)
     replies = call_each(host.command_line, pids, seconds, seconds)

@@ -22,6 +22,7 @@ from .._core.bounded import call_each
 from .._core.codes import Reason
 from .._core.engine import Finding, Plan
 from .._core.errors import StorageOpsError
+from .._core.texts import is_number, lines, words
 from .._node.control_groups import pod_of
 from .._node.host import Host
 from .._node.options import NOFILE
@@ -44,7 +45,7 @@ _PROPERTIES = (
     "NeedDaemonReload",
     "KillMode",
 )
-_MAX_OPEN_FILES = re.compile(r"^Max open files +\S+ +(\S+)", re.MULTILINE)
+_MAX_OPEN_FILES = re.compile(r"^Max open files +\S+ +(\S+)", re.MULTILINE | re.ASCII)
 
 LIMIT_SPEC = NOFILE.merge(
     ArgumentSpec(
@@ -216,14 +217,14 @@ def _hidden(units: list[str]) -> str:
 def _blocks(text: str) -> list[dict[str, str]]:
     """The properties of each unit; systemctl separates units by an empty line (systemctl(1))."""
     return [
-        dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
+        dict(line.split("=", 1) for line in lines(block) if "=" in line)
         for block in text.split("\n\n")
     ]
 
 
 def _runtime(host: Host, runtime: str, block: dict[str, str]) -> Runtime:
     pid = int(block.get("MainPID") or 0)
-    drop_ins = tuple(block.get("DropInPaths", "").split())
+    drop_ins = tuple(words(block.get("DropInPaths", "")))
     return Runtime(
         runtime,
         block["Id"],
@@ -255,7 +256,7 @@ def _has_unread(host: Host, unit: str, drop_ins: Sequence[str]) -> bool:
 
 
 def _number(text: str) -> int:
-    return int(text) if text.isdigit() else INFINITY
+    return int(text) if is_number(text) else INFINITY
 
 
 def _limit_of(limits: str) -> int:
@@ -283,7 +284,7 @@ def _pods(host: Host) -> dict[str, str]:
     return {
         pid: uid
         for pid in host.names("/proc")
-        if pid.isdigit()
+        if is_number(pid)
         for uid in [pod_of(host, pid)]
         if uid
     }

@@ -18,7 +18,7 @@ from .host import Host
 # UUIDs of device-mapper devices name their owner: multipath-tools, libmultipath/devmapper.c
 # UUID_PREFIX; kpartx puts partN- in front (kpartx/devmapper.c).
 _MULTIPATH = "mpath-"
-_PARTITION = re.compile(r"part\d+-mpath-")
+_PARTITION = re.compile(r"part\d+-mpath-", re.ASCII)
 
 
 @dataclass(frozen=True)

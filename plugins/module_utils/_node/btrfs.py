@@ -16,6 +16,7 @@ import uuid
 from collections.abc import Mapping
 
 from .._core.bounded import call_each
+from .._core.texts import is_number, lines
 from . import fdinfo
 from .host import Host
 
@@ -78,8 +79,8 @@ def counted_errors(host: Host, name: str) -> dict[str, str]:
 
 def _sums(texts: list[str]) -> dict[str, str]:
     sums: dict[str, int] = {}
-    for line in "\n".join(texts).splitlines():
+    for line in lines("\n".join(texts)):
         kind, _blank, number = line.partition(" ")
-        if number.isdigit():
+        if is_number(number):
             sums[kind] = sums.get(kind, 0) + int(number)
     return {kind: str(total) for kind, total in sums.items()}

@@ -50,7 +50,7 @@ _NS_GET_USERNS = 0xB701
 # /proc/PID/ns has no link to it.
 FIRST_USERS = ("user:[4026531837]", "")
 # The capabilities that a process has or may get by execve(2) (capabilities(7)), as bit masks.
-_CAPABILITIES = re.compile(r"^Cap(?:Prm|Eff|Bnd):\s*([0-9a-f]+)$", re.MULTILINE)
+_CAPABILITIES = re.compile(r"^Cap(?:Prm|Eff|Bnd):\s*([0-9a-f]+)$", re.MULTILINE | re.ASCII)
 _CAP_SYS_ADMIN = 1 << 21
 # Bytes. Options that are looked for come first; a Java program has a few thousand.
 _MOST_COMMAND_LINE = 65_536

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from .._core.errors import StorageOpsError
+from .._core.texts import is_number, lines, stripped, words
 from .block import DmDevice, unmangled
 from .host import Host
 
@@ -25,10 +26,12 @@ _MAPS = ["multipathd", "show", "maps", "raw", "format", "%d"]
 _PATHS = ["multipathd", "show", "paths", "raw", "format", "%d %t %T"]
 # What it prints instead, at times with exit status 0: it is busy, or it failed.
 _NO_ANSWER = ("timeout", "fail")
-_MAP_LINE = re.compile(r"\S+")
+_MAP_LINE = re.compile(r"\S+", re.ASCII)
 # The second state may have a blank: "i/o pending". NVMe, which multipathd only shows, has "n/a".
-_PATH_LINE = re.compile(r"(\S+) ((?:active|failed|undef|n/a) \S.*)")
-_TABLE_LINE = re.compile(r"^(?P<name>.*): \d+ \d+ multipath (?P<features>.*)$")
+_PATH_LINE = re.compile(r"(\S+) ((?:active|failed|undef|n/a) \S.*)", re.ASCII)
+_TABLE_LINE = re.compile(r"^(?P<name>.*): \d+ \d+ multipath (?P<features>.*)$", re.ASCII)
+# What is after a "#" is a comment (libmultipath/alias.c). An alias has no blanks.
+_BINDING = re.compile(r"[ \t]*(?P<alias>[^\s#]+)[ \t]+(?P<wwid>[!\"$-~]+)[ \t]*", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -77,20 +80,20 @@ def _known_maps(text: str) -> frozenset[str]:
     # Beside them it may have "undef" for a map that is not in the kernel, NVMe devices with paths
     # of their own, and "ok" where there is none.
     found = _matches(_MAP_LINE, text)
-    return frozenset(one[0] for one in found if re.fullmatch(r"dm-\d+", one[0]))
+    return frozenset(one[0] for one in found if re.fullmatch(r"dm-\d+", one[0], re.ASCII))
 
 
 def _states(text: str) -> dict[str, str]:
     """Disk name -> its states, as in ``Daemon.paths``; raises StorageOpsError."""
     # "ok" where it has no path.
-    if text.strip() == "ok":
+    if stripped(text) == "ok":
         return {}
     return {found[1]: found[2] for found in _matches(_PATH_LINE, text)}
 
 
 def _matches(line_pattern: re.Pattern[str], text: str) -> list[re.Match[str]]:
     found = []
-    for line in filter(None, map(str.strip, text.split("\n"))):
+    for line in filter(None, map(stripped, lines(text))):
         match = line_pattern.fullmatch(line)
         if match is None or line in _NO_ANSWER:
             raise StorageOpsError(
@@ -114,7 +117,7 @@ def checker_interval(host: Host) -> float:
     """Seconds in which multipathd checks every path once; the default if it does not tell."""
     result = host.run(["multipathd", "show", "config"])
     match = (
-        re.search(r"^\s*max_polling_interval\s+\"?(\d+)", result.stdout, re.MULTILINE)
+        re.search(r"^\s*max_polling_interval\s+\"?(\d+)", result.stdout, re.MULTILINE | re.ASCII)
         if result.ok
         else None
     )
@@ -128,12 +131,10 @@ def queueing(host: Host) -> dict[str, bool]:
     result = host.run(["dmsetup", "table", "--manglename", "none", "--target", "multipath"])
     if not result.ok:
         raise StorageOpsError(f"the device-mapper tables could not be read: {result.describe()}")
-    lines = [
-        match for line in result.stdout.splitlines() for match in [_TABLE_LINE.match(line)] if match
-    ]
+    found = filter(None, map(_TABLE_LINE.match, lines(result.stdout)))
     return {
-        unmangled(match.group("name")): "queue_if_no_path" in match.group("features").split()
-        for match in lines
+        unmangled(match.group("name")): "queue_if_no_path" in words(match.group("features"))
+        for match in found
     }
 
 
@@ -146,15 +147,18 @@ def open_counts(host: Host) -> dict[str, int]:
         raise StorageOpsError(
             f"the open counts of device-mapper could not be read: {result.describe()}"
         )
-    rows = [
-        line.strip().split(":") for line in result.stdout.splitlines() if line.strip()[:1].isdigit()
-    ]
+    rows = [line.split(":") for line in map(stripped, lines(result.stdout)) if is_number(line[:1])]
     return {f"{major}:{minor}": int(count) for major, minor, count in rows}
 
 
 def aliases(host: Host) -> dict[str, str]:
     """Map name -> WWID from multipath's bindings file, which also has maps that are gone."""
-    lines = [line.split() for line in (host.read("/etc/multipath/bindings") or "").splitlines()]
-    return {
-        words[0]: words[1] for words in lines if len(words) == 2 and not words[0].startswith("#")
-    }
+    found: dict[str, str] = {}
+    for line in lines(host.read("/etc/multipath/bindings") or ""):
+        # Whoever runs a target chooses the WWID, and udev keeps all characters of UTF-8 in it
+        # (systemd, src/shared/device-nodes.c). So it is one only if it has none but these.
+        match = _BINDING.fullmatch(line)
+        if match:
+            # The first one counts (multipath-tools, libmultipath/alias.c rlookup_binding).
+            found.setdefault(match["alias"], match["wwid"])
+    return found

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from .._core.bounded import call_each
 from .._core.errors import StorageOpsError
+from .._core.texts import is_number
 from . import control_groups, fdinfo
 from .control_groups import pod_of
 from .host import Fleeting, Host, target_of
@@ -167,7 +168,7 @@ def _find(host: Host) -> list[Namespace]:
     Raises StorageOpsError if there is none.
     """
     by_link: dict[tuple[str, str], list[str]] = {}
-    for pid in filter(str.isdigit, host.names("/proc")):
+    for pid in filter(is_number, host.names("/proc")):
         link, root = _view_of(host, pid)
         if link:
             by_link.setdefault((link, root), []).append(pid)

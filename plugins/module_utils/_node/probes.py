@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Whether mounted folders answer.
+"""Whether mounted folders and block devices answer.
 
 mountinfo and mountpoint(1) show a dead mount like a healthy one, so each folder is read.
 """
@@ -17,9 +17,10 @@ import re
 import stat
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Callable
 
 from .._core.bounded import Reply, call_each
+from .._core.texts import is_number
 from . import fdinfo
 from .control_groups import pod_uid_of, text_of
 from .host import Fleeting, Host
@@ -39,12 +40,26 @@ _STEPS = ("", "statvfs", "listing")
 # What a child is called while it asks a mount: this, and the device. So a later run knows it.
 # 15 bytes in all (PR_SET_NAME of prctl(2)).
 _NAME = "sops"
+# And while it asks a block device, which may answer though a filesystem on it hangs.
+_BLOCK_NAME = "sopd"
 # How many children may wait for one device, with those of earlier runs. Each keeps the memory of
 # its run for as long as the mount hangs, and a node may be audited every night.
 MOST_HELD = 8
 # SIGKILL in a mask of pending signals (proc_pid_status(5)).
-_PENDING = re.compile(r"^(?:SigPnd|ShdPnd):\s*([0-9a-f]+)$", re.MULTILINE)
+_PENDING = re.compile(r"^(?:SigPnd|ShdPnd):\s*([0-9a-f]+)$", re.MULTILINE | re.ASCII)
 _KILLED = 1 << 8
+
+
+@dataclass(frozen=True)
+class Device:
+    """A block device that is asked.
+
+    ``name``: the kernel's. ``number``: major:minor. ``owner``: whose turns it uses up.
+    """
+
+    name: str
+    number: str
+    owner: Hashable
 
 
 @dataclass(frozen=True)
@@ -83,10 +98,7 @@ def probe_folders(
     of earlier runs still wait for is not asked once more without end; it hangs. The topmost mount
     of a path answers. A file that is mounted by itself (a subPath) is opened instead of listed.
     """
-    held = held_children(host) if devices else {}
-    waiting = {
-        index: held[device] for index, device in enumerate(devices) if is_enough(held.get(device))
-    }
+    waiting = _waited_for(host, devices, _NAME)
     asked = [index for index in range(len(paths)) if index not in waiting]
     said = _probe(
         host,
@@ -98,6 +110,44 @@ def probe_folders(
     answers = dict(zip(asked, said))
     answers.update((index, hung_before(pids)) for index, pids in waiting.items())
     return [answers[index] for index in range(len(paths))]
+
+
+def ask_devices(
+    host: Host,
+    function: Callable[[str], Any],
+    devices: Sequence[Device],
+    timeout: float,
+    more: float,
+) -> dict[str, Reply]:
+    """Ask block devices something that may never return; by name what ``function(name)`` gave.
+
+    All at once, and in turns of their owners: a tenant may have any number of disks whose server
+    does not answer. ``timeout``: seconds for each. ``more``: seconds that all together may take
+    beyond that, for those that wait for a turn. One that children of earlier runs still wait for
+    is not asked once more without end.
+    """
+    waiting = _waited_for(host, [device.number for device in devices], _BLOCK_NAME)
+    asked = [device for index, device in enumerate(devices) if index not in waiting]
+
+    def asking(device: Device) -> Any:
+        call_self(device.number, _BLOCK_NAME)
+        return function(device.name)
+
+    budget = host.deadline.cap(timeout + more)
+    owners = [device.owner for device in asked]
+    replies = call_each(asking, asked, timeout, budget, host.deadline.clock, owners)
+    found = {device.name: reply for device, reply in zip(asked, replies)}
+    for index, pids in waiting.items():
+        found[devices[index].name] = Reply(problem=still(pids), left=pids[0])
+    return found
+
+
+def _waited_for(host: Host, devices: Sequence[str], name: str) -> dict[int, list[int]]:
+    """Of these devices, by index, the children of those that so many wait for already."""
+    held = held_children(host, name) if devices else {}
+    return {
+        index: held[device] for index, device in enumerate(devices) if is_enough(held.get(device))
+    }
 
 
 def probe_opened(host: Host, descriptor: int, timeout: float) -> Answer:
@@ -139,21 +189,21 @@ def _probe(
         return [_judge(reply, _STEPS[step]) for reply, step in zip(replies, steps[: len(asked)])]
 
 
-def call_self(device: str) -> None:
+def call_self(device: str, name: str = _NAME) -> None:
     """Name this child after what it is about to ask."""
     # Only a help for later runs.
     with contextlib.suppress(OSError), open("/proc/self/comm", "w", encoding="ascii") as file:
-        file.write(f"{_NAME}{device}")
+        file.write(f"{name}{device}")
 
 
-def held_children(host: Host) -> dict[str, list[int]]:
+def held_children(host: Host, begin: str = _NAME) -> dict[str, list[int]]:
     """By device, the children of earlier runs that still wait for it, though they were killed."""
     found: dict[str, list[int]] = {}
-    for pid in filter(str.isdigit, host.names("/proc")):
+    for pid in filter(is_number, host.names("/proc")):
         name = host.read(f"/proc/{pid}/comm") or ""
         # The kernel gives a device's number to no other as long as one waits for it. What is of a
         # pod, or may be, has the name that it likes.
-        device = name[len(_NAME) :] if name.startswith(_NAME) else ""
+        device = name[len(begin) :] if name.startswith(begin) else ""
         if device and _is_killed(host, pid) and _is_ours(host, pid):
             found.setdefault(device, []).append(int(pid))
     return found

@@ -15,6 +15,7 @@ from typing import Any, Callable
 
 from .._core.bounded import Deadline, Reply, call_each
 from .._core.errors import StorageOpsError
+from .._core.texts import is_number
 from .._core.turns import in_turns
 from . import fdinfo
 from .control_groups import UNKNOWN, container_id_of, of_pod, pod_uid_of, text_of
@@ -147,7 +148,7 @@ def _read(process: Process, reply: Reply) -> Process | None:
 
 
 def _pids(proc: str) -> list[int]:
-    return sorted(int(name) for name in os.listdir(proc) if name.isascii() and name.isdigit())
+    return sorted(int(name) for name in os.listdir(proc) if is_number(name))
 
 
 def _identities(

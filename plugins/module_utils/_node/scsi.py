@@ -19,6 +19,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from .._core.texts import stripped
 from . import fdinfo
 
 # include/scsi/sg.h: the ioctl, and struct sg_io_hdr with its directions of data. "@": with the
@@ -299,7 +300,9 @@ def udev_text(text: str) -> str:
     """A vendor's text as udev's scsi_id writes it into a WWID."""
     # Blanks become one underscore, and so does each character that is not allowed in /dev (systemd,
     # src/shared/udev-util.c udev_replace_whitespace, src/shared/device-nodes.c).
-    return re.sub(r"[^0-9A-Za-z#+\-.:=@_]", "_", re.sub(r"\s+", "_", text.strip(" \0")))
+    return re.sub(
+        r"[^0-9A-Za-z#+\-.:=@_]", "_", re.sub(r"\s+", "_", text.strip(" \0"), flags=re.ASCII)
+    )
 
 
 def wwid_from_sysfs(wwid: str) -> str:
@@ -308,7 +311,7 @@ def wwid_from_sysfs(wwid: str) -> str:
     Empty if it has another form.
     """
     # drivers/scsi/scsi_lib.c scsi_vpd_lun_id writes naa., eui. or t10. in front.
-    prefix, _dot, rest = wwid.strip().partition(".")
+    prefix, _dot, rest = stripped(wwid).partition(".")
     if prefix == "naa":
         return f"3{rest.lower()}"
     if prefix == "eui":

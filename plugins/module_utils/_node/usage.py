@@ -16,13 +16,13 @@ import os
 import stat
 import struct
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any, Callable
 
 from .._core import untrusted
-from .._core.bounded import Deadline, call_each
+from .._core.bounded import Deadline, Reply, call_each
 from .._core.codes import Reason
 from .._core.errors import StorageOpsError
 from . import fdinfo, processes
@@ -30,6 +30,7 @@ from .control_groups import pod_uid_of, text_of
 from .host import Host, lines_of, of_living, target_of
 from .mounts import Mount, each_mount, is_shortened, swap_devices
 from .namespaces import ENDED, Namespaces
+from .probes import Device, ask_devices
 
 # Types of filesystems with a server, which may be dead when stat(2) asks it. No block device is
 # there.
@@ -69,7 +70,8 @@ _MOST_MOUNTS = 20
 _SHOWN = 500
 # How many processes a message names whose open files could not be read, of any number.
 _MOST_NAMED = 3
-# Seconds for all loop devices together, and for all that is bound from a tmpfs.
+# Seconds for all loop devices together, for all that is bound from a tmpfs, and for devices that
+# wait for their turn to be claimed.
 _ASKING = 5.0
 
 _UDEV = ("udevadm", "systemd-udevd")
@@ -432,20 +434,26 @@ def _text(path: str) -> str:
         return file.read().rstrip("\n")
 
 
-def exclusive_open(host: Host, name: str) -> list[Reason]:
-    """Why a device cannot be claimed exclusively; empty if it can."""
+def claimed(host: Host, devices: Sequence[Device]) -> dict[str, list[Reason]]:
+    """By name, why a device cannot be claimed exclusively; empty if it can."""
     # O_EXCL on a block device without O_CREAT claims it (open(2)). The kernel checks for another
     # holder first (block/bdev.c bd_prepare_to_claim), so any error but EBUSY means that there is
     # none.
 
-    def claiming() -> bool:
+    def claiming(name: str) -> bool:
         try:
             os.close(os.open(host.path(f"/dev/{name}"), os.O_RDONLY | os.O_EXCL | os.O_NONBLOCK))
         except OSError as error:
             return error.errno == errno.EBUSY
         return False
 
-    reply = host.bounded(claiming)
+    # open(2) of a SCSI disk waits while its host recovers from an error, as of another disk that
+    # has not answered (drivers/scsi/sd.c sd_open).
+    replies = ask_devices(host, claiming, devices, host.command_timeout, _ASKING)
+    return {name: _why_not_free(name, reply) for name, reply in replies.items()}
+
+
+def _why_not_free(name: str, reply: Reply) -> list[Reason]:
     if reply.problem:
         said = f"whether {name} is free is unknown: {reply.problem}"
         return [Reason("evidence_unreadable", said)]

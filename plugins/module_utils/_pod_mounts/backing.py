@@ -13,9 +13,8 @@ import errno
 import mmap
 import os
 import re
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Callable
 
 from .._core.bounded import Reply, call_each
 from .._core.codes import Reason
@@ -23,6 +22,7 @@ from .._core.errors import StorageOpsError
 from .._node import block, btrfs, fdinfo, multipath, scsi
 from .._node.host import Host
 from .._node.multipath import Daemon
+from .._node.probes import Device, ask_devices
 
 # Bytes. A direct read must be whole blocks of the device (open(2), O_DIRECT); this is, for all
 # sizes.
@@ -48,8 +48,10 @@ _XFS = r"XFS \((?P<name>[^\s()]+)\): "
 # its program (mm/memory.c print_vma_addr).
 _ERRORS = {
     "ext": (
-        re.compile(rf"{_EXT4}(?:Remounting filesystem read-only|shut down requested \(\d+\))"),
-        re.compile(r"Aborting journal on device (?P<name>\S+)-8\."),
+        re.compile(
+            rf"{_EXT4}(?:Remounting filesystem read-only|shut down requested \(\d+\))", re.ASCII
+        ),
+        re.compile(r"Aborting journal on device (?P<name>\S+)-8\.", re.ASCII),
     ),
     "xfs": (
         re.compile(
@@ -57,15 +59,17 @@ _ERRORS = {
             r"|(?:Log |Metadata )?I/O Error|Block device removal|All device paths lost)"
             r"(?: \(0x[0-9a-f]{1,16}\))?(?: received| [Dd]etected)?"
             r"(?: at [^()=]{1,200} \([^()=]{1,200}:\d{1,9}\))?\."
-            r"(?: {1,2}Shutting down filesystem\.?)?"
+            r"(?: {1,2}Shutting down filesystem\.?)?",
+            re.ASCII,
         ),
         re.compile(
-            rf"{_XFS}Filesystem has been shut down due to log error \(0x[0-9a-f]{{1,16}}\)\."
+            rf"{_XFS}Filesystem has been shut down due to log error \(0x[0-9a-f]{{1,16}}\)\.",
+            re.ASCII,
         ),
     ),
     "btrfs": (
-        re.compile(rf"BTRFS \w+ {_BTRFS}: forced readonly"),
-        re.compile(rf"BTRFS:? error {_BTRFS} in \w+:\d+: errno=-[^=]+"),
+        re.compile(rf"BTRFS \w+ {_BTRFS}: forced readonly", re.ASCII),
+        re.compile(rf"BTRFS:? error {_BTRFS} in \w+:\d+: errno=-[^=]+", re.ASCII),
     ),
 }
 # The messages of a mount, remount or unmount: what was logged before is not about the current
@@ -74,12 +78,14 @@ _ERRORS = {
 _MOUNTS = (
     re.compile(
         rf"{_EXT4}(?:mounted filesystem|unmounting filesystem|re-mounted)[^=]*"
-        r"(?:Opts: \S*(?: Quota mode: \w+\.)?)?"
+        r"(?:Opts: \S*(?: Quota mode: \w+\.)?)?",
+        re.ASCII,
     ),
-    re.compile(rf"{_XFS}(?:Mounting V\d|Unmounting) [Ff]ilesystem[^=]*"),
+    re.compile(rf"{_XFS}(?:Mounting V\d|Unmounting) [Ff]ilesystem[^=]*", re.ASCII),
     re.compile(
         rf"BTRFS \w+ {_BTRFS}: (?:(?:first mount|last unmount) of filesystem \S+"
-        r"|has skinny extents|using \S+ \(\S+\) checksum algorithm)"
+        r"|has skinny extents|using \S+ \(\S+\) checksum algorithm)",
+        re.ASCII,
     ),
 )
 
@@ -220,7 +226,11 @@ def read_backings(
         for one in backings
         if not one.obstacles
     }
-    bad = unusable(host, whose, timeout)
+    asked = [
+        Device(name, host.read(f"/sys/class/block/{name}/dev") or "", owner)
+        for name, owner in whose.items()
+    ]
+    bad = unusable(host, asked, timeout)
     return {
         device: joined(
             device, [replace(one, obstacles=one.obstacles or bad[one.name]) for one in backings]
@@ -320,14 +330,9 @@ def _look_at_disk(disk: block.Disk, paths: list[str], bad: list[Reason]) -> None
 
 
 def unusable(
-    host: Host, whose: Mapping[str, Hashable], timeout: float
+    host: Host, devices: Collection[Device], timeout: float
 ) -> dict[str, tuple[Reason, ...]]:
-    """By device, why it cannot be read or written; empty if nothing says so.
-
-    ``whose``: by device, its owner. All are asked at once and in turns: a tenant may have any
-    number of devices whose server does not answer.
-    """
-    names = list(whose)
+    """By name of a device, why it cannot be read or written; empty if nothing says so."""
 
     def reading(name: str) -> str:
         flags = os.O_RDONLY | os.O_DIRECT | os.O_NONBLOCK | os.O_CLOEXEC
@@ -347,23 +352,10 @@ def unusable(
     def protected(name: str) -> bool | None:
         return scsi.write_protected(host.path(f"/dev/{name}"), timeout)
 
-    read = _asked(host, reading, whose, names, timeout)
-    readable = [name for name in names if not (read[name].problem or read[name].value)]
-    written = _asked(host, protected, whose, readable, timeout + 1)
-    return {name: _why_unusable(name, read[name], written.get(name)) for name in names}
-
-
-def _asked(
-    host: Host,
-    function: Callable[[str], Any],
-    whose: Mapping[str, Hashable],
-    names: Sequence[str],
-    timeout: float,
-) -> dict[str, Reply]:
-    """The replies about devices, within the time of one command."""
-    budget = host.deadline.cap(host.command_timeout + timeout)
-    owners = [whose[name] for name in names]
-    return dict(zip(names, call_each(function, names, timeout, budget, owners=owners)))
+    read = ask_devices(host, reading, list(devices), timeout, host.command_timeout)
+    readable = [one for one in devices if not (read[one.name].problem or read[one.name].value)]
+    written = ask_devices(host, protected, readable, timeout + 1, host.command_timeout)
+    return {name: _why_unusable(name, said, written.get(name)) for name, said in read.items()}
 
 
 def _why_unusable(name: str, read: Reply, written: Reply | None) -> tuple[Reason, ...]:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from .._core.texts import words
 from .._kube.client import Cluster, path
 from .._kube.objects import (
     HOLD,
@@ -188,7 +189,7 @@ def process_of(pid: str = "self") -> str:
         number, _space, fields = (
             Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").partition(" ")
         )
-        state, *values = fields.rpartition(")")[2].split()
+        state, *values = words(fields.rpartition(")")[2])
         return (
             ""
             if state in "XZ"
@@ -203,7 +204,7 @@ def has_ended(process: str) -> bool:
     That is so only for one of this boot and PID namespace (man 7 pid_namespaces), where this run
     sees every process; and a ledger of this very process is of an earlier run in it.
     """
-    own, parts = process_of().split(), process.split()
+    own, parts = words(process_of()), words(process)
     if len(own) != 4 or parts[:2] != own[:2] or len(parts) != 4:
         return False
     try:

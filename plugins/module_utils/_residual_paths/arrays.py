@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
+from .._core.texts import is_number
 from .._node.block import Disk, DmDevice
 from .model import Observation
 
@@ -143,7 +144,7 @@ def _addresses(disk: Disk) -> set[str]:
 def _asked_for(disk: Disk) -> str:
     portal = _portal(disk)
     name, _colon, port = portal.rpartition(":")
-    return (name if port.isdigit() and name else portal).strip("[]")
+    return (name if is_number(port) and name else portal).strip("[]")
 
 
 def _by_portal(disks: Iterable[Disk]) -> Collection[set[str]]:

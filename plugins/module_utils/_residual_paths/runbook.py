@@ -31,6 +31,7 @@ from .._core.errors import StorageOpsError
 from .._node import block, multipath, processes, usage
 from .._node.block import Disk, DmDevice
 from .._node.host import UNDO_SECONDS, Host
+from .._node.probes import Device
 from .._node.scsi import Answer
 from . import judging, scans
 from . import plan as pure
@@ -265,14 +266,19 @@ class ResidualPaths:
         openers = usage.read_openers(host, numbers, known_uses.unread)
         # Counted last: who opens a map while /proc is read shows at least in its open count.
         counts = multipath.open_counts(host) if maps else {}
+        # The kernel, or a program that writes, claims a device for itself (O_EXCL). That is not a
+        # reader that may be failed. A device with holders is claimed by these.
+        members = [
+            Device(dm, dev, _servers(last, device))
+            for device in maps
+            for dm, dev in map_devices[device.dm].items()
+            if counts.get(dev, 0) and not last.dm[dm].holders
+        ]
+        claimed = usage.claimed(host, [*(_device(disk) for disk in disks), *members])
         for name, tree in disk_devices.items():
             uses[name] += _opened(openers, tree)
-            uses[name] += usage.exclusive_open(host, name)
-        for name, tree in map_devices.items():
-            # The kernel, or a program that writes, claims a device for itself (O_EXCL). That is not
-            # a reader that may be failed. A device with holders is claimed by these.
-            for dm in [dm for dm in tree if counts.get(tree[dm], 0) and not last.dm[dm].holders]:
-                uses[name] += usage.exclusive_open(host, dm)
+        for name, tree in devices.items():
+            uses[name] += [use for member in tree for use in claimed.get(member, ())]
         return uses, openers, counts
 
     # apply
@@ -546,10 +552,15 @@ class ResidualPaths:
         require_time(host.deadline, _PATH_SECONDS, more)
         with _before_a_change():
             seen = self._look(subject.leaving, subject.brings)
-            for path in subject.paths:
-                # The kernel may have removed it by itself; then only the scan is left to do.
-                if host.exists(f"/sys/class/scsi_device/{path.disk.hctl}"):
-                    self._require_unchanged(path, seen)
+            # The kernel may have removed one by itself; then only the scan is left to do.
+            there = [
+                path
+                for path in subject.paths
+                if host.exists(f"/sys/class/scsi_device/{path.disk.hctl}")
+            ]
+            for path in there:
+                _require_unchanged(path, seen)
+            self._require_unused(there, seen)
         risks = scans.mixtures(ResidualState(host.name, (seen,)), subject.brings, subject.leaving)
         risks += scans.claims(seen, self._arrays_with(seen), subject)
         # A LUN that took a number joins the map of its WWID at once, whatever the others read.
@@ -557,33 +568,31 @@ class ResidualPaths:
             raise NotStarted("; ".join(risks), risks[0].code)
         self._delete(subject, _PATH_SECONDS + more)
 
-    def _require_unchanged(self, path: PathSubject, seen: Observation) -> None:
-        """A path must be the planned one, answer as it did, and have no user. Raises NotStarted."""
-        planned, disk = path.disk, seen.disks.get(path.disk.name)
-        # The kernel gives the name of a disk that went to the next one that comes.
-        if disk is None or (disk.hctl, disk.dev) != (planned.hctl, planned.dev):
-            raise NotStarted(f"{planned.hctl} is no longer {planned.name}")
-        now = judging.judge(disk, seen.answers.get(disk.name), path.expected)
-        if not now.same_as(path.judgement):
-            raise NotStarted(f"{disk.name} now is {now.kind}: {now.why}")
-        used = self._used(disk, path.plain)
-        if used:
-            raise NotStarted(f"{disk.name}: {'; '.join(used)}", used[0].code)
-
-    def _used(self, disk: Disk, plain: bool) -> list[Reason]:
-        """Why a disk may not be deleted.
-
-        A path of a map that was just flushed can have had no user but the map.
-        """
-        used = [
-            Reason("in_use_held", f"still held by {holder}") for holder in disk.holders
-        ] + usage.exclusive_open(self._host, disk.name)
-        if plain:
-            tree = block.disk_devices(self._host, disk)
-            known = usage.UsesByDevice(self._host)
-            openers = usage.read_openers(self._host, set(tree.values()), known.unread)
-            used += known.of(tree) + _opened(openers, tree)
-        return used
+    def _require_unused(self, paths: Collection[PathSubject], seen: Observation) -> None:
+        """Nothing uses these paths. Raises NotStarted."""
+        host = self._host
+        disks = [seen.disks[path.disk.name] for path in paths]
+        claimed = usage.claimed(host, [_device(disk) for disk in disks])
+        used = {
+            disk.name: [Reason("in_use_held", f"still held by {holder}") for holder in disk.holders]
+            + claimed[disk.name]
+            for disk in disks
+        }
+        # A path of a map that was just flushed can have had no user but the map.
+        trees = {
+            path.disk.name: block.disk_devices(host, seen.disks[path.disk.name])
+            for path in paths
+            if path.plain
+        }
+        if trees:
+            known = usage.UsesByDevice(host)
+            numbers = {number for tree in trees.values() for number in tree.values()}
+            openers = usage.read_openers(host, numbers, known.unread)
+            for name, tree in trees.items():
+                used[name] += known.of(tree) + _opened(openers, tree)
+        for name, reasons in used.items():
+            if reasons:
+                raise NotStarted(f"{name}: {'; '.join(reasons)}", reasons[0].code)
 
     def _delete(self, subject: PathsSubject, seconds: float) -> None:
         """Delete the paths; where another LUN has taken a number, scan for that.
@@ -794,6 +803,17 @@ class ResidualPaths:
         ]
 
 
+def _require_unchanged(path: PathSubject, seen: Observation) -> None:
+    """A path must be the planned one, and answer as it did. Raises NotStarted."""
+    planned, disk = path.disk, seen.disks.get(path.disk.name)
+    # The kernel gives the name of a disk that went to the next one that comes.
+    if disk is None or (disk.hctl, disk.dev) != (planned.hctl, planned.dev):
+        raise NotStarted(f"{planned.hctl} is no longer {planned.name}")
+    now = judging.judge(disk, seen.answers.get(disk.name), path.expected)
+    if not now.same_as(path.judgement):
+        raise NotStarted(f"{disk.name} now is {now.kind}: {now.why}")
+
+
 def _speaks_of(link: str, wwid: str) -> bool:
     """Whether a link of /dev/disk/by-id is named by this WWID."""
     # The names that udev gives (systemd, rules.d/60-persistent-storage.rules; multipath-tools,
@@ -888,6 +908,16 @@ def _opened(openers: usage.Openers, tree: dict[str, str]) -> list[Reason]:
 
 def _empty_maps(observation: Observation) -> bool:
     return any(not device.slaves for device in observation.maps)
+
+
+def _device(disk: Disk) -> Device:
+    return Device(disk.name, disk.dev, server_of(disk))
+
+
+def _servers(observation: Observation, device: DmDevice) -> tuple[str, ...]:
+    """Whose turns a question to a map uses up: the servers of its paths."""
+    paths = (observation.disks.get(name) for name in device.slaves)
+    return tuple(sorted({server_of(path) for path in paths if path is not None}))
 
 
 def _tree(observation: Observation, device: DmDevice) -> dict[str, str]:

@@ -60,7 +60,9 @@ class Entry:
 @cache
 def _parts(patterns: str | tuple[str, ...]) -> tuple[tuple[re.Pattern[str], ...], ...]:
     ways = (patterns,) if isinstance(patterns, str) else patterns
-    return tuple(tuple(re.compile(part, re.IGNORECASE) for part in way.split(GAP)) for way in ways)
+    return tuple(
+        tuple(re.compile(part, re.IGNORECASE | re.ASCII) for part in way.split(GAP)) for way in ways
+    )
 
 
 def _in_order(parts: tuple[re.Pattern[str], ...], text: str) -> bool:
@@ -596,7 +598,7 @@ def match(reason: str, message: str) -> Entry | None:
 # GenerateMountVolumeFunc and GenerateMapVolumeFunc of
 # pkg/volume/util/operationexecutor/operation_generator.go: what follows WaitForAttach.
 _MOUNTING = re.compile(
-    r'(?:MountVolume|MapVolume)\.(?!WaitForAttach)\w+ failed for volume "([^"]+)"'
+    r'(?:MountVolume|MapVolume)\.(?!WaitForAttach)\w+ failed for volume "([^"]+)"', re.ASCII
 )
 _OF_VOLUME = re.compile(r'for volume "([^"]+)"')
 

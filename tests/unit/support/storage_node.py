@@ -67,7 +67,7 @@ class StorageNode(Host):
         self.queueing: set[str] = set()
         self.opened: dict[str, int] = {}
         self.claimed: set[str] = set()
-        self.claims: list[str] = []
+        self.put("claims", "")
         self.asked: set[str] = set()
         self.owners: dict[str, Hashable] = {}
         self.hung: set[str] = set()
@@ -203,7 +203,10 @@ class StorageNode(Host):
         pass
 
     def path(self, path: str) -> str:
-        self.claims += [path[len("/dev/") :]] if path.startswith("/dev/") else []
+        if path.startswith("/dev/"):
+            # In a child of its own.
+            with (self.root / "claims").open("a", encoding="ascii") as file:
+                file.write(f"{path[len('/dev/') :]}\n")
         if path.startswith("/dev/") and path[len("/dev/") :] in self.claimed:
             raise OSError(errno.EBUSY, "Device or resource busy")
         if path.startswith("/dev/") and path[len("/dev/") :] in self.hung:
@@ -211,6 +214,10 @@ class StorageNode(Host):
         # What is written there twice happens twice.
         number = len(self.names(os.path.dirname(path))) if path.endswith("/scan") else ""
         return super().path(f"{path}{number}")
+
+    @property
+    def claims(self) -> list[str]:
+        return (self.root / "claims").read_text(encoding="ascii").split("\n")
 
     def sleep(self, seconds: float) -> None:
         pass

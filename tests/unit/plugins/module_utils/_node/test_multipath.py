@@ -6,18 +6,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import (
     CommandResult,
+    Deadline,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
     StorageOpsError,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import multipath
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.block import DmDevice
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 
 WWID = "36001405919eb0a2fd484e85817272b66"
 LOST = "360014057d411fc6acd84cc7b8ec1ff2f"
@@ -152,6 +156,49 @@ def test_kernel_tables_and_open_counts() -> None:
     assert multipath.open_counts(Commands(**{"dmsetup_info_-c": (0, "No devices found\n")})) == {}
     with pytest.raises(StorageOpsError, match="open counts"):
         multipath.open_counts(Commands(**{"dmsetup_info_-c": (None, "")}))
+
+
+def test_a_name_with_separators_of_unicode_makes_no_line_of_its_own() -> None:
+    """libdevmapper mangles these; whoever makes a map without it need not."""
+    table = (
+        "1EVIL\u2028mpatha: 0 1 multipath 1 queue_if_no_path 0 0 0\n"
+        "mpatha: 0 1 multipath 0 1 alua 0 0\n"
+        "mpathb: 0 1 multipath 0\u2003queue_if_no_path\u2003x\n"
+    )
+    found = multipath.queueing(Commands(**{"dmsetup_table_--manglename": (0, table)}))
+    assert found == {"1EVIL\u2028mpatha": True, "mpatha": False, "mpathb": False}
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        (f"mpathb {LOST}", {"mpathb": LOST}),
+        (f" mpathb\t {LOST} ", {"mpathb": LOST}),
+        # The first binding of an alias is the one that multipath uses.
+        (f"mpatha {LOST}", {}),
+        # A name that a LUN gave itself (T10), which udev leaves as it is.
+        (f"mpathb 1EVIL\u2028mpatha\u2003{LOST}", {}),
+        (f"mpathb 1EVIL\x85mpathc {LOST}", {}),
+        (f"mpathb\u2003{LOST}", {}),
+        (f"mpathb {LOST}\u2003", {}),
+        # To multipath, a comment begins here.
+        (f"mpathb {LOST}#1", {}),
+        (f"# mpathb {LOST}", {}),
+        ("mpathb", {}),
+        ("", {}),
+    ],
+)
+@pytest.mark.parametrize("first", [True, False])
+def test_no_name_of_a_lun_makes_an_alias_mean_another_volume(
+    tmp_path: Path, line: str, found: dict[str, str], first: bool
+) -> None:
+    given = ["# alias wwid", f"mpatha {WWID}", line]
+    if first and not line.startswith("mpatha"):
+        given.reverse()
+    (tmp_path / "etc/multipath").mkdir(parents=True)
+    (tmp_path / "etc/multipath/bindings").write_text("\n".join([*given, ""]))
+    host = Host(Deadline(60), 10, str(tmp_path))
+    assert multipath.aliases(host) == {"mpatha": WWID, **found}
 
 
 def test_checker_interval() -> None:

@@ -210,6 +210,35 @@ def test_what_many_children_of_earlier_runs_wait_for_is_not_asked_again(
     assert {answer.state for answer in probes.probe_folders(host, names[1:], 60)} == {"ok", "dead"}
 
 
+def test_a_disk_that_many_children_of_earlier_runs_wait_for_is_not_asked_again(
+    tmp_path: Path,
+) -> None:
+    """And a filesystem on it that hangs says nothing about it."""
+    for pid in range(100, 100 + probes.MOST_HELD):
+        held(tmp_path, pid, "sopd8:16")
+        held(tmp_path, pid + 100, "sops8:32")
+    host = Host(Deadline(600), 10, str(tmp_path))
+    devices = [
+        probes.Device(name, number, "")
+        for name, number in (("sda", "8:0"), ("sdb", "8:16"), ("sdc", "8:32"), ("sdd", ""))
+    ]
+    asked = Arrivals()
+
+    def asking(name: str) -> str:
+        asked.note()
+        return f"{name}: {Path('/proc/self/comm').read_text()}"
+
+    found = probes.ask_devices(host, asking, devices, 60, 60)
+    assert found["sdb"].problem.startswith(f"{probes.MOST_HELD} processes of earlier runs")
+    assert (found["sdb"].left, found["sdb"].value, asked.count) == (100, None, 3)
+    asked.close()
+    # The next run finds it by this.
+    assert found["sda"].value == "sda: sopd8:0\n"
+    assert found["sdc"].value == "sdc: sopd8:32\n"
+    assert found["sdd"].value == "sdd: sopd\n"
+    assert "" not in probes.held_children(host, "sopd")
+
+
 # Its first thread ends, and the other one waits.
 _ZOMBIE = """
 import ctypes, os, threading, time

@@ -136,6 +136,8 @@ def test_report_luns_never_breaks(data: bytes) -> None:
         ("naa.6001405919EB0a2f", "36001405919eb0a2f"),
         ("eui.0011223344556677", "20011223344556677"),
         ("t10.Linux   scsi_debug      2000    ", "1Linux_scsi_debug_2000"),
+        # Only blanks of ASCII are joined (systemd, udev_replace_whitespace).
+        ("t10.LIO \xa0 \x85 disk", "1LIO_____disk"),
         ("", ""),
         ("uuid.1234", ""),
     ],

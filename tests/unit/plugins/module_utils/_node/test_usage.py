@@ -8,28 +8,13 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import (
-    Deadline,
-    Reply,
-)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import usage
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
-
-
-class Here(Host):
-    """A node whose probes run in this process."""
-
-    def __init__(self, problem: str = "") -> None:
-        super().__init__(Deadline(60), 10)
-        self.problem = problem
-
-    def bounded(self, function: Callable[[], Any], timeout: float | None = None) -> Reply:
-        return Reply(problem=self.problem) if self.problem else Reply(value=function())
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes import Device
 
 
 @pytest.mark.parametrize(
@@ -45,19 +30,22 @@ class Here(Host):
 def test_a_device_that_is_claimed_is_in_use(
     error: int, codes: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    flags = []
+    real = os.open
 
     def opened(path: str, how: int) -> int:
-        flags.append((path, how))
+        if path != "/dev/sdz":
+            return real(path, how)
+        assert how == os.O_RDONLY | os.O_EXCL | os.O_NONBLOCK
         if error:
             raise OSError(error, os.strerror(error))
         return os.dup(0)
 
     monkeypatch.setattr(usage.os, "open", opened)
-    assert [reason.code for reason in usage.exclusive_open(Here(), "sdz")] == codes
-    assert flags == [("/dev/sdz", os.O_RDONLY | os.O_EXCL | os.O_NONBLOCK)]
+    found = usage.claimed(Host(Deadline(60), 10), [Device("sdz", "65:144", "")])
+    assert [reason.code for reason in found["sdz"]] == codes
 
 
 def test_a_device_that_does_not_answer_is_not_free() -> None:
-    (reason,) = usage.exclusive_open(Here("no answer in 10 s"), "sdz")
-    assert reason.code == "evidence_unreadable" and "no answer in 10 s" in reason
+    (reason,) = usage.claimed(Host(Deadline(0), 10), [Device("sdz", "65:144", "")])["sdz"]
+    assert reason == "whether sdz is free is unknown: no answer before the deadline"
+    assert reason.code == "evidence_unreadable"

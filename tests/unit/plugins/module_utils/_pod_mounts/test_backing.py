@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.block i
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.multipath import Daemon
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes import Device
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts import backing
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.backing import (
     Backing,
@@ -38,25 +39,25 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.b
 
 
 class Answers:
-    """What devices answer, to each question one after the other; in the place of call_each."""
+    """What devices answer, to each question one after the other; in the place of ask_devices."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *replies: Mapping[str, Reply]) -> None:
         self.replies = list(replies)
         self.owners: list[list[Hashable]] = []
-        monkeypatch.setattr(backing, "call_each", self.ask)
+        monkeypatch.setattr(backing, "ask_devices", self.ask)
 
     def ask(
         self,
+        _host: Host,
         _function: Any,
-        names: Sequence[str],
+        devices: Collection[Device],
         timeout: float,
-        budget: float,
-        owners: Sequence[Hashable],
-    ) -> list[Reply]:
-        assert timeout <= budget < 60
-        self.owners.append(list(owners))
+        more: float,
+    ) -> dict[str, Reply]:
+        assert 0 < timeout + more < 60
+        self.owners.append([device.owner for device in devices])
         said = self.replies.pop(0)
-        return [said[name] for name in names]
+        return {device.name: said[device.name] for device in devices}
 
 
 READABLE, WRITABLE = Reply(value=""), Reply(value=False)
@@ -82,7 +83,7 @@ def test_a_device_must_answer_and_be_writable(
 ) -> None:
     """A move to a device that cannot be used would be an outage for nothing."""
     Answers(monkeypatch, {"sda": read}, {"sda": written} if written else {})
-    found = backing.unusable(Host(Deadline(60), 10), {"sda": "shop"}, 10)["sda"]
+    found = backing.unusable(Host(Deadline(60), 10), [Device("sda", "8:0", "shop")], 10)["sda"]
     assert [reason.code for reason in found] == ([code] if code else [])
     assert all(said in reason for reason in found)
 
@@ -94,8 +95,8 @@ def test_devices_are_asked_at_once_and_in_turns_of_their_owners(
     evil = [f"sd{letter}" for letter in "bcdefghijklm"]
     hung = dict.fromkeys(evil, Reply(problem="no answer in 5 s", timed_out=True))
     answers = Answers(monkeypatch, {"sda": READABLE, **hung}, {"sda": WRITABLE})
-    whose = {"sda": "shop", **dict.fromkeys(evil, "evil")}
-    found = backing.unusable(Host(Deadline(60), 10), whose, 5)
+    devices = [Device("sda", "8:0", "shop"), *(Device(name, "", "evil") for name in evil)]
+    found = backing.unusable(Host(Deadline(60), 10), devices, 5)
     assert found["sda"] == () and all("no answer" in found[name][0] for name in evil)
     assert answers.owners == [["shop", *["evil"] * 12], ["shop"]]
 

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 from pathlib import Path
 from typing import Callable
 
@@ -18,6 +19,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors 
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import usage
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.scsi import Answer
+from ansible_collections.storage_ops.runbooks.tests.unit.support.clocks import Arrivals, Steps
 from ansible_collections.storage_ops.runbooks.tests.unit.support.storage_node import (
     TARGETS,
     TENANT,
@@ -615,6 +617,45 @@ def test_a_device_that_does_not_say_whether_it_is_free(node: StorageNode) -> Non
     module = repair(node)
     assert f"whether {disk} is free is unknown: RuntimeError: no answer" in module.reasons
     assert disk in node.disks()
+
+
+def test_disks_that_cannot_be_opened_take_no_time_of_others(
+    node: StorageNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tenant's LUNs whose server does not answer: one after the other, each took the time of a
+    command, and nothing was left of the run's deadline.
+    """
+    plain(node)
+    volumes = range(101, 111)
+    node.tenant(*volumes)
+    for lun, volume in enumerate(volumes, 1):
+        del node.array[TENANT, lun]
+        node.run(["multipath", "-f", f"mpath{volume}"])
+    evil = [disk for disk in node.disks() if node.hctl(disk).startswith(f"{TENANT}:")]
+    hanging, real = Arrivals(), node.path
+
+    def path(name: str) -> str:
+        if name.removeprefix("/dev/") in evil:
+            hanging.note()
+            signal.pause()
+        return real(name)
+
+    monkeypatch.setattr(node, "path", path)
+    # One server has at most 8 children at a time; each has 5 s, and all together 5 more.
+    clock = Steps(
+        (lambda: hanging.count == 1, 1.1),
+        (lambda: hanging.count == 8, 4.0),
+        (lambda: hanging.count == 9, 1.1),
+        (lambda: hanging.count == 10, 4.0),
+    )
+    node.deadline = Deadline(600, clock)
+    module = repair(node)
+    hanging.close()
+    assert not module.failed, module.result["msg"]
+    assert clock.now == pytest.approx(10.2)
+    assert {module.verdicts[disk] for disk in evil} == {"refuse"}
+    assert all(f"whether {disk} is free is unknown: no answer" in module.reasons for disk in evil)
+    assert len(node.disks()) == 6 + len(evil)
 
 
 def test_what_is_left_behind_is_no_proof(node: StorageNode) -> None:
