@@ -165,7 +165,7 @@ class StaleContainers:
         if any(container.dead or container.hung for container in containers):
             self._runtime = find_runtime(host, self._options)
             containers = self._described(containers)
-        return ContainerState(host.name, tuple(containers), self._runtime)
+        return ContainerState(host.name, tuple(containers), self._runtime, namespaces_of(host))
 
     def _containers(self, processes: Sequence[tuple[str, str, int]]) -> list[Container]:
         """The containers that were asked for and have FUSE mounts, which are not probed yet.
