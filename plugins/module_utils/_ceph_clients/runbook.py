@@ -42,6 +42,18 @@ _PROGRAMS = ("rbd-nbd", "ceph-fuse")
 _INSTANCE = re.compile(
     r"(?:\(\d+\))?\[?(?P<address>[0-9A-Fa-f:.]+?)\]?:(?P<port>\d+)/(?P<nonce>\d+)", re.ASCII
 )
+# The options of rbd-nbd that take no value (rbd-nbd(8)); -d and -f of any Ceph daemon (ceph(8)).
+_NBD_FLAGS = (
+    "--read-only",
+    "--exclusive",
+    "--notrim",
+    "--try-netlink",
+    "--show-cookie",
+    "--quiesce",
+    "--foreground",
+    "-d",
+    "-f",
+)
 # user@FSID.filesystem=/path, as mount.ceph(8) has written it since Quincy.
 _FSID = re.compile(r"[^@/]*@(?P<fsid>[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\.")
 
@@ -413,18 +425,27 @@ def _image(words: tuple[str, ...]) -> tuple[str, str, str, str]:
     are unclear.
     """
     # The argument is [POOL/[NAMESPACE/]]IMAGE[@SNAPSHOT], with the pool "rbd" by default
-    # (rbd-nbd(8), rbd(8)). Except for options and paths only an image has a slash; without a pool
-    # it follows the command.
-    after = words[words.index("map") + 1 :][:1] if "map" in words else ()
-    plain = [word for word in words if not word.startswith(("-", "/"))]
-    candidates = [*(word for word in plain if "/" in word), *after]
-    text = next((word for word in candidates if word in plain), "")
+    # (rbd-nbd(8), rbd(8)). It follows the command.
+    command, text, *_more = [*_plain(words), "", ""]
+    if command not in ("map", "attach") or text.startswith("/"):
+        return "", "", "", ""
     path, _at, snapshot = text.partition("@")
     *above, image = path.split("/")
     if not path or len(above) > 2:
         return "", "", "", ""
     pool, namespace = [*above, *("rbd", "")[len(above) :]]
     return pool, namespace, image, snapshot
+
+
+def _plain(words: tuple[str, ...]) -> list[str]:
+    """The words of a command line of rbd-nbd that are no options, nor may be the value of one."""
+    # The value may be the key of a user (--key). An option that is not known takes one.
+    return [
+        word
+        for before, word in zip(("", *words), words)
+        if not word.startswith("-")
+        and (not before.startswith("-") or "=" in before or before in _NBD_FLAGS)
+    ]
 
 
 def _filesystems(

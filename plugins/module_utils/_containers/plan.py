@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from .._core.codes import Reason
@@ -197,6 +198,12 @@ class ContainerState:
     node: str
     containers: tuple[Container, ...]
     runtime: Runtime = Runtime()
+    # By UID of a pod, as the kubelet has it. Only broken containers have names of their own.
+    namespaces: Mapping[str, str] = field(default_factory=dict)
+
+    def tenant(self, container: Container) -> str:
+        """Whose a container is: its namespace, or else its pod."""
+        return container.namespace or self.namespaces.get(container.pod, container.pod)
 
 
 def not_applicable(state: ContainerState) -> dict[str, str]:
@@ -234,7 +241,7 @@ def _decide(
     pairs = list(zip(broken, findings))
     moved = _to_move(state, options, pairs)
     if not options.accept_majority:
-        moved = _refuse_outages(pairs, moved, _outages(state, broken))
+        moved = _refuse_outages(state, pairs, moved, _outages(state, broken))
     moved = _limit(pairs, moved, options)
     findings = _by_time(pairs, options)
     findings += [
@@ -263,14 +270,17 @@ def _to_move(
 
 
 def _refuse_outages(
-    pairs: list[tuple[Container, Finding]], moved: Moved, outages: dict[str, Reason]
+    state: ContainerState,
+    pairs: list[tuple[Container, Finding]],
+    moved: Moved,
+    outages: dict[str, Reason],
 ) -> Moved:
-    """Refuse the repairs in these namespaces, and return the pods of others."""
+    """Refuse the repairs of these tenants, and return the pods of others."""
     for container, finding in pairs:
-        outage = outages.get(container.namespace)
+        outage = outages.get(state.tenant(container))
         if outage and (finding.repair or container.pod in moved):
             finding.refuse(*_said(finding), outage)
-    return {pod: group for pod, group in moved.items() if group[0][0].namespace not in outages}
+    return {pod: group for pod, group in moved.items() if state.tenant(group[0][0]) not in outages}
 
 
 def _limit(
@@ -310,21 +320,28 @@ def _said(finding: Finding) -> list[Reason]:
 
 
 def _outages(state: ContainerState, broken: list[Container]) -> dict[str, Reason]:
-    """By namespace, the refusal if most of the node's containers have a dead mount, and most of the
-    namespace's, too.
+    """By tenant, the refusal if most of its containers have a dead or hung mount, and so have most
+    tenants.
 
-    A tenant with most of the containers so cannot keep others from their repair.
+    Each tenant counts once: with many containers of its own none makes an outage of others'
+    trouble, and keeps them from their repair.
     """
-    # No majority of the node is broken, so no namespace is held back.
-    if not is_most(len(broken), len(state.containers)):
+    # What was not asked is no sign that others work.
+    totals = Counter(map(state.tenant, (one for one in state.containers if not one.unasked)))
+    counts = Counter(map(state.tenant, broken))
+    most = most_of(counts, totals)
+    if not is_most(len(most), len(totals)):
         return {}
-    # Of the namespace as well, since a tenant decides how many containers of its own there are.
-    totals = Counter(container.namespace for container in state.containers)
-    dead = Counter(container.namespace for container in broken)
     unless = "they all have to be restarted"
-    what = "containers with FUSE mounts"
-    said = majority(len(broken), len(state.containers), what, unless)
-    return dict.fromkeys(most_of(dead, totals), said)
+    return {
+        tenant: majority(
+            counts[tenant],
+            totals[tenant],
+            f"containers with FUSE mounts of {shown(tenant)}",
+            unless,
+        )
+        for tenant in most
+    }
 
 
 def _pod(

@@ -14,7 +14,6 @@ import json
 import os
 import posixpath
 import re
-import stat
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -44,12 +43,11 @@ from .._node.probes import (
     HUNG,
     OK,
     Answer,
-    call_self,
     held_children,
-    is_enough,
-    opened_itself,
+    list_held,
     probe_folders,
     still,
+    walked,
 )
 from .._node.processes import require_host_namespace
 from . import plan as pure
@@ -169,7 +167,7 @@ class StaleContainers:
         if any(container.dead or container.hung for container in containers):
             self._runtime = find_runtime(host, self._options)
             containers = self._described(containers)
-        return ContainerState(host.name, tuple(containers), self._runtime)
+        return ContainerState(host.name, tuple(containers), self._runtime, namespaces_of(host))
 
     def _containers(self, processes: Sequence[tuple[str, str, int]]) -> list[Container]:
         """The containers that were asked for and have FUSE mounts, which are not probed yet.
@@ -244,9 +242,7 @@ class StaleContainers:
         # What was not asked is neither dead nor well.
         held = held_children(self._host)
         answers = {
-            one: Answer(ERROR, text=still(held[one[1]]))
-            for one in questions
-            if is_enough(held.get(one[1]))
+            one: Answer(ERROR, text=still(held[one[1]])) for one in questions if one[1] in held
         }
         first_asked = [one for one in questions if one in asked and one not in answers]
         answers.update(self._answers({one: questions[one] for one in first_asked}))
@@ -263,7 +259,6 @@ class StaleContainers:
             self._host,
             list(questions.values()),
             self._options.probe_timeout,
-            [device for _container, device in questions],
         )
         return {one: answer for one, (answer, _device) in zip(questions, replies)}
 
@@ -723,21 +718,15 @@ def _container_processes(host: Host) -> Iterable[tuple[str, str, int]]:
 
 
 def look_into(
-    host: Host,
-    questions: Sequence[tuple[int, str]],
-    timeout: float,
-    devices: Sequence[str] = (),
+    host: Host, questions: Sequence[tuple[int, str]], timeout: float
 ) -> list[tuple[Answer, str]]:
     """List folders as processes see them.
 
-    ``questions``: (pid, path). ``devices``: the device of each, by which a later run knows what
-    waits for it. Returns for each what it answered, and the device mounted there.
+    ``questions``: (pid, path). Returns for each what it answered, and the device mounted there.
     """
 
     def looking(number: int) -> dict[str, str]:
         pid, point = questions[number]
-        if devices:
-            call_self(devices[number])
         try:
             # /proc/PID/root is resolved in the process's mount namespace (proc_pid_root(5)).
             return {"device": _list(host.path(f"{host.living(str(pid))}/root"), point)}
@@ -777,25 +766,9 @@ def _list(root: str, point: str) -> str:
 
     No link on the way is followed: it would be resolved in this process's own namespace.
     """
-    flags = os.O_NOFOLLOW | os.O_CLOEXEC
-    folder = os.open(root, os.O_PATH | os.O_DIRECTORY)
-    try:
-        names = [name for name in point.split("/") if name]
-        for name in names[:-1]:
-            inner = os.open(name, os.O_PATH | os.O_DIRECTORY | flags, dir_fd=folder)
-            os.close(folder)
-            folder = inner
-        # A subPath may be a file, which is opened instead of listed.
-        with opened_itself(names[-1] if names else ".", folder) as opened:
-            status = os.fstat(opened)
-            # Asks the server; fstat may be answered from the kernel's cache.
-            os.fstatvfs(opened)
-            if stat.S_ISDIR(status.st_mode):
-                with os.scandir(opened) as entries:
-                    next(entries, None)
-        return f"{os.major(status.st_dev)}:{os.minor(status.st_dev)}"
-    finally:
-        os.close(folder)
+    with walked(root, point) as found:
+        device = list_held(found).st_dev
+    return f"{os.major(device)}:{os.minor(device)}"
 
 
 def _doubt(point: str, device: str, answer: tuple[Answer, str]) -> str:

@@ -312,6 +312,7 @@ def _recovery(
     recovery = _dead_mounts(state, options, group, left, places, notes)
     finding.evidence["volumes"] = list(recovery.volumes)
     finding.evidence["handles"] = [f"{driver} {handle}" for driver, handle in recovery.handles]
+    obstacles += _unasked(state, group)
     # Nothing is replaced, so it does not matter what would be mounted.
     if not group.targets:
         return recovery, obstacles
@@ -326,6 +327,16 @@ def _recovery(
     if not entries:
         obstacles += namesakes(options, recovery)
     return _by_remount(state, recovery, left, notes, entries, obstacles)
+
+
+def _unasked(state: FuseState, group: MountGroup) -> list[Reason]:
+    """A mount that hangs as far as children of earlier runs show: it may answer by now."""
+    answers = [state.answers[device] for device in group.devices]
+    return [
+        Reason("evidence_unreadable", f"{one.text}, and may answer: run again later")
+        for one in answers
+        if not one.asked
+    ]
 
 
 def _node_obstacles(options: FuseOptions, notes: list[VolumeNote]) -> list[Reason]:

@@ -33,12 +33,12 @@ from .._node.probes import (
     DEAD,
     ERROR,
     HUNG,
+    MOST_HELD,
+    MOST_HELD_BY_REPAIRS,
     OK,
     Answer,
-    call_self,
     held_children,
     hung_before,
-    is_enough,
     probe_folders,
     probe_opened,
 )
@@ -133,7 +133,8 @@ class FuseRecovery:
         owners = _owners(asked, found, namespaces)
         timeout = self._options.probe_timeout
         paths = list(asked.values())
-        answers = dict(zip(asked, probe_folders(host, paths, timeout, owners, list(asked))))
+        most = self._most_held()
+        answers = dict(zip(asked, probe_folders(host, paths, timeout, owners, list(asked), most)))
         state = FuseState(
             host.name, root, table, answers, unfinished=unfinished, namespaces=namespaces
         )
@@ -190,14 +191,17 @@ class FuseRecovery:
             layers = stacks.buried(state.table, found, answers)
             if not layers:
                 return
-            waiting = held_children(self._host)
+            waiting = held_children(self._host, self._most_held())
             for mount in layers:
-                before = waiting.get(mount.device, [])
                 answers[mount.device] = (
-                    hung_before(before)
-                    if is_enough(before)
+                    hung_before(waiting[mount.device])
+                    if mount.device in waiting
                     else self._ask_below(state.table, mount)
                 )
+
+    def _most_held(self) -> int:
+        """What hangs is repaired only if it was asked in this run, and an audit repairs nothing."""
+        return MOST_HELD_BY_REPAIRS if self._options.abort_hung_connections else MOST_HELD
 
     def _ask_below(self, table: MountTable, mount: Mount) -> Answer:
         """Probe a mount with the layers above it taken off, in a mount namespace of the child's own
@@ -224,8 +228,6 @@ class FuseRecovery:
         def working() -> dict[str, Any]:
             if depth < 0:
                 raise StorageOpsError("it is no longer mounted there")
-            # Its own children are called so, too.
-            call_self(mount.device)
             if depth:
                 _own_namespace()
             for _layer in range(depth):

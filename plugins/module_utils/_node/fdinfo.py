@@ -7,9 +7,13 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import errno
 import os
 import re
+import struct
 from collections.abc import Iterator
+from functools import cache
 from typing import NamedTuple
 
 from .._core.errors import StorageOpsError
@@ -19,6 +23,10 @@ from .._core.errors import StorageOpsError
 # character but a few blanks.
 _HEAD = re.compile(rb"pos:\t-?[0-9]+\nflags:\t(?P<flags>[0-7]+)\nmnt_id:\t(?P<mount>[0-9]+)\n")
 _MOST_BYTES = 256
+# include/uapi/linux/fcntl.h and include/uapi/linux/stat.h; see statx(2).
+_AT_FDCWD, _AT_STATX_DONT_SYNC, _AT_EMPTY_PATH, _STATX_TYPE = -100, 0x4000, 0x1000, 1
+# Of struct statx: stx_mask; stx_mode; stx_rdev_major, stx_rdev_minor, stx_dev_major, stx_dev_minor.
+_STATX = struct.Struct("=I24xH98x4I112x")
 
 
 class FdInfo(NamedTuple):
@@ -26,6 +34,43 @@ class FdInfo(NamedTuple):
 
     flags: int
     mount: int
+
+
+class Kept(NamedTuple):
+    """What the kernel keeps of a file. ``mode``: its type, as st_mode. ``number``: major:minor, if
+    it is a device. ``device``: that of its file system.
+    """
+
+    mode: int
+    number: str
+    device: str
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def kept(file: int | str) -> Kept:
+    """Of a descriptor, or of a path such as /proc/PID/fd/N. No server is asked. Raises OSError.
+
+    At a path a server may be asked all the same (see mount_at).
+    """
+    # With this flag, FUSE and NFS answer from what they have, however old (fs/fuse/dir.c
+    # fuse_update_get_attr; fs/nfs/inode.c nfs_getattr). The type of a file never changes.
+    found = ctypes.create_string_buffer(_STATX.size)
+    folder, path = (file, b"") if isinstance(file, int) else (_AT_FDCWD, os.fsencode(file))
+    function = getattr(_library(), "statx", None)
+    if function is None:
+        raise OSError(errno.ENOSYS, "the C library has no statx")
+    flags = ctypes.c_int(_AT_STATX_DONT_SYNC | _AT_EMPTY_PATH)
+    if function(ctypes.c_int(folder), path, flags, ctypes.c_uint(_STATX_TYPE), found):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    mask, mode, *numbers = _STATX.unpack(found.raw)
+    if not mask & _STATX_TYPE:
+        raise OSError(errno.ENODATA, "its type is not known")
+    return Kept(mode, f"{numbers[0]}:{numbers[1]}", f"{numbers[2]}:{numbers[3]}")
 
 
 @contextlib.contextmanager

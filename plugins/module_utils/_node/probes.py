@@ -42,9 +42,12 @@ _STEPS = ("", "statvfs", "listing")
 _NAME = "sops"
 # And while it asks a block device, which may answer though a filesystem on it hangs.
 _BLOCK_NAME = "sopd"
-# How many children may wait for one device, with those of earlier runs. Each keeps the memory of
-# its run for as long as the mount hangs, and a node may be audited every night.
+# How many children may wait for one device, with those of earlier runs, until it is asked only once
+# in a while. Each keeps the memory of its run for as long as the mount hangs, and a node may be
+# audited every night.
 MOST_HELD = 8
+# The same in a run that may repair, whose evidence has to be its own.
+MOST_HELD_BY_REPAIRS = 32
 # SIGKILL in a mask of pending signals (proc_pid_status(5)).
 _PENDING = re.compile(r"^(?:SigPnd|ShdPnd):\s*([0-9a-f]+)$", re.MULTILINE | re.ASCII)
 _KILLED = 1 << 8
@@ -69,7 +72,8 @@ class Answer:
     ``state``: OK; DEAD, its server has ended; HUNG, no answer in time; ERROR, anything else, which
     says nothing about its server. ``step``: statvfs or listing, whichever failed or hung; else
     empty. ``error``: a name such as ENOTCONN. ``text``: why, as a sentence. ``left``: ID of the
-    child that is in D state and could not be ended, or 0.
+    child that is in D state and could not be ended, or 0. ``asked``: whether it says so in this
+    run; if not, only children of earlier runs still wait for it.
     """
 
     state: str
@@ -77,6 +81,7 @@ class Answer:
     error: str = ""
     text: str = ""
     left: int = 0
+    asked: bool = True
 
     @property
     def unasked(self) -> bool:
@@ -90,22 +95,24 @@ def probe_folders(
     timeout: float,
     owners: Sequence[Hashable] = (),
     devices: Sequence[str] = (),
+    most: int = MOST_HELD,
 ) -> list[Answer]:
     """Probe folders in parallel; one answer for each path, in order.
 
     ``timeout``: seconds for each, within the deadline. ``owners``: whose each is, as for
     ``call_each``. ``devices``: of the superblock of each, as major:minor, where one that children
-    of earlier runs still wait for is not asked once more without end; it hangs. The topmost mount
-    of a path answers. A file that is mounted by itself (a subPath) is opened instead of listed.
+    of earlier runs still wait for is not asked once more without end; it hangs. ``most``: as for
+    ``held_children``. The topmost mount of a path answers; no link on the way is followed. A file
+    that is mounted by itself (a subPath) is opened instead of listed.
     """
-    waiting = _waited_for(host, devices, _NAME)
+    held = held_children(host, most) if devices else {}
+    waiting = {index: held[device] for index, device in enumerate(devices) if device in held}
     asked = [index for index in range(len(paths)) if index not in waiting]
     said = _probe(
         host,
         [host.path(paths[index]) for index in asked],
         timeout,
         [owners[index] for index in asked] if owners else (),
-        [devices[index] for index in asked] if devices else (),
     )
     answers = dict(zip(asked, said))
     answers.update((index, hung_before(pids)) for index, pids in waiting.items())
@@ -126,11 +133,14 @@ def ask_devices(
     beyond that, for those that wait for a turn. One that children of earlier runs still wait for
     is not asked once more without end.
     """
-    waiting = _waited_for(host, [device.number for device in devices], _BLOCK_NAME)
+    held = _held_disks(host)
+    waiting = {
+        index: held[device.number] for index, device in enumerate(devices) if device.number in held
+    }
     asked = [device for index, device in enumerate(devices) if index not in waiting]
 
     def asking(device: Device) -> Any:
-        call_self(device.number, _BLOCK_NAME)
+        _rename(f"{_BLOCK_NAME}{device.number}")
         return function(device.name)
 
     budget = host.deadline.cap(timeout + more)
@@ -142,14 +152,6 @@ def ask_devices(
     return found
 
 
-def _waited_for(host: Host, devices: Sequence[str], name: str) -> dict[int, list[int]]:
-    """Of these devices, by index, the children of those that so many wait for already."""
-    held = held_children(host, name) if devices else {}
-    return {
-        index: held[device] for index, device in enumerate(devices) if is_enough(held.get(device))
-    }
-
-
 def probe_opened(host: Host, descriptor: int, timeout: float) -> Answer:
     """The same for what an O_PATH descriptor holds, whatever is at its path by now."""
     (answer,) = _probe(host, [descriptor], timeout)
@@ -157,24 +159,19 @@ def probe_opened(host: Host, descriptor: int, timeout: float) -> Answer:
 
 
 def _probe(
-    host: Host,
-    asked: Sequence[str | int],
-    timeout: float,
-    owners: Sequence[Hashable] = (),
-    devices: Sequence[str] = (),
+    host: Host, asked: Sequence[str | int], timeout: float, owners: Sequence[Hashable] = ()
 ) -> list[Answer]:
     """Probe paths, or O_PATH descriptors."""
     # Shared with the children, to know how far one came that never returns.
     with mmap.mmap(-1, max(1, len(asked))) as steps:
 
         def asking(index: int) -> dict[str, str] | None:
-            if devices:
-                call_self(devices[index])
             try:
                 steps[index] = 1
-                os.statvfs(asked[index])
-                steps[index] = 2
-                _list(asked[index])
+                with _reached(asked[index]) as found:
+                    os.statvfs(found)
+                    steps[index] = 2
+                    list_held(found)
             except OSError as error:
                 return {
                     "error": errno.errorcode.get(error.errno or 0, str(error.errno)),
@@ -189,34 +186,137 @@ def _probe(
         return [_judge(reply, _STEPS[step]) for reply, step in zip(replies, steps[: len(asked)])]
 
 
-def call_self(device: str, name: str = _NAME) -> None:
-    """Name this child after what it is about to ask."""
+@contextlib.contextmanager
+def _reached(asked: str | int) -> Iterator[int]:
+    """An O_PATH descriptor of what is asked."""
+    if isinstance(asked, str):
+        with walked("/", asked) as found:
+            yield found
+    else:
+        call_self(asked)
+        yield asked
+
+
+@contextlib.contextmanager
+def walked(root: str, path: str) -> Iterator[int]:
+    """An O_PATH descriptor of what is at a path below a root, no link of which is followed. Raises
+    OSError.
+
+    This child is called after what it holds all the way, since each look-up may hang.
+    """
+    found = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        call_self(found)
+        for name in filter(None, path.split("/")):
+            # What is mounted there by now is found without a question to it.
+            inner = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=found)
+            os.close(found)
+            found = inner
+            call_self(found)
+        yield found
+    finally:
+        os.close(found)
+
+
+def call_self(held: int) -> None:
+    """Name this child after the file system of a descriptor, which it is about to ask.
+
+    Not after what it has yet to find: on the way there it may wait for another one, and then the
+    number of what it is called after is free, and the next mount's.
+    """
+    with contextlib.suppress(OSError):
+        _rename(f"{_NAME}{fdinfo.kept(held).device}")
+
+
+def _rename(name: str) -> None:
     # Only a help for later runs.
     with contextlib.suppress(OSError), open("/proc/self/comm", "w", encoding="ascii") as file:
-        file.write(f"{name}{device}")
+        file.write(name)
 
 
-def held_children(host: Host, begin: str = _NAME) -> dict[str, list[int]]:
-    """By device, the children of earlier runs that still wait for it, though they were killed."""
+def held_children(host: Host, most: int = MOST_HELD) -> dict[str, list[int]]:
+    """By device, the children of earlier runs that still wait for it, though they were killed.
+
+    Only devices that are not to be asked now: for each at least ``most`` wait, and it was asked not
+    long ago.
+    """
+    many = _killed_children(host, _NAME, most)
+    # In a child, as any look at open files. What it cannot tell does not replace a question.
+    reply = host.bounded(lambda: _holding(host, many)) if many else Reply(value={})
+    return {
+        device: pids
+        for device, pids in (reply.value or {}).items()
+        if len(pids) >= most and not _is_due(host, pids)
+    }
+
+
+def _held_disks(host: Host) -> dict[str, list[int]]:
+    """The same for block devices. Their nodes are the host's own, so a child waits for nothing else
+    on the way to one, and the kernel keeps a number for as long as open(2) of it waits.
+    """
+    many = _killed_children(host, _BLOCK_NAME, MOST_HELD)
+    return {number: pids for number, pids in many.items() if not _is_due(host, pids)}
+
+
+def _killed_children(host: Host, begin: str, most: int) -> dict[str, list[int]]:
+    """By what follows in their names, processes of the host that were killed and are there still,
+    where they are as many.
+    """
     found: dict[str, list[int]] = {}
     for pid in filter(is_number, host.names("/proc")):
         name = host.read(f"/proc/{pid}/comm") or ""
-        # The kernel gives a device's number to no other as long as one waits for it. What is of a
-        # pod, or may be, has the name that it likes.
+        # What is of a pod, or may be, has the name that it likes.
         device = name[len(begin) :] if name.startswith(begin) else ""
         if device and _is_killed(host, pid) and _is_ours(host, pid):
             found.setdefault(device, []).append(int(pid))
+    return {device: pids for device, pids in found.items() if len(pids) >= most}
+
+
+def _holding(host: Host, children: dict[str, list[int]]) -> dict[str, list[int]]:
+    """Of the children, those that have a file of the device open that they are called after.
+
+    As long as one has, the kernel gives the number of the device to no other.
+    """
+    return {
+        device: [pid for pid in pids if device in _devices(host, pid)]
+        for device, pids in children.items()
+    }
+
+
+def _devices(host: Host, pid: int) -> set[str]:
+    """Of the file systems of what a process has open."""
+    found = set()
+    folder = f"/proc/{pid}/fd"
+    for name in host.names(folder):
+        with contextlib.suppress(OSError):
+            found.add(fdinfo.kept(host.path(f"{folder}/{name}")).device)
     return found
+
+
+def _is_due(host: Host, pids: Sequence[int]) -> bool:
+    """Whether a mount is asked again, though many wait: the last time was as long ago as the first
+    was before that. So whatever their requests have come to, it is asked in the end, and the number
+    of children grows with the logarithm of time only.
+    """
+    begun = [_begun(host, str(pid)) for pid in pids]
+    # One that has just ended has had its answer.
+    if None in begun:
+        return True
+    times = sorted(time for time in begun if time is not None)
+    now = _begun(host, "self") or 0
+    return now - times[-1] >= times[-1] - times[0]
+
+
+def _begun(host: Host, pid: str) -> int | None:
+    """When a process began, in ticks since boot; None if it has ended."""
+    # The 22nd field, with the command in brackets as the second (proc_pid_stat(5)).
+    fields = (host.read(f"/proc/{pid}/stat") or "").rpartition(") ")[2].split()
+    return int(fields[19]) if len(fields) > 19 else None
 
 
 def hung_before(pids: Sequence[int]) -> Answer:
     """What a mount answers that so many wait for already."""
-    return Answer(HUNG, text=still(pids), left=pids[0])
-
-
-def is_enough(pids: Sequence[int] | None) -> bool:
-    """So many wait that no other is to ask the same."""
-    return len(pids or ()) >= MOST_HELD
+    return Answer(HUNG, text=still(pids), left=pids[0], asked=False)
 
 
 def still(pids: Sequence[int]) -> str:
@@ -244,51 +344,26 @@ def _is_killed(host: Host, pid: str) -> bool:
     return any(int(mask, 16) & _KILLED for mask in masks)
 
 
-def _list(asked: str | int) -> None:
-    """Read the first entry of a folder."""
-    with opened_itself(asked) if isinstance(asked, str) else _reopened(asked) as found:
-        if stat.S_ISDIR(os.fstat(found).st_mode):
-            # scandir() duplicates the descriptor, and closes only its own.
-            with os.scandir(found) as entries:
-                next(entries, None)
-
-
-@contextlib.contextmanager
-def opened_itself(path: str, folder: int | None = None) -> Iterator[int]:
-    """A descriptor of a folder or regular file; raises OSError for links and all else.
-
-    ``folder``: descriptor of the folder that a relative ``path`` is in.
+def list_held(descriptor: int) -> os.stat_result:
+    """Read the first entry of what an O_PATH descriptor holds, if it is a folder; else open it.
+    Raises OSError for links and all else that is no regular file.
     """
     # Opening a pipe or a device may wait or have effects: a watchdog that is opened and closed may
-    # reset the machine (Documentation/watchdog/watchdog-api.rst). So the file is found with O_PATH,
-    # checked, and then opened through /proc, in case a tenant exchanges it in between.
-    flags = os.O_NOFOLLOW | os.O_CLOEXEC
-    try:
-        opened = os.open(path, os.O_RDONLY | os.O_DIRECTORY | flags, dir_fd=folder)
-    except NotADirectoryError:
-        found = os.open(path, os.O_PATH | flags, dir_fd=folder)
-        try:
-            if not stat.S_ISREG(os.fstat(found).st_mode):
-                raise
-            opened = os.open(f"/proc/self/fd/{found}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        finally:
-            os.close(found)
-    try:
-        yield opened
-    finally:
-        os.close(opened)
-
-
-@contextlib.contextmanager
-def _reopened(descriptor: int) -> Iterator[int]:
-    """The same of what an O_PATH descriptor holds."""
-    mode = os.fstat(descriptor).st_mode
-    if not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
+    # reset the machine (Documentation/watchdog/watchdog-api.rst). So what is held is checked, and
+    # then opened through /proc, in case a tenant exchanges it in between.
+    status = os.fstat(descriptor)
+    if not (stat.S_ISDIR(status.st_mode) or stat.S_ISREG(status.st_mode)):
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
     # This link leads to the opened file itself (proc_pid_fd(5)).
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
     with fdinfo.opened(f"/proc/self/fd/{descriptor}", flags) as found:
-        yield found
+        # Asks the server; fstat may be answered from the kernel's cache.
+        os.fstatvfs(found)
+        if stat.S_ISDIR(status.st_mode):
+            # scandir() duplicates the descriptor, and closes only its own.
+            with os.scandir(found) as entries:
+                next(entries, None)
+    return status
 
 
 def _judge(reply: Reply, step: str) -> Answer:

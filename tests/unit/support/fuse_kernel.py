@@ -19,6 +19,15 @@ import sys
 import time
 from typing import Any, Callable
 
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._containers.plan import (
+    Container,
+    ContainerOptions,
+    Copy,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._containers.runbook import (
+    StaleContainers,
+    fuse_points,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import engine
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Action
@@ -39,12 +48,19 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts 
     Mount,
     read_table,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes import probe_folders
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes import (
+    ERROR,
+    MOST_HELD,
+    Answer,
+    held_children,
+    probe_folders,
+)
 from ansible_collections.storage_ops.runbooks.tests.unit.support import fuse_server
 from ansible_collections.storage_ops.runbooks.tests.unit.support.fuse_server import (
     BIND,
     DETACH,
     FOLDER,
+    NEW_MOUNTS,
     call,
     fuse_mount,
     serve,
@@ -299,6 +315,111 @@ def abort(scene: Scene, another: bool) -> dict[str, Any]:
     return {**scene.told(runbook, action), "other": scene.answer(other)}
 
 
+def in_namespace(doing: Callable[[], None]) -> int:
+    """A process in a mount namespace of its own that has done this, and waits; its process ID."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child:
+        os.close(writer)
+        assert os.read(reader, 1), "it failed"
+        os.close(reader)
+        return child
+    try:
+        call("unshare", NEW_MOUNTS)
+        call("mount", b"none", b"/", None, 0x4000 | (1 << 18), None)
+        doing()
+        os.write(writer, b"x")
+        time.sleep(600)
+    finally:
+        os._exit(1)
+
+
+def look_into(scene: Scene, pid: int, pod: str) -> Container:
+    """A container with what its FUSE mounts answer."""
+    found, _why = fuse_points(read_table(scene.host, str(pid)))
+    copies = tuple(Copy(point, device, Answer(ERROR)) for point, device in found)
+    one = Container(f"{pid:064x}", pod, pid, "sh", copies)
+    options = ContainerOptions(probe_timeout=0.2)
+    (asked,) = StaleContainers(Host(Deadline(300), 10), options)._ask([one])
+    return asked
+
+
+def killed_children(scene: Scene, devices: dict[str, str]) -> dict[str, int]:
+    """How many children hang, by the device that they are called after."""
+    names = [scene.host.read(f"/proc/{pid}/comm") or "" for pid in os.listdir("/proc")]
+    found = [name[4:] for name in names if name.startswith("sops")]
+    return {name: found.count(device) for name, device in devices.items()}
+
+
+def nested(scene: Scene) -> dict[str, Any]:
+    """A tenant mounts one volume below another, whose server hangs: each look at the inner one
+    hangs at the outer one. Then it gives the inner one back, and another tenant's gets its number.
+    """
+    outer, inner = scene._staged("h-outer"), scene._staged("h-inner")
+    connection, silence = fuse_mount(outer), "/mnt/silence"
+    serve(connection, FOLDER, silence)
+    os.close(connection)
+    connection = fuse_mount(inner)
+    server = serve(connection)
+    os.close(connection)
+    devices = {"outer": scene.top(outer).device, "inner": scene.top(inner).device}
+
+    def mounting() -> None:
+        call("mount", b"c", b"/mnt/filler", b"tmpfs", 0, None)
+        os.mkdir("/mnt/filler/a")
+        call("mount", outer.encode(), b"/mnt/filler/a", None, BIND, None)
+        call("mount", inner.encode(), b"/mnt/filler/a/sub", None, BIND, None)
+        for one in (outer, inner):
+            call("umount2", one.encode(), DETACH)
+
+    container = in_namespace(mounting)
+    with open(silence, "w", encoding="ascii"):
+        pass
+    for _run in range(MOST_HELD):
+        look_into(scene, container, "of-the-tenant")
+    called = killed_children(scene, devices)
+    # It deletes the pod. Another one of it keeps the outer volume.
+    os.kill(container, signal.SIGKILL)
+    os.waitpid(container, 0)
+    call("umount2", inner.encode(), DETACH)
+    os.kill(server, signal.SIGKILL)
+    os.waitpid(server, 0)
+    scene.pod()
+    connection = fuse_mount(scene.point)
+    server = serve(connection)
+    os.close(connection)
+    require(scene.top().device == devices["inner"])
+    point = f"{scene.root}/pods/{UID}/volumes/kubernetes.io~csi/{PV}/mount"
+    call("mount", scene.point.encode(), point.encode(), None, BIND, None)
+    told = {"called": called, "asked": scene.answer(scene.point)}
+    volume = FuseVolume(PV, DRIVER, HANDLE, pods=(FusePod(UID, "victim", "app-0"),))
+    for when in ("well", "dead"):
+        if when == "dead":
+            os.kill(server, signal.SIGKILL)
+            os.waitpid(server, 0)
+        for strategy in ("remount", "kubelet"):
+            options = FuseOptions(
+                volumes=(volume,),
+                strategy=strategy,
+                abort_hung_connections=strategy == "kubelet",
+                accept_majority=True,
+                kubelet_root=scene.root,
+                probe_timeout=1.0,
+            )
+            runbook = fuse.FuseRecovery(Host(Deadline(300), 10), options)
+            told[f"{when}, {strategy}"] = [
+                [one.control, "evict" in one.evidence]
+                for one in runbook.plan(runbook.gather()).findings
+                if one.name == scene.point
+            ]
+    victim = look_into(scene, in_namespace(lambda: None), "of-the-victim")
+    told["container"] = sorted(
+        one.answer.state for one in victim.copies if one.device == devices["inner"]
+    )
+    held = held_children(Host(Deadline(300), 10), 1)
+    return {**told, "held": [name for name, device in devices.items() if device in held]}
+
+
 def a_file(bare: bool) -> list[dict[str, Any]]:
     """A tenant has put a file where the folder of its subPath was. Two runs. ``bare``: a run before
     them was killed when it had taken the dead mount of the subPath off.
@@ -342,6 +463,7 @@ SCENARIOS: dict[str, Callable[[Scene], dict[str, Any]]] = {
     "replace by what was swept": swept,
     "abort": lambda scene: abort(scene, False),
     "abort another": lambda scene: abort(scene, True),
+    "nested": nested,
 }
 
 

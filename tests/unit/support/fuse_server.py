@@ -20,6 +20,8 @@ _LOOKUP, _FORGET, _GETATTR, _STATFS, _INIT, _OPENDIR, _READDIR = 1, 2, 3, 17, 26
 _RELEASEDIR, _BATCH_FORGET = 29, 42
 _ENOENT, _ENOSYS = -2, -38
 BIND, DETACH = 4096, 2
+# include/uapi/linux/sched.h CLONE_NEWNS
+NEW_MOUNTS = 0x20000
 FOLDER, FILE = stat.S_IFDIR | 0o755, stat.S_IFREG | 0o644
 
 
@@ -36,10 +38,11 @@ def fuse_mount(point: str) -> int:
     return connection
 
 
-def serve(connection: int, sub: int = 0) -> int:
+def serve(connection: int, sub: int = 0, silence: str = "") -> int:
     """Answer for a folder, in a child, until this process ends; its process ID.
 
-    ``sub``: the mode of what is in it; 0 for nothing.
+    ``sub``: the mode of what is in it; 0 for nothing. ``silence``: once there is a file at this
+    path, requests are read, and not answered.
     """
     server = os.fork()
     if server:
@@ -47,6 +50,8 @@ def serve(connection: int, sub: int = 0) -> int:
     while True:
         request = os.read(connection, 1 << 17)
         _length, operation, unique, node = struct.unpack_from("=IIQQ", request)
+        if silence and os.path.exists(silence):
+            continue
         if operation not in (_FORGET, _BATCH_FORGET):
             error, data = _answer(operation, node, request[40:], sub)
             os.write(connection, struct.pack("=IiQ", 16 + len(data), error, unique) + data)

@@ -265,6 +265,16 @@ def test_a_process_that_does_not_show_its_command_line(root: Path) -> None:
         ("-m 10.0.0.1:6789 attach --device /dev/nbd0 p/img --cookie x", ("p", "", "img", "")),
         ("map --pool p --image img", ("", "", "", "")),
         ("map a/b/c/d", ("", "", "", "")),
+        ("map --try-netlink --io-timeout=0 --read-only p/img", ("p", "", "img", "")),
+        # A key is told nowhere.
+        (f"map --id u --key AQB/{SECRET} p/img", ("p", "", "img", "")),
+        (f"map --id u --key AQB/{SECRET}", ("", "", "", "")),
+        (f"--key AQB/{SECRET} map img", ("rbd", "", "img", "")),
+        (f"--key map AQB/{SECRET}", ("", "", "", "")),
+        (f"map --key=AQB/{SECRET} p/img", ("p", "", "img", "")),
+        (f"map --of-another-release AQB/{SECRET} p/img", ("p", "", "img", "")),
+        (f"AQB/{SECRET}", ("", "", "", "")),
+        ("unmap /dev/nbd0", ("", "", "", "")),
         ("", ("", "", "", "")),
     ],
 )

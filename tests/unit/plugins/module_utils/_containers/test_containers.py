@@ -67,7 +67,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes 
     HUNG,
     OK,
     Answer,
-    opened_itself,
+    list_held,
+    walked,
 )
 from ansible_collections.storage_ops.runbooks.tests.unit.support.mountinfo import (
     parse_mountinfo,
@@ -178,7 +179,7 @@ def test_each_file_system_of_a_container_is_asked_once(
     asked: list[tuple[int, str]] = []
 
     def asking(
-        _host: Host, questions: Sequence[tuple[int, str]], _timeout: float, _devices: Sequence[str]
+        _host: Host, questions: Sequence[tuple[int, str]], _timeout: float
     ) -> list[tuple[Answer, str]]:
         asked.extend(questions)
         return [(Answer(OK), "0:50")] * len(questions)
@@ -200,7 +201,7 @@ def test_one_that_hangs_is_asked_in_one_container_only(
     asked: list[tuple[int, str]] = []
 
     def asking(
-        _host: Host, questions: Sequence[tuple[int, str]], _timeout: float, _devices: Sequence[str]
+        _host: Host, questions: Sequence[tuple[int, str]], _timeout: float
     ) -> list[tuple[Answer, str]]:
         asked.extend(questions)
         return [(Answer(state, error=error), "")] * len(questions)
@@ -216,31 +217,36 @@ def test_what_children_of_earlier_runs_wait_for_is_not_asked_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In no container, and it is neither well nor broken; the others are asked."""
+    device = tmp_path.stat().st_dev
+    held = f"{os.major(device)}:{os.minor(device)}"
     for pid in ("7", "8"):
-        mounts = "2 1 0:50 / /data rw - fuse.s3fs x rw\n3 1 0:51 / /log rw - fuse.s3fs x rw\n"
+        mounts = f"2 1 {held} / /data rw - fuse.s3fs x rw\n3 1 0:51 / /log rw - fuse.s3fs x rw\n"
         of_pod(tmp_path, pid, ROOT + mounts)
     for pid in range(100, 100 + probes.MOST_HELD):
         folder = tmp_path / f"proc/{pid}"
         folder.mkdir()
-        (folder / "comm").write_text("sops0:50\n")
+        (folder / "comm").write_text(f"sops{held}\n")
+        (folder / "stat").write_text(f"{pid} (sops) D {'1 ' * 18}{pid}\n")
+        (folder / "fd").mkdir()
+        (folder / "fd/5").symlink_to(tmp_path)
         (folder / "status").write_text("ShdPnd:\t0000000000000100\n")
         (folder / "cgroup").write_text("0::/user.slice\n")
         (folder / "ns").mkdir()
         (folder / "ns/mnt").symlink_to("mnt:[1]")
-    asked: list[tuple[tuple[int, str], str]] = []
+    asked: list[tuple[int, str]] = []
 
     def asking(
-        _host: Host, questions: Sequence[tuple[int, str]], _timeout: float, devices: Sequence[str]
+        _host: Host, questions: Sequence[tuple[int, str]], _timeout: float
     ) -> list[tuple[Answer, str]]:
-        asked.extend(zip(questions, devices))
+        asked.extend(questions)
         return [(Answer(OK), "0:51")] * len(questions)
 
     monkeypatch.setattr(containers, "look_into", asking)
     audit = StaleContainers(host(str(tmp_path)), options())
     found = audit._ask(audit._containers([("7" * 64, "7", 7), ("8" * 64, "8", 8)]))
-    assert asked == [((7, "/log"), "0:51"), ((8, "/log"), "0:51")]
+    assert asked == [(7, "/log"), (8, "/log")]
     answers = {(copy.device, copy.answer.unasked) for one in found for copy in one.copies}
-    assert answers == {("0:50", True), ("0:51", False)}
+    assert answers == {(held, True), ("0:51", False)}
     assert all("of earlier runs" in one.unasked for one in found)
 
 
@@ -357,8 +363,9 @@ def test_what_was_looked_at_is_what_is_opened(
         return found
 
     monkeypatch.setattr(os, "fstat", exchanging)
-    with opened_itself(str(tmp_path / "file")) as descriptor:
-        opened.append(os.read(descriptor, 9))
+    with walked("/", str(tmp_path / "file")) as found:
+        monkeypatch.setattr(os, "fstatvfs", lambda one: opened.append(os.read(one, 9)))
+        list_held(found)
     assert opened == [b"x"] and os.path.islink(tmp_path / "file")
 
 

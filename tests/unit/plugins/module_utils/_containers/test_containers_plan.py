@@ -398,7 +398,7 @@ def test_a_majority_is_refused_unless_it_is_accepted() -> None:
         }
     findings = judged(*node, accept_majority=False)
     assert {finding.verdict for finding in findings} == {"refuse"}
-    assert "3 of the node's 4 containers with FUSE mounts" in findings[0].reason
+    assert "3 of the node's 4 containers with FUSE mounts of shop" in findings[0].reason
     assert {finding.verdict for finding in judged(*node, accept_majority=True)} == {"repair"}
     assert {finding.verdict for finding in judged(*node[2:], accept_majority=False)} == {"repair"}
     more = [container(well, number=number) for number in (4, 5)]
@@ -407,27 +407,67 @@ def test_a_majority_is_refused_unless_it_is_accepted() -> None:
     }
 
 
-def test_one_tenants_dead_containers_keep_no_other_from_its_restart() -> None:
-    """They are most of the node's, and not of the other's namespace."""
+def victims() -> list[Container]:
+    """Two tenants with a dead mount, whose server had ended; and three that are well."""
     well = replace(COPY, answer=Answer(OK))
-    evil = [container(number=number, namespace="evil") for number in range(4)]
-    good = [container(number=5), container(well, number=6)]
-    found = judged(*evil, *good, accept_majority=False)
-    assert {(finding.namespace, finding.verdict) for finding in found} == {
-        ("evil", "refuse"),
-        ("shop", "repair"),
+    return [
+        *(container(number=number, namespace=f"victim-{number}") for number in (1, 2)),
+        # As of all that is well, the runtime was not asked for the names.
+        *(container(well, number=10 + n, pod=f"{n}{UID[1:]}", namespace="") for n in range(3)),
+    ]
+
+
+@pytest.mark.parametrize(
+    "copy",
+    [
+        # In a pod that is not restarted (restartPolicy Never), or whose server hangs.
+        COPY,
+        replace(COPY, answer=Answer(HUNG, text="no answer")),
+    ],
+)
+def test_one_tenants_containers_make_no_outage(copy: Copy) -> None:
+    """By six of its own a tenant kept those of all others on their dead mounts."""
+    evil = [container(copy, number=20 + number, namespace="evil") for number in range(6)]
+    found = judged(*victims(), *evil, accept_majority=False)
+    verdicts = {one.namespace: one.verdict for one in found if one.namespace != "evil"}
+    assert verdicts == {"victim-1": "repair", "victim-2": "repair"}
+
+
+def test_most_of_the_tenants_make_an_outage() -> None:
+    """Whatever number of containers one of them has that are well."""
+    well = replace(COPY, answer=Answer(OK))
+    many = [container(well, number=20 + number, namespace="evil") for number in range(9)]
+    found = judged(*victims()[:2], *many, accept_majority=False)
+    assert [one.code for one in found] == ["majority_broken"] * 2
+    # Of these, none is held back for which most are well.
+    mixed = [container(well, number=30 + number, namespace="victim-1") for number in range(2)]
+    more = [container(number=40, namespace="victim-3")]
+    found = judged(*victims()[:2], *many, *mixed, *more, accept_majority=False)
+    assert {one.namespace: one.verdict for one in found} == dict.fromkeys(
+        ("victim-1", "victim-2", "victim-3"), "repair"
+    )
+    found = judged(*victims()[:2], *mixed, *more, accept_majority=False)
+    assert {one.namespace: one.code for one in found} == {
+        "victim-1": "",
+        "victim-2": "majority_broken",
+        "victim-3": "majority_broken",
     }
-    # Nor is it an outage where all of one tenant's are dead, and half of the node's.
-    others = [container(well, number=number, namespace="evil") for number in (1, 2)]
-    mine = [container(number=number) for number in (3, 4)]
-    found = judged(*others, *mine, accept_majority=False)
-    assert [finding.verdict for finding in found] == ["repair"] * 2
-    # Nor does one with many that are well lift the guard of another.
-    many = [container(well, number=10 + number, namespace="evil") for number in range(3)]
-    both = [container(number=5), container(number=6), container(number=7), container(number=8)]
-    assert {finding.verdict for finding in judged(*many, *both, accept_majority=False)} == {
-        "refuse"
-    }
+
+
+def test_who_was_not_asked_is_no_sign_that_others_work() -> None:
+    unasked = replace(COPY, answer=Answer(ERROR, text="not asked"))
+    crowd = [container(unasked, number=20 + n, namespace=f"evil-{n}") for n in range(9)]
+    found = judged(*victims()[:2], *crowd, accept_majority=False)
+    assert {one.code for one in found if one.namespace.startswith("victim")} == {"majority_broken"}
+
+
+def test_the_kubelet_tells_whose_what_is_well_is() -> None:
+    """Each namespace counted as if all of its containers were broken."""
+    well = replace(COPY, answer=Answer(OK))
+    pods = {f"{number}{UID[1:]}": "shop" for number in range(3)}
+    healthy = [container(well, number=n, pod=pod, namespace="") for n, pod in enumerate(pods)]
+    one = ContainerState("node1", (container(number=7), *healthy), CRICTL, pods)
+    assert [one.verdict for one in plan(one, ContainerOptions()).findings] == ["repair"]
 
 
 def test_names_that_are_no_words_are_quoted() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import probes
 from ansible_collections.storage_ops.runbooks.tests.unit.support import fuse_kernel, own_kernel
 
 # CI has what it takes, so there a missing part is a failure.
@@ -88,6 +89,26 @@ def test_the_connection_of_another_is_never_cut() -> None:
 
 
 # one tenant's volume, and another's
+
+
+def test_who_hangs_on_the_way_to_a_mount_waits_for_what_is_on_the_way() -> None:
+    """A child was called after the inner of two mounts of a tenant, and hung at the outer one. So
+    the tenant could give the inner one back, and the next mount with its number counted as one that
+    hangs without being asked: another tenant's pods were evicted from a volume that is well, and no
+    mount or container of it was repaired.
+    """
+    found = become("nested")
+    held = found.pop("called")
+    assert found == {
+        "asked": "ok",
+        "well, remount": [],
+        "well, kubelet": [],
+        "dead, remount": [["STOR-05", False]],
+        "dead, kubelet": [["STOR-05", True]],
+        "container": ["dead", "dead"],
+        "held": ["outer"],
+    }
+    assert held["inner"] == 0 and held["outer"] >= probes.MOST_HELD
 
 
 @pytest.mark.parametrize(

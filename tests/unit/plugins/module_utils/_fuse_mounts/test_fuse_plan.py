@@ -556,6 +556,19 @@ def test_a_command_of_ones_own_runs_without_systemd() -> None:
     ]
 
 
+def test_what_hung_in_earlier_runs_only_is_left_alone() -> None:
+    """Its server may have lost their requests, and answer all others."""
+    finding = only(
+        state(answers={"0:50": replace(STUCK, asked=False)}), abort_hung_connections=True
+    )
+    assert (finding.control, finding.verdict, finding.code) == (
+        "STOR-06",
+        "refuse",
+        "evidence_unreadable",
+    )
+    assert "and may answer" in finding.reason
+
+
 def test_a_hung_mount_needs_leave() -> None:
     hung = state(answers={"0:50": STUCK}, waiting={"0:50": "connection 50: 1 requests wait"})
     finding = only(hung)
@@ -1040,6 +1053,9 @@ def test_a_pod_that_stays_is_an_obstacle_with_or_without_processes() -> None:
         finding = kubelets(found, (FusePod(UID, "ns", "p"),), containers_timeout=60)
         assert (finding.verdict, finding.evidence["evict"]) == ("refuse", ["ns/p"])
     stays = (FusePod(UID, "ns", "p"),)
+    before = left_behind(answers={"0:50": replace(STUCK, asked=False)})
+    unasked = kubelets(before, stays, containers_timeout=60, abort_hung_connections=True)
+    assert "evict" not in unasked.evidence and not unasked.repair
     hung = left_behind(answers={"0:50": STUCK})
     assert "evict" not in kubelets(hung, stays, containers_timeout=60).evidence
     assert kubelets(hung, stays, containers_timeout=60, abort_hung_connections=True).evidence[

@@ -10,6 +10,7 @@ import errno
 import os
 import re
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -21,7 +22,7 @@ import pytest
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import bounded
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import probes
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import fdinfo, probes
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 from ansible_collections.storage_ops.runbooks.tests.unit.support.clocks import (
     Arrivals,
@@ -48,7 +49,9 @@ def _sick_folders(tmp_path: Path, hanging: Arrivals, monkeypatch: pytest.MonkeyP
 
     def sick(real: Any, step: str) -> Any:
         def asking(path: Any, *args: Any, **named: Any) -> Any:
-            folder, name = os.path.split(str(path))
+            held = f"/proc/self/fd/{path}" if isinstance(path, int) else str(path)
+            is_held = held.startswith("/proc/self/fd/")
+            folder, name = os.path.split(os.readlink(held) if is_held else held)
             at, _dash, how = name.partition("-") if folder == str(tmp_path) else ("", "", "")
             if at == step and how.rstrip("0123456789") == "hung":
                 hanging.note()
@@ -98,7 +101,8 @@ def test_dead_and_other_errors(tmp_path: Path) -> None:
 def test_no_descriptor_is_kept(tmp_path: Path) -> None:
     """One that a hung neighbour's process kept would hold a healthy mount."""
     before = os.listdir("/proc/self/fd")
-    probes._list(str(tmp_path))
+    with probes._reached(str(tmp_path)) as found:
+        probes.list_held(found)
     assert os.listdir("/proc/self/fd") == before
 
 
@@ -177,8 +181,28 @@ def test_what_is_no_folder(tmp_path: Path) -> None:
     assert probes.probe_folders(host, [], 5) == []
 
 
-def held(root: Path, pid: int, name: str, pending: str = "100", cgroup: str = "0::/x") -> None:
-    """A process of that name, with these signals pending."""
+def number_of(path: Path) -> str:
+    device = path.stat().st_dev
+    return f"{os.major(device)}:{os.minor(device)}"
+
+
+def begun(root: Path, pid: int | str, at: int) -> None:
+    """When a process began, in ticks. Its program has a name like those of fields."""
+    (root / f"proc/{pid}").mkdir(parents=True, exist_ok=True)
+    (root / f"proc/{pid}/stat").write_text(f"{pid} (a ) 1 2) D {'1 ' * 18}{at} 2 3\n")
+
+
+def held(
+    root: Path,
+    pid: int,
+    name: str = "",
+    pending: str = "100",
+    cgroup: str = "0::/x",
+    fd: str = "",
+    at: int = 0,
+) -> None:
+    """A process of that name, with these signals pending, and one file open."""
+    name = name or f"sops{number_of(root)}"
     folder = root / f"proc/{pid}"
     folder.mkdir(parents=True)
     (folder / "comm").write_text(f"{name}\n")
@@ -186,6 +210,17 @@ def held(root: Path, pid: int, name: str, pending: str = "100", cgroup: str = "0
         f"Name:\t{name}\nState:\tD (disk sleep)\nSigPnd:\t{pending:0>16}\nShdPnd:\t{0:016}\n"
     )
     (folder / "cgroup").write_text(f"{cgroup}\n")
+    (folder / "fd").mkdir()
+    (folder / "fd/5").symlink_to(fd or root)
+    begun(root, pid, at or pid * 10)
+    begun(root, "self", 9000)
+
+
+def many(root: Path, count: int = probes.MOST_HELD) -> None:
+    for pid in range(100, 100 + count):
+        held(root, pid, at=5000 + pid * 10)
+    # As long after the first of them as before the last, and a bit less.
+    begun(root, "self", 5000 + (100 + 2 * count - 2) * 10 - 1)
 
 
 def test_what_many_children_of_earlier_runs_wait_for_is_not_asked_again(
@@ -194,17 +229,21 @@ def test_what_many_children_of_earlier_runs_wait_for_is_not_asked_again(
     """Each nightly audit left one more child, with the memory of its run, for each mount that
     hangs.
     """
-    for pid in range(100, 100 + probes.MOST_HELD):
-        held(tmp_path, pid, "sops0:57")
-    names, devices = ["statvfs-hung", "well", "open-ENOTCONN"], ["0:57", "0:58", "0:59"]
+    many(tmp_path)
+    names, devices = ["statvfs-hung", "well", "open-ENOTCONN"], [number_of(tmp_path), "0:1", "0:2"]
     for name in names:
         (tmp_path / name).mkdir()
     host = Host(Deadline(600), 10, str(tmp_path))
     hung, well, dead = probes.probe_folders(host, names, 60, (), devices)
     assert not hanging.count
-    assert (hung.state, hung.left, hung.unasked) == ("hung", 100, False)
+    assert (hung.state, hung.left, hung.unasked, hung.asked) == ("hung", 100, False, False)
     assert hung.text.startswith(f"{probes.MOST_HELD} processes of earlier runs")
-    assert (well.state, dead.state, dead.step) == ("ok", "dead", "listing")
+    assert (well.state, well.asked, dead.state, dead.step) == ("ok", True, "dead", "listing")
+    # A run that may repair needs an answer of its own.
+    (answer,) = probes.probe_folders(
+        host, ["well"], 60, (), devices[:1], probes.MOST_HELD_BY_REPAIRS
+    )
+    assert (answer.state, answer.asked) == ("ok", True)
     # A repair asks once more before it does anything.
     (tmp_path / "proc/100/comm").write_text("sops0:58\n")
     assert {answer.state for answer in probes.probe_folders(host, names[1:], 60)} == {"ok", "dead"}
@@ -217,6 +256,9 @@ def test_a_disk_that_many_children_of_earlier_runs_wait_for_is_not_asked_again(
     for pid in range(100, 100 + probes.MOST_HELD):
         held(tmp_path, pid, "sopd8:16")
         held(tmp_path, pid + 100, "sops8:32")
+        held(tmp_path, pid + 200, "sopd")
+    # As long after the first of them as before the last, and a bit less.
+    begun(tmp_path, "self", 10 * (100 + 2 * probes.MOST_HELD - 2) - 1)
     host = Host(Deadline(600), 10, str(tmp_path))
     devices = [
         probes.Device(name, number, "")
@@ -236,7 +278,49 @@ def test_a_disk_that_many_children_of_earlier_runs_wait_for_is_not_asked_again(
     assert found["sda"].value == "sda: sopd8:0\n"
     assert found["sdc"].value == "sdc: sopd8:32\n"
     assert found["sdd"].value == "sdd: sopd\n"
-    assert "" not in probes.held_children(host, "sopd")
+    begun(tmp_path, "self", 10 * (100 + 2 * probes.MOST_HELD - 2))
+    assert probes.ask_devices(host, len, devices, 60, 60)["sdb"].value == 3
+
+
+def asked(root: Path) -> bool:
+    """Whether the file system of this test is asked, though children of earlier runs wait."""
+    (root / "well").mkdir(exist_ok=True)
+    host = Host(Deadline(600), 10, str(root))
+    (answer,) = probes.probe_folders(host, ["well"], 60, (), [number_of(root)])
+    assert answer.state == ("ok" if answer.asked else "hung")
+    return answer.asked
+
+
+def test_what_many_wait_for_is_asked_once_in_a_while(tmp_path: Path) -> None:
+    """Its server may have lost their requests, and answer all others: it counted as one that hangs
+    until the node was booted.
+    """
+    many(tmp_path)
+    assert not asked(tmp_path)
+    now = 5000 + (100 + 2 * probes.MOST_HELD - 2) * 10
+    begun(tmp_path, "self", now)
+    assert asked(tmp_path)
+    # That was in vain, so the next time is as much later.
+    held(tmp_path, 300, at=now)
+    begun(tmp_path, "self", now + 1)
+    assert not asked(tmp_path)
+    begun(tmp_path, "self", now + (now - 6000))
+    assert asked(tmp_path)
+
+
+def test_where_one_of_them_has_ended_it_is_asked(tmp_path: Path) -> None:
+    many(tmp_path)
+    (tmp_path / "proc/100/stat").unlink()
+    assert asked(tmp_path)
+
+
+def test_only_who_holds_what_it_is_called_after_waits_for_it(tmp_path: Path) -> None:
+    """A child that hung on the way to a mount had that one's name. The number was another tenant's
+    by then, whose mount was not asked any more.
+    """
+    many(tmp_path, probes.MOST_HELD - 1)
+    held(tmp_path, 300, fd="/proc", at=5900)
+    assert asked(tmp_path)
 
 
 # Its first thread ends, and the other one waits.
@@ -277,45 +361,85 @@ def test_what_has_ended_waits_for_nothing() -> None:
     "other",
     [
         # Another run is asking just now.
-        {"name": "sops0:57", "pending": "0"},
-        {"name": "sops0:57", "pending": "4000"},
+        {"pending": "0"},
+        {"pending": "4000"},
         {"name": "sops0:5"},
         {"name": "sops"},
         {"name": "python3"},
         # A tenant gives its processes any name.
-        {"name": "sops0:57", "cgroup": f"0::/kubepods/pod{'0' * 32}/{'1' * 64}"},
+        {"cgroup": f"0::/kubepods/pod{'0' * 32}/{'1' * 64}"},
     ],
 )
 def test_what_is_no_child_of_an_earlier_run(tmp_path: Path, other: dict[str, str]) -> None:
-    for pid in range(100, 99 + probes.MOST_HELD):
-        held(tmp_path, pid, "sops0:57")
-    held(tmp_path, 300, **other)
-    (tmp_path / "well").mkdir()
-    host = Host(Deadline(600), 10, str(tmp_path))
-    (answer,) = probes.probe_folders(host, ["well"], 60, (), ["0:57"])
-    assert answer.state == "ok"
+    many(tmp_path, probes.MOST_HELD - 1)
+    held(tmp_path, 300, **other, at=5900)
+    assert asked(tmp_path)
 
 
 def test_who_may_be_of_any_pod_is_no_child(tmp_path: Path) -> None:
+    many(tmp_path)
     for pid in range(100, 100 + probes.MOST_HELD):
-        held(tmp_path, pid, "sops0:57")
         (tmp_path / f"proc/{pid}/cgroup").unlink()
         (tmp_path / f"proc/{pid}/cgroup").symlink_to("x" * 300)
     assert probes.held_children(Host(Deadline(600), 10, str(tmp_path))) == {}
 
 
-def test_a_child_is_called_after_what_it_asks(tmp_path: Path) -> None:
-    """Of the longest numbers, too."""
+def test_a_child_is_called_after_what_it_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also with the longest numbers. Not after what it has yet to find."""
     for device in ("0:57", "0:1048575", "259:1048575"):
+        kept = fdinfo.Kept(0, "", device)
+        monkeypatch.setattr(fdinfo, "kept", lambda _held, kept=kept: kept)
 
-        def named(device: str = device) -> str:
-            probes.call_self(device)
+        def named() -> str:
+            probes.call_self(7)
             return Path("/proc/self/comm").read_text()
 
         assert bounded.call(named, 60).value == f"sops{device}\n"
+    monkeypatch.undo()
     before = Path("/proc/self/comm").read_text()
-    (tmp_path / "well").mkdir()
-    probes.probe_folders(Host(Deadline(600), 10, str(tmp_path)), ["well"], 60, (), ["0:57"])
+
+    def names(at: Path) -> list[str]:
+        found = []
+        real = os.open
+
+        def opening(name: Any, *words: Any, **more: Any) -> int:
+            if not str(name).startswith("/proc/self/"):
+                found.append(Path("/proc/self/comm").read_text().strip())
+            return real(name, *words, **more)
+
+        monkeypatch.setattr(os, "open", opening)
+        with probes.walked("/", str(at)):
+            return found[1:] + [Path("/proc/self/comm").read_text().strip()]
+
+    way = bounded.call(lambda: names(Path(f"proc/self/root{tmp_path}")), 60)
+    # A link on the way is not followed.
+    assert "Not a directory" in way.problem
+    root, proc = (f"sops{number_of(Path(one))}" for one in ("/", "/proc"))
+    # One for each look-up, and the last for what is asked in the end.
+    assert bounded.call(lambda: names(Path("proc/sys/fs")), 60).value == [root, proc, proc, proc]
+    assert Path("/proc/self/comm").read_text() == before
+
+
+def test_what_the_kernel_keeps_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    descriptor = os.open(tmp_path, os.O_PATH)
+    try:
+        for one in (descriptor, str(tmp_path), f"/proc/self/fd/{descriptor}"):
+            found = fdinfo.kept(one)
+            assert (stat.S_ISDIR(found.mode), found.device) == (True, number_of(tmp_path))
+    finally:
+        os.close(descriptor)
+    found = fdinfo.kept("/dev/null")
+    assert (stat.S_ISCHR(found.mode), found.number) == (True, "1:3")
+    with pytest.raises(FileNotFoundError):
+        fdinfo.kept(str(tmp_path / "none"))
+    # A child that cannot know it has no name, and is only not counted.
+    monkeypatch.setattr(fdinfo, "_library", object)
+    with pytest.raises(OSError, match="has no statx"):
+        fdinfo.kept("/dev/null")
+    before = Path("/proc/self/comm").read_text()
+    probes.call_self(0)
     assert Path("/proc/self/comm").read_text() == before
 
 
