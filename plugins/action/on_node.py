@@ -275,7 +275,10 @@ def answered(
     # Ansible runs no rescue and no always for a host that it cannot reach, and ends the run where
     # that is the only one of its batch: a host could end it for all by cutting the connection. So a
     # role's task has failed, unless it goes on itself. Nor is a host lost since it answers so.
-    if "unreachable" in lost and (task._role is None or task.ignore_unreachable):
+    # Of a task that asks another host, or one for all, the host of the play would be lost: that of
+    # a Ceph ended all plays of the nightly report.
+    apart = task._role is not None or task.run_once or task.delegate_to
+    if "unreachable" in lost and (task.ignore_unreachable or not apart):
         return lost
     # What was allowed to change something may be in the middle of it.
     changes = not task.check_mode and not module.endswith("_info")

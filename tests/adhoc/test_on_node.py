@@ -22,6 +22,7 @@ import pytest
 import yaml
 from lab.common import patient
 
+ROOT = Path(__file__).resolve().parents[2]
 ANSWER = {
     "changed": False,
     "msg": "nothing to do",
@@ -195,6 +196,36 @@ def test_who_answers_in_place_of_ssh_writes_no_template(
     playbook.write_text(yaml.safe_dump([play], sort_keys=False), encoding="utf-8")
     ended = evil.run(programs, tmp_path, "-i", "localhost,node,", str(playbook))
     assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+def test_a_ceph_host_that_is_not_there_lets_the_rest_of_compliance_run(
+    programs: Path, tmp_path: Path
+) -> None:
+    """The task of compliance that asks it, and a report after it: run_once, for all hosts."""
+    tasks = yaml.safe_load((ROOT / "playbooks/tasks/record_ceph_clients.yml").read_text("utf-8"))
+    (asking,) = [task for task in tasks if "storage_ops.runbooks.rbd_watcher_info" in task]
+    plays = yaml.safe_load((ROOT / "playbooks/compliance.yml").read_text("utf-8"))
+    (recording,) = [play for play in plays if "tasks/record_ceph_clients.yml" in str(play)]
+    (block,) = recording["tasks"]
+    of_all = {key: recording[key] for key in ("hosts", "strategy", "gather_facts")}
+    wanted = {
+        "__record_asked": {"volumes": [{"volume": "v", "pool": "p", "image": "i"}]},
+        "__record_ceph": {},
+        "__record_host": "node",
+    }
+    report = {"ansible.builtin.debug": {"msg": "written: {{ __record_problem }}"}, "run_once": True}
+    told = [
+        {**of_all, "vars": wanted, "tasks": [{"block": [asking], "rescue": block["rescue"]}]},
+        {**of_all, "any_errors_fatal": True, "tasks": [{**report, "delegate_to": "localhost"}]},
+    ]
+    playbook, inventory = tmp_path / "play.yml", tmp_path / "hosts.yml"
+    playbook.write_text(yaml.safe_dump(told, sort_keys=False), encoding="utf-8")
+    evil = NoSsh()
+    hosts = {"localhost": {"ansible_connection": "local"}, "node": evil.host}
+    inventory.write_text(yaml.safe_dump({"all": {"hosts": hosts}}), encoding="utf-8")
+    ended = evil.run(programs, tmp_path, "-i", str(inventory), str(playbook))
+    # compliance fails at its end in any case; a rescued run_once does with ansible-core 2.19.
+    assert "written: Failed to connect" in ended.stdout, ended.stdout + ended.stderr
 
 
 def test_a_playbook_asks_whether_who_answers_is_there_at_all(

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from .._core import untrusted
 from .._core.argspec import ArgumentSpec, check_numbers
 from .._core.errors import BadOption, StorageOpsError
+from .._core.ip import host_addresses
 from .._kube.changing import again, change_object
 from .._kube.client import Cluster, Forbidden, Object, path
 from .._kube.objects import OWN_NAMESPACE, parse_time
@@ -418,12 +419,69 @@ def doubt_of(namespace: str) -> str:
     )
 
 
+def _pick(item: Object, doubts: dict[str, str]) -> Ledger | None:
+    """The ledger in a ConfigMap with our label; what keeps it from being one goes to ``doubts``,
+    by the ConfigMap's place.
+    """
+    meta, text = item["metadata"], (item.get("data") or {}).get(KEY)
+    if not text:
+        return None
+    where = f"ConfigMap {meta['namespace']}/{meta['name']}"
+    prefix = object_name("")
+    # RBAC restricts names, and never labels: who may patch one other object of this namespace, as
+    # the account of the audits the record of clients, could make a ledger of it.
+    if not meta["name"].startswith(prefix):
+        doubts[where] = f"{where} has the label of a ledger, and not the name of one"
+        return None
+    try:
+        ledger = parse_ledger(text, where)
+    except StorageOpsError as error:
+        doubts[where] = str(error)
+        return _torn(meta["name"][len(prefix) :], text)
+    if object_name(ledger.node) != meta["name"]:
+        doubts[where] = f"{where} is the ledger of node {ledger.node}: it was copied by hand"
+        return None
+    return ledger
+
+
+def _torn(node: str, text: str) -> Ledger:
+    """What an unreadable ledger of another node means for this one: each address in its text may be
+    in that fence.
+
+    It may be one of a newer collection, so it is not ignored. But it names no volume, so that it
+    speaks for no client.
+    """
+    # An entry of Ceph may have a port and a nonce behind its address (10.0.0.5:0/123).
+    words = re.findall(r"[0-9A-Fa-f.:]{2,}", text)
+    addresses, _others = host_addresses([*words, *(word.partition(":")[0] for word in words)])
+    return Ledger(
+        node=node,
+        node_uid="",
+        boot_id="",
+        method="ceph",
+        phase="intended",
+        cluster_id="",
+        fsid="",
+        addresses=addresses,
+        entries=(),
+        network_fences=(),
+        source={},
+        volumes=(),
+        unverified=True,
+        cordoned=False,
+        tainted=False,
+        by="",
+        run="",
+        at="",
+    )
+
+
 class Ledgers:
     """Where the ledgers are kept."""
 
     def __init__(self, cluster: Cluster, namespace: str) -> None:
         self._cluster, self._namespace = cluster, namespace
-        # Which of all() were not read, as a sentence; empty if none.
+        # Which of all() were not read, and why, as a sentence; empty if none.
         self.unread = ""
         self._folder = path("v1", "configmaps", namespace=namespace)
 
@@ -486,29 +544,30 @@ class Ledgers:
         """The ledger of every node that has one in a ConfigMap of this namespace, and of the
         default one, as far as this account may read that: two nodes' fences may share an entry.
 
-        No other namespace counts, since a tenant may write ConfigMaps in its own.
+        No other namespace counts, since a tenant may write ConfigMaps in its own. Of one that
+        cannot be read there is what ``_torn`` makes of it, and ``unread`` names it.
         """
+        doubts: dict[str, str] = {}
 
         def pick(item: Object) -> Ledger | None:
-            meta = item["metadata"]
-            text = (item.get("data") or {}).get(KEY)
-            return (
-                parse_ledger(text, f"ConfigMap {meta['namespace']}/{meta['name']}")
-                if text
-                else None
-            )
+            return _pick(item, doubts)
 
         found = self._cluster.list(self._folder, pick, labels=selector())
-        self.unread = ""
+        unread = []
         if self._namespace != OWN_NAMESPACE:
             default = path("v1", "configmaps", namespace=OWN_NAMESPACE)
             try:
                 found += self._cluster.list(default, pick, labels=selector())
             except Forbidden:
-                self.unread = (
+                unread.append(
                     f"this account may not read the ledgers of namespace {OWN_NAMESPACE}, so it is "
                     "not known whether another node's fence shares an entry with this one"
                 )
+        if doubts:
+            unread.append(
+                f"not read as ledgers of other nodes: {untrusted.few(doubts.values(), '; ')}"
+            )
+        self.unread = "; ".join(unread)
         return found
 
     def _kept(self, node: str) -> tuple[Ledger | None, Object | None]:

@@ -162,6 +162,7 @@ LOST = {"unreachable": True, "msg": "lost"}
 def task(**given: Any) -> Any:
     """A task of a role that may change something."""
     asked = {"_role": "x", "ignore_unreachable": False, "check_mode": False, "timeout": 0}
+    asked |= {"run_once": False, "delegate_to": None}
     return SimpleNamespace(**{**asked, **given})
 
 
@@ -173,6 +174,10 @@ def task(**given: Any) -> Any:
         ({}, "storage_ops.runbooks.node_storage_info", {"failed": True, **LOST}),
         ({"ignore_unreachable": True}, "ceph_blocklist", LOST),
         ({"_role": None}, "multipath_residual", LOST),
+        # Of these it would be the host of the play, and often of the whole run.
+        ({"_role": None, "run_once": True}, "rbd_watcher_info", {"failed": True, **LOST}),
+        ({"_role": None, "delegate_to": "c"}, "rbd_watcher_info", {"failed": True, **LOST}),
+        ({"_role": None, "delegate_to": "c", "ignore_unreachable": True}, "x_info", LOST),
     ],
 )
 def test_a_role_has_failed_on_a_host_that_is_lost(

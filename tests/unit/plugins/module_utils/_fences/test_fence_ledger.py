@@ -35,6 +35,10 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client 
     KubeError,
     NotFound,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
+    CLIENT_RECORD,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.own import LABELS
 from ansible_collections.storage_ops.runbooks.tests.unit.support.cluster import FakeCluster
 from ansible_collections.storage_ops.runbooks.tests.unit.support.fences import LEDGER
 
@@ -398,6 +402,49 @@ def test_the_ledger_of_another_node() -> None:
     cluster.objects[CONFIG_MAP]["data"]["ledger"] = LEDGER._replace(node="b").text
     with pytest.raises(StorageOpsError, match="is the ledger of node b"):
         read(cluster)
+
+
+def a_map(name: str, text: str) -> dict[str, Any]:
+    """A ConfigMap with our label."""
+    meta = {"name": name, "namespace": "storage-ops", "labels": LABELS}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {"ledger": text}}
+
+
+@pytest.mark.parametrize("text", ["x", LEDGER._replace(node="b").text])
+def test_who_may_write_one_other_config_map_makes_no_ledger_of_it_by_a_label(text: str) -> None:
+    # rbac-audit-record.yml: one merge patch of the one ConfigMap that the audits may write.
+    cluster = FakeCluster(a_node())
+    written = ledgers(cluster).write(LEDGER)
+    cluster.add(a_map(CLIENT_RECORD, text))
+    store = ledgers(cluster)
+    assert store.all() == [written]
+    assert f"{CLIENT_RECORD} has the label of a ledger, and not the name of one" in store.unread
+
+
+def test_a_ledger_that_was_copied_to_another_nodes_name_counts_for_none() -> None:
+    cluster = FakeCluster(a_node())
+    written = ledgers(cluster).write(LEDGER)
+    cluster.add(a_map("storage-ops-fence-b", LEDGER._replace(addresses=("10.0.0.7",)).text))
+    store = ledgers(cluster)
+    assert store.all() == [written]
+    assert "storage-ops-fence-b is the ledger of node a" in store.unread
+
+
+def test_a_ledger_that_cannot_be_read_stops_what_shares_an_address_with_it() -> None:
+    # As of a newer collection.
+    theirs = {**LEDGER._replace(node="b").to_dict(), "version": 2, "addresses": ["fd00::5"]}
+    cluster = FakeCluster(a_node())
+    written = ledgers(cluster).write(LEDGER)
+    cluster.add(a_map("storage-ops-fence-b", json.dumps(theirs)))
+    cluster.add(a_map("storage-ops-fence-c", "at 10.0.0.9:0/123, v 1.2"))
+    store = ledgers(cluster)
+    others = {found.node: found for found in store.all() if found != written}
+    assert set(others["b"].addresses) == {"fd00::5", "10.0.0.5"}
+    assert others["c"].addresses == ("10.0.0.9",)
+    assert not any(found.volumes or found.reached("fenced") for found in others.values())
+    assert "its version is 2" in store.unread and "storage-ops-fence-c" in store.unread
+    with pytest.raises(StorageOpsError, match="cannot be read"):
+        store.read("b", None)
 
 
 def test_a_node_that_was_made_anew_is_left_alone() -> None:
