@@ -46,7 +46,7 @@ prepare: ## build what the tests on real parts need: Kubernetes, CSI-Addons, kin
 smoke: ## one scenario of each class, on real parts
 	@$(REAL) -m smoke
 
-kind: ## the tests on a cluster made by kind: real kubelets, a real CSI driver, the real external-attacher
+kind: ## the tests on a cluster made by kind: real kubelets, a real CSI driver, the real external-attacher and external-provisioner
 	@$(KIND) python -m lab kind prepare
 	@$(KIND) pytest -v --durations=10 --turn=$(TURN) --junitxml=build/stages/$@.xml tests/kind
 

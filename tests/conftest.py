@@ -20,9 +20,11 @@ from hypothesis import settings
 # Property tests are about what comes out, not about how busy the machine is.
 settings.register_profile("unhurried", deadline=None)
 settings.load_profile("unhurried")
+# `make units` runs all examples with this machine's Python, and then the same tests with others.
+settings.register_profile("again", deadline=None, max_examples=10)
 # Of how many shares CI takes one at a time, by mark; of a test on real parts without any, one of
 # two. Each test belongs to one share for good. A number from 0 to 19 chooses a share of each kind.
-SHARES = {"smoke": 1, "variation": 20, "alternate": 4, "": 2}
+SHARES = {"smoke": 1, "variation": 20, "alternate": 5, "": 2}
 NUMBERS = 20
 
 
@@ -74,6 +76,7 @@ def pytest_configure(config: pytest.Config) -> None:
     forked = config.pluginmanager.get_plugin("ansible_forked")
     if forked is not None:
         config.pluginmanager.unregister(forked)
+        settings.load_profile("again")
 
 
 def pytest_report_header(config: pytest.Config) -> str:

@@ -77,14 +77,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
                 return {**result, "changed": False}
             hosts, left_out = self._hosts(params["target"], variables)
             # Only the hosts of this run: misspelt variables of others do not affect it.
-            found = {host: known.unknown(_of(host, variables), {}) for host in hosts}
-            refuse(
-                {
-                    f"{name} of {host}": near
-                    for host, unknown in found.items()
-                    for name, near in unknown.items()
-                }
-            )
+            refuse(_unknown_of_hosts(known, hosts, variables))
         except StorageOpsError as error:
             return {**result, "failed": True, "msg": str(error), "code": error.code}
         said = f"the limit leaves out {', '.join(left_out)}" if left_out else f"{len(hosts)} hosts"
@@ -315,6 +308,18 @@ def _meant(name: str, names: Iterable[str]) -> str:
 
 def _said(near: list[str]) -> str:
     return f" (did you mean {near[0]}?)" if near else ""
+
+
+def _unknown_of_hosts(
+    known: Known, hosts: Iterable[str], variables: Mapping[str, Any]
+) -> dict[str, list[str]]:
+    """By variable and host, the names that it may have been meant for."""
+    found = {host: known.unknown(_of(host, variables), {}) for host in hosts}
+    return {
+        f"{name} of {host}": near
+        for host, unknown in found.items()
+        for name, near in unknown.items()
+    }
 
 
 def _of(host: str, variables: Mapping[str, Any]) -> Iterable[str]:

@@ -6,13 +6,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from ansible.plugins.action import ActionBase
 
-from ..module_utils._core import untrusted
+from ..module_utils._core import turns, untrusted
 
 ROLES = Path(__file__).resolve().parents[2] / "roles"
 # A play sets this variable if it concludes for all of its hosts together, after the last of them.
@@ -81,7 +82,7 @@ def outcome(
     findings: Iterable[Mapping[str, Any]],
     check: bool,
     strict: bool,
-    repaired: Sequence[str] = (),
+    repaired: Iterable[str] = (),
     refused: Sequence[str] = (),
     not_assessed: Sequence[str] = (),
 ) -> dict[str, Any]:
@@ -92,8 +93,10 @@ def outcome(
     """
     counts = {**dict.fromkeys(COUNTS, 0), "refused": len(refused)}
     left = _shown(refused)
+    # Both are as long as root on a host likes.
+    others = frozenset(repaired)
     for finding in findings:
-        became, text = _became(finding, check, repaired)
+        became, text = _became(finding, check, others)
         if became:
             counts[became] += 1
         if text:
@@ -101,7 +104,7 @@ def outcome(
     return {**counts, "left": left, "not_assessed": _shown(not_assessed), "strict": strict}
 
 
-def _became(finding: Mapping[str, Any], check: bool, repaired: Sequence[str]) -> tuple[str, str]:
+def _became(finding: Mapping[str, Any], check: bool, repaired: Collection[str]) -> tuple[str, str]:
     """What a finding counts as, and the text of it if it is left; both may be empty."""
     if _named(finding["object"]) in repaired:
         return ("would_be_repaired" if check else "repaired"), ""
@@ -124,11 +127,11 @@ def conclude(outcomes: Sequence[Mapping[str, Any]], only_looked: bool) -> dict[s
 
     What could not be assessed is one, and so is what is left after a repair.
     """
-    left = [text for each in outcomes for text in each["left"]]
-    not_assessed = [text for each in outcomes for text in each["not_assessed"]]
+    texts = {key: [each[key] for each in outcomes] for key in ("left", "not_assessed")}
+    left, not_assessed = ([*chain(*texts[key])] for key in texts)
     strict = any(each["strict"] for each in outcomes)
     counts = {name: sum(int(each[name]) for each in outcomes) for name in COUNTS}
-    shown = {"left": _first(left), "not_assessed": _first(not_assessed)}
+    shown = {key: _first(each) for key, each in texts.items()}
     parts = [f"{len(left)} left: {'; '.join(shown['left'])}"] if left else []
     if not_assessed:
         parts.append(f"{len(not_assessed)} not assessed: {'; '.join(shown['not_assessed'])}")
@@ -197,6 +200,11 @@ def _shown(texts: Iterable[str]) -> list[str]:
     return [untrusted.shown(text[:MAX_CHARACTERS]) for text in texts]
 
 
-def _first(texts: Sequence[str]) -> list[str]:
-    left = len(texts) - MAX_LEFT
-    return [*texts[:MAX_LEFT], *([f"and {left} more"] if left > 0 else [])]
+def _first(texts: Iterable[Sequence[str]]) -> list[str]:
+    """The first of each host's texts, in the order given, and how many more there are."""
+    every = [(number, text) for number, own in enumerate(texts) for text in own]
+    # In turns, since root on a host has it find as much as it likes.
+    chosen = turns.in_turns(range(len(every)), lambda place: every[place][0])[:MAX_LEFT]
+    left = len(every) - MAX_LEFT
+    shown = [every[place][1] for place in sorted(chosen)]
+    return [*shown, *([f"and {left} more"] if left > 0 else [])]

@@ -41,13 +41,20 @@ DEEPEST = 100
 # Lines of a difference. Ansible compares two texts in the process of all hosts, which takes hours
 # for long ones (difflib takes quadratic time and more).
 MOST_LINES = 4_000
+SIDES = ("before", "after")
 NO_DIFF = {"prepared": "(the difference is too long to be shown)\n"}
+# What a program has written, and people read as it is. In any other text a line feed would forge a
+# line of the job's output: Ansible prints labels and warnings as they are.
+WITH_LINES = ("stdout", "stderr", "module_stdout", "module_stderr")
 # Characters of a module's answer that the controller accepts. Our own modules return a tenth of it
 # at most; parsing and showing more would cost the controller too much.
 MOST_TAKEN = 10_000_000
-# Values in it, about. However short one is, it takes a hundred bytes or more, in this process and
-# in that of all hosts. Those of our own modules have some characters each.
+# Values and lines in it, about. However short one is, it takes a hundred bytes or more, in this
+# process and in that of all hosts: Ansible keeps a text also as a list of its lines. Those of our
+# own modules have some characters each.
 MOST_VALUES = 500_000
+# What begins a value, the backslash of what JSON escapes, and where str.splitlines ends a line.
+SIGNS = ",[{\\\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
 TOO_LONG = "result_too_long"
 # Bytes that the process of one task may use in addition, while it talks to a host. Ansible collects
 # all that a host sends before anything here sees it. MOST_TAKEN characters need a fifth of it.
@@ -78,6 +85,8 @@ TIDYING = 30.0
 LONGEST = 100_000_000.0
 # Seconds after which a timer that has not ended a task tries again.
 AGAIN = 5.0
+# What asks a machine from the controller itself, and reads all that this one says.
+ASKING = ("ansible.builtin.uri",)
 SPEC: dict[str, dict[str, Any]] = {
     "module": {"type": "str", "required": True},
     "arguments": {"type": "dict", "default": {}},
@@ -125,15 +134,17 @@ class ActionModule(Normal):  # type: ignore[misc]
             task.action,
             task.args,
             lambda: as_data(action.run(task_vars=task_vars)),
-            self._room(),
+            self._room(task.action),
         )
         return without_orders(result, _interpreter(action))
 
-    def _room(self) -> int | None:
+    def _room(self, module: str = "") -> int | None:
         """Bytes for what the host sends; None if it is the controller, whose programs, such as ceph
         with its threads, would have to live with them.
         """
-        return None if self._connection.transport == "local" else MOST_MEMORY
+        # They inherit the limit (fork(2), setrlimit(2)).
+        here = self._connection.transport == "local" and module not in ASKING
+        return None if here else MOST_MEMORY
 
     def cleanup(self, force: bool = False) -> None:
         """Remove the folder that is left on the host. The host keeps nothing else from its end."""
@@ -257,7 +268,7 @@ def answered(
     # Ansible quotes in errors of its own what a host wrote, and would print them as they are.
     except Exception as error:
         return _failed(error)
-    lost["msg"] = untrusted.clean(lost["msg"], MOST)
+    lost["msg"] = _text(lost["msg"])
     # Ansible runs no rescue and no always for a host that it cannot reach, and ends the run where
     # that is the only one of its batch: a host could end it for all by cutting the connection. So a
     # role's task has failed, unless it goes on itself. Nor is a host lost since it answers so.
@@ -275,10 +286,10 @@ def _failed(error: Exception) -> dict[str, Any]:
     result = as_run(dict(given)) if isinstance(given, Mapping) else {}
     foreseen = isinstance(error, AnsibleError)
     told = str(error) if foreseen else f"{type(error).__name__}: {error}"
-    result |= {"failed": True, "msg": untrusted.clean(told, MOST)}
+    result |= {"failed": True, "msg": _text(told)}
     if not foreseen:
         lines = traceback.format_exception(type(error), error, error.__traceback__)
-        result["exception"] = untrusted.clean("".join(lines), MOST)
+        result["exception"] = untrusted.shown("".join(lines), MOST, lines=True)
     return result
 
 
@@ -309,17 +320,17 @@ def _within_bounds(said: dict[str, Any]) -> dict[str, Any]:
     size = sum(map(len, texts))
     if size > MOST_TAKEN:
         raise MemoryError(f"{size} characters")
-    # What begins one; those in texts count as well.
-    values = sum(text.count(sign) for text in texts for sign in ",[{")
+    # Those in texts count as well.
+    values = sum(text.count(sign) for text in texts for sign in SIGNS)
     if values > MOST_VALUES:
-        raise MemoryError(f"{values} values")
+        raise MemoryError(f"{values} values or lines")
     return said
 
 
 def _too_long(size: str) -> str:
     return (
-        f"the host answered with {size}, and {MOST_TAKEN} characters with {MOST_VALUES} values are "
-        "read from a module: root on the host may send anything"
+        f"the host answered with {size}, and {MOST_TAKEN} characters with {MOST_VALUES} values and "
+        "lines are read from a module: root on the host may send anything"
     )
 
 
@@ -354,25 +365,29 @@ def as_data(result: Mapping[str, Any]) -> dict[str, Any]:
     terminal obeys (U+009B). Roles show its texts in labels and messages.
     """
     cleaned = {
-        untrusted.shown(key): _plain(value)
+        untrusted.shown(key): _plain(value, key in WITH_LINES)
         for key, value in result.items()
-        if key not in ("exception", "deprecations")
+        if key not in ("exception", "deprecations", "diff")
     }
     if "exception" in result:
         cleaned["exception"] = _traceback(result["exception"])
     if "deprecations" in result:
         cleaned["deprecations"] = _deprecations(result["deprecations"])
-    if "diff" in cleaned and _lines_of(cleaned["diff"]) > MOST_LINES:
-        cleaned["diff"] = NO_DIFF
+    if "diff" in result:
+        diff = _differences(result["diff"])
+        cleaned["diff"] = diff if _lines_of(diff) <= MOST_LINES else NO_DIFF
     return cleaned
 
 
-def _plain(value: Any, depth: int = DEEPEST) -> Any:
-    """A value of a result; of any other type than JSON's only its text is left."""
+def _plain(value: Any, lines: bool = False, depth: int = DEEPEST) -> Any:
+    """A value of a result; of any other type than JSON's only its text is left.
+
+    ``lines``: line feeds and tabs stay.
+    """
     # ansible-core 2.19 makes objects of an answer where that says so: warnings, which it prints as
     # they are, and values that have it print a warning where they are used, numbers among them.
     if isinstance(value, str):
-        return untrusted.clean(str.__str__(value), MOST)
+        return untrusted.shown(str.__str__(value), MOST, lines)
     if value is None or isinstance(value, bool):
         return value
     for kind in (int, float):
@@ -383,13 +398,13 @@ def _plain(value: Any, depth: int = DEEPEST) -> Any:
     if depth == 0:
         return "(more below)"
     if isinstance(value, Mapping):
-        return {_text(key): _plain(item, depth - 1) for key, item in value.items()}
-    return [_plain(item, depth - 1) for item in value]
+        return {_text(key): _plain(item, lines, depth - 1) for key, item in value.items()}
+    return [_plain(item, lines, depth - 1) for item in value]
 
 
 def _text(value: Any) -> str:
     """The text of a key, or of what is no data; of a warning its message."""
-    return str(untrusted.clean(str(getattr(getattr(value, "event", None), "msg", value)), MOST))
+    return untrusted.shown(str(getattr(getattr(value, "event", None), "msg", value)), MOST)
 
 
 def _deprecations(said: Any) -> list[dict[str, str]]:
@@ -402,8 +417,33 @@ def _deprecations(said: Any) -> list[dict[str, str]]:
     return told
 
 
+def _differences(said: Any) -> Any:
+    """A difference, or a list of them, with both sides as texts."""
+    if isinstance(said, (list, tuple)):
+        return [_difference(one) for one in said]
+    return _difference(said)
+
+
+def _difference(said: Any) -> Any:
+    if not isinstance(said, Mapping):
+        return _plain(said)
+    return {
+        _text(key): _side(value) if key in SIDES else _plain(value) for key, value in said.items()
+    }
+
+
+def _side(value: Any) -> str:
+    """One side of a difference."""
+    # Ansible would make lines of a dictionary itself, and as YAML one of each word, if it is nested
+    # deep (CallbackBase._serialize_diff of ansible/plugins/callback).
+    side = _plain(value, lines=True)
+    if isinstance(side, str):
+        return side
+    return "" if side is None else json.dumps(side, indent=1, ensure_ascii=False) + "\n"
+
+
 def _lines_of(diff: Any) -> int:
-    """How many lines Ansible makes of a difference, about; of a dictionary one for each value."""
+    """How many lines Ansible makes of a difference, about."""
     text = json.dumps(diff, indent=0)
     return text.count("\n") + text.count("\\n")
 
@@ -411,10 +451,10 @@ def _lines_of(diff: Any) -> int:
 def _traceback(exception: Any) -> str:
     """The text of an exception. In ansible-core 2.19 it is an object with the traceback."""
     if isinstance(exception, str):
-        return str(untrusted.clean(str.__str__(exception), MOST))
+        return untrusted.shown(str.__str__(exception), MOST, lines=True)
     event = getattr(exception, "event", None)
     text = getattr(event, "formatted_traceback", "") or "no traceback"
-    return str(untrusted.clean(str(text), MOST))
+    return untrusted.shown(str(text), MOST, lines=True)
 
 
 def as_run(result: dict[str, Any]) -> dict[str, Any]:

@@ -84,6 +84,9 @@ _PLACES = tuple(
 _MAX_PATH = 500
 # Our modules' messages are shorter.
 _MAX_MESSAGE = 10_000
+# Characters of the findings, and of the actions, that are printed of one result. Our modules return
+# at most as many (MAX_RESULT_CHARACTERS of the engine), and this runs in the process of all hosts.
+_MAX_PRINTED = 500_000
 
 
 def printable(text: str) -> str:
@@ -141,30 +144,54 @@ def render(
     """A result with findings in lines: the message, the table, the reasons, the actions and, if
     verbose, the evidence. ``audit``: nothing was asked for that could be refused.
     """
-    findings = result["findings"]
-    said = str(result.get("msg", ""))
-    # The first reason stands there, too, for other callbacks.
-    told = {_told(finding) for finding in findings} if len(said) <= _MAX_MESSAGE else set()
-    for text in told:
-        said = said.replace(f" ({text})", "")
-    told = {text for text in told if text in said}
+    findings, left = _with_room(result["findings"])
+    said, untold = _message(str(result.get("msg", "")), findings)
     lines = [printable(said)]
     if findings:
         lines += _table(findings, columns)
+    if left:
+        lines.append(f"{_INDENT}(+{left} findings; -vvv prints all)")
     # In check mode a module has not run any action yet, so those that were planned are shown.
     actions = result.get("actions") or [
         action for finding in findings for action in finding.get("repair", [])
     ]
+    actions, skipped = _with_room(actions)
+    steps = _steps(actions, verbose)
+    if skipped:
+        steps.append(f"{_INDENT}(+{skipped} actions; -vvv prints all)")
     # Not wrapped, so that the commands among them can be copied.
     for notes in (
-        _notes([finding for finding in findings if _told(finding) not in told], audit),
+        _notes(untold, audit),
         _not_applicable(result.get("not_applicable")),
-        _steps(actions, verbose),
+        [*steps, *_left_out(result)],
     ):
         lines += ["", *notes] if notes else []
     if verbose:
         lines += [line for finding in findings for line in _all_evidence(finding)]
     return lines
+
+
+def _with_room(items: Sequence[Mapping[str, Any]]) -> tuple[list[Mapping[str, Any]], int]:
+    """Those that are printed, and how many are not."""
+    room, shown = _MAX_PRINTED, []
+    for item in items:
+        room -= sum(len(str(value)) for value in item.values())
+        if room < 0:
+            break
+        shown.append(item)
+    return shown, len(items) - len(shown)
+
+
+def _message(
+    said: str, findings: Sequence[Mapping[str, Any]]
+) -> tuple[str, list[Mapping[str, Any]]]:
+    """The message without the reasons that follow as notes, and the findings with those."""
+    # The first reason stands there, too, for other callbacks.
+    told = {_told(finding) for finding in findings} if len(said) <= _MAX_MESSAGE else set()
+    for text in told:
+        said = said.replace(f" ({text})", "")
+    told = {text for text in told if text in said}
+    return said, [finding for finding in findings if _told(finding) not in told]
 
 
 def _all_evidence(finding: Mapping[str, Any]) -> list[str]:
@@ -274,12 +301,22 @@ def _steps(actions: Sequence[Mapping[str, Any]], verbose: bool) -> list[str]:
     lines = []
     for action in actions:
         seconds = f" ({action['seconds']:.1f} s)" if action["seconds"] else ""
-        # Quoted, so that it can be copied into a shell.
+        # Quoted, so that its words can be told apart. The host says that it runs this.
         command = f": {shlex.join(action['command'])}" if verbose else ""
         lines.append(
             _note(action["outcome"], f"{action['action']} {action['target']}{seconds}{command}")
         )
     return lines
+
+
+def _left_out(result: Mapping[str, Any]) -> list[str]:
+    """How many steps the result had no room for."""
+    told = [finding.get("repair_left_out") for finding in result["findings"]]
+    # Of an audit the steps of the findings are shown.
+    told = [result.get("actions_left_out")] if result.get("actions") else told
+    # A node may answer with anything.
+    left = sum(number for number in told if isinstance(number, int) and 0 < number < 1_000_000)
+    return [_note(f"+{left}", "more steps are not shown")] if left else []
 
 
 def _note(headword: str, text: str) -> str:

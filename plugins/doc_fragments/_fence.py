@@ -71,7 +71,9 @@ options:
     default: []
     suboptions:
       kind:
-        description: V(redfish) or V(ipmi). Empty if the inventory names no BMC of the node.
+        description: >-
+          V(redfish), V(ipmi) or the name of a fence agent. Empty if the inventory names no BMC of
+          the node.
         type: str
         default: ''
       address:
@@ -79,11 +81,11 @@ options:
         type: str
         default: ''
       system:
-        description: The C(Id) of the machine in Redfish.
+        description: The C(Id) of the machine in Redfish, or the plug of a fence agent.
         type: str
         default: ''
       shared:
-        description: Other nodes that have this BMC in the inventory.
+        description: Other nodes that have this BMC in the inventory, or may have it.
         type: list
         elements: str
         default: []
@@ -100,7 +102,9 @@ options:
         type: str
         default: ''
       status:
-        description: The status of its answer by HTTP; V(0) without HTTP.
+        description: >-
+          The status of its answer by HTTP, or the exit code of a fence agent that failed. Else
+          V(0).
         type: int
         default: 0
       problem:

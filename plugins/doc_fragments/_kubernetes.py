@@ -140,7 +140,9 @@ options:
     type: float
     default: 30
   deadline:
-    description: Seconds after which the run ends even if something hangs.
+    description:
+      - Seconds after which the run ends even if something hangs.
+      - A module that changes something begins no further step with less than 30 seconds left.
     type: float
     default: 300
 """

@@ -130,6 +130,7 @@ from ansible.plugins.inventory import BaseInventoryPlugin, Cacheable, Constructa
 from ansible.utils.unsafe_proxy import wrap_var
 
 from ..module_utils._core.errors import BadOption, StorageOpsError
+from ..module_utils._core.untrusted import shown
 from ..module_utils._inventory.hosts import FORM, Host, build, read
 from ..module_utils._inventory.pods import Chosen, Place, choose, connection, read_pods
 from ..module_utils._kube.client import Cluster
@@ -160,7 +161,9 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):  # type: i
             built = build(found, () if place else self.get_option("address_types"))
         except StorageOpsError as error:
             # Not "from error": ansible-core 2.19 would say the same again.
-            raise AnsibleParserError(f"{path}: {error} [{error.code}]") from None
+            # Whoever answered in the place of the API server may have chosen words of it.
+            said = shown(f"{path}: {error} [{error.code}]")
+            raise AnsibleParserError(said) from None
         chosen = choose(found["pods"], built.hosts, place) if place else Chosen({}, [])
         for warning in [*built.warnings, *chosen.warnings]:
             self.display.warning(f"{path}: {warning}")

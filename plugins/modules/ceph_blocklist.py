@@ -16,6 +16,8 @@ description:
   - Reads the list from the OSD map, changes it entry by entry, and reads it back. Entries that are
     not named are never changed, except for those that a killed run of this module left behind. The
     list is never cleared.
+  - No entry is begun with less than 5 seconds of O(deadline) left. One that was removed to be
+    renewed is added again in any case.
   - The kind of an entry counts. A blocked address does not make the entry of a single client
     present, and removing it does not remove the entry of a client. If another entry still blocks
     the same clients, the result says so.
@@ -99,7 +101,11 @@ options:
     description:
       - When each of O(entries) would have expired before a fence prolonged it, as a dictionary of
         entry and time. With V(state=absent) such an entry is not removed but gets its former expiry
-        time, unless that has passed. A missing entry is not added.
+        time, unless that has passed. Meanwhile another entry blocks the same clients, as in a
+        renewal.
+      - A missing entry is added only where a run was killed between its removal and its addition,
+        which the other entry shows. A single client, and any address before Ceph 16, has no other
+        entry, so its missing entry is always added.
     type: dict
     default: {}
 extends_documentation_fragment:
@@ -249,33 +255,22 @@ findings:
   description:
     - What is wrong, most severe first. If a limit is shared in turns of namespaces or arrays, the
       most severe finding of each comes first, then the next of each.
+      RV(storage_ops.runbooks.node_storage_info#module:findings) lists all keys.
     - Entries that have to change.
   returned: always
   type: list
   elements: dict
   contains:
-    control:
-      description: Number of the control; empty if the finding belongs to none.
-      type: str
-      returned: always
-    severity:
-      description: V(critical), V(major), V(minor) or V(info).
-      type: str
-      returned: always
-      sample: info
     object:
       description: The object, by C(kind), C(name) and C(node), and C(namespace) if it has one.
         C(node) is empty for an object that belongs to no node.
       type: dict
       returned: always
       sample: {"kind": "blocklist entry", "name": "10.0.0.5:0/0", "node": ""}
-    summary:
-      description: What is wrong, in one sentence.
-      type: str
-      returned: always
     evidence:
       description:
-        - What was read. Lists are cut after 50 items, with a count.
+        - What was read. Lists are cut after 50 items, with a count. If the result is too long, only
+          what playbooks decide by is left of it, and C(cut).
         - C(covered_by) lists other entries that block the same clients.
       type: dict
       returned: always
@@ -286,28 +281,9 @@ findings:
       type: str
       returned: always
       sample: repair
-    code:
-      description: Why it is refused or has failed, as a code as in RV(code); empty otherwise.
-      type: str
-      returned: always
-      sample: ""
-    reason:
-      description: Why it is repaired, refused or only reported, and the next step.
-      type: str
-      returned: always
-    runbook:
-      description: Playbook that handles it; empty if there is none.
-      type: str
-      returned: always
-    repair:
-      description: The actions that repair it, in order, each as in RV(actions); empty if this
-        module repairs nothing.
-      type: list
-      elements: dict
-      returned: always
 actions:
   description: What was done, or in check mode would be done, in order; empty if the module only
-    reads.
+    reads. RV(storage_ops.runbooks.node_storage_info#module:actions) lists all keys.
   returned: always
   type: list
   elements: dict
@@ -319,26 +295,11 @@ actions:
       type: str
       returned: always
       sample: add_blocklist_entry
-    target:
-      description: What it changes or waits for.
-      type: str
-      returned: always
-    command:
-      description: The command, argument by argument. A request to an API server is shown as its
-        method and path, and the values that it sets. C(write FILE TEXT) stands for writing to a
-        file, C(wait SECONDS ...) for waiting.
-      type: list
-      elements: str
-      returned: always
-    outcome:
-      description: V(planned), V(done), V(failed) or V(skipped).
-      type: str
-      returned: always
-      sample: done
-    seconds:
-      description: Duration in seconds.
-      type: float
-      returned: always
+actions_left_out:
+  description: How many more actions there were, if the result is too long for all. They are chosen
+    in turns of the namespaces or arrays.
+  returned: when there are any
+  type: int
 """
 
 from typing import Any
@@ -371,7 +332,12 @@ def main() -> None:
     """Entry point."""
     module = AnsibleModule(supports_check_mode=True, **WANTED.merge(CONNECTION).to_kwargs())
     params: dict[str, Any] = module.params
-    run(module, lambda: Runbook(make_ceph(params), make_options(params)), fail_on_refusal=True)
+    run(
+        module,
+        lambda: Runbook(make_ceph(params), make_options(params)),
+        True,
+        params["deadline"],
+    )
 
 
 if __name__ == "__main__":

@@ -124,74 +124,16 @@ code:
   type: str
   sample: evidence_unreadable
 findings:
-  description: What is wrong, most severe first. If a limit is shared in turns of namespaces or
-    arrays, the most severe finding of each comes first, then the next of each.
+  description:
+    - What is wrong, most severe first. If a limit is shared in turns of namespaces or arrays, the
+      most severe finding of each comes first, then the next of each.
+      RV(storage_ops.runbooks.node_storage_info#module:findings) lists all keys.
+    - For STOR-11 to STOR-15, RV(storage_ops.runbooks.volumeattachment_repair#module:findings) says
+      more of them, and for STOR-16 and STOR-17
+      RV(storage_ops.runbooks.node_fence_info#module:findings).
   returned: always
   type: list
   elements: dict
-  contains:
-    control:
-      description:
-        - Number of the control; empty if the finding belongs to none.
-        - Empty for a node that an unfinished move still keeps new pods off.
-      type: str
-      returned: always
-      sample: STOR-11
-    severity:
-      description: V(critical), V(major), V(minor) or V(info).
-      type: str
-      returned: always
-      sample: major
-    object:
-      description: The object, by C(kind), C(name) and C(node), and C(namespace) if it has one.
-        C(node) is empty for an object that belongs to no node.
-      type: dict
-      returned: always
-      sample: {"kind": "VolumeAttachment", "name": "csi-90a1...", "node": "worker01"}
-    summary:
-      description: What is wrong, in one sentence.
-      type: str
-      returned: always
-    evidence:
-      description:
-        - What was read. Lists are cut after 50 items, with a count.
-        - C(workload_title) (STOR-13, STOR-14) names the pods' controller.
-      type: dict
-      returned: always
-    workload:
-      description:
-        - What has to be moved, on the first finding of each workload and control, and there for all
-          of them; never cut.
-        - It has C(kind), C(namespace) and C(name) of the pods' controller, the C(claims) to move it
-          off, the uids of the C(attachments) that must go and their C(drivers), and for STOR-14
-          the keys that are C(missing).
-      type: dict
-      returned: for STOR-13 and STOR-14 that a move repairs
-    verdict:
-      description: V(repair), V(refuse) or V(report).
-      type: str
-      returned: always
-      sample: repair
-    code:
-      description: Why it is refused or has failed, as a code as in RV(code); empty otherwise.
-      type: str
-      returned: always
-      sample: ""
-    reason:
-      description: Why it is repaired, refused or only reported, and the next step.
-      type: str
-      returned: always
-    runbook:
-      description: Playbook that handles it; empty if there is none.
-      type: str
-      returned: always
-      sample: storage_ops.runbooks.repair_volumeattachments
-    repair:
-      description: The actions that repair it, in order, each as in RV(actions); empty if this
-        module repairs nothing.
-      type: list
-      elements: dict
-      returned: always
 not_assessed:
   description: Controls that could not be assessed, or only in part, with the reason. The task fails
     then, and still returns the findings of the other controls.
@@ -210,40 +152,11 @@ not_applicable:
 actions:
   description:
     - What was done, or in check mode would be done, in order; empty if the module only reads.
+      RV(storage_ops.runbooks.node_storage_info#module:actions) lists all keys.
     - What a repair would do is in each finding.
   returned: always
   type: list
   elements: dict
-  contains:
-    action:
-      description:
-        - Name of the action.
-        - V(delete_volumeattachment).
-      type: str
-      returned: always
-      sample: delete_volumeattachment
-    target:
-      description: What it changes or waits for.
-      type: str
-      returned: always
-    command:
-      description:
-        - The command, argument by argument. A request to an API server is shown as its method and
-          path, and the values that it sets. C(write FILE TEXT) stands for writing to a file, C(wait
-          SECONDS ...) for waiting.
-        - The precondition of a deletion is shown with it.
-      type: list
-      elements: str
-      returned: always
-    outcome:
-      description: V(planned), V(done), V(failed) or V(skipped).
-      type: str
-      returned: always
-      sample: done
-    seconds:
-      description: Duration in seconds.
-      type: float
-      returned: always
 """
 
 import contextlib

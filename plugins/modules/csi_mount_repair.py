@@ -129,20 +129,11 @@ refused:
 findings:
   description: What is wrong, most severe first. If a limit is shared in turns of namespaces or
     arrays, the most severe finding of each comes first, then the next of each.
+    RV(storage_ops.runbooks.node_storage_info#module:findings) lists all keys.
   returned: always
   type: list
   elements: dict
   contains:
-    control:
-      description: Number of the control; empty if the finding belongs to none.
-      type: str
-      returned: always
-      sample: STOR-07
-    severity:
-      description: V(critical), V(major), V(minor) or V(info).
-      type: str
-      returned: always
-      sample: critical
     object:
       description:
         - The object, by C(kind), C(name) and C(node), and C(namespace) if it has one. C(node) is
@@ -154,41 +145,18 @@ findings:
         kind: pod mount
         name: /var/lib/kubelet/pods/UID/volumes/kubernetes.io~csi/PV/mount
         node: worker01
-    summary:
-      description: What is wrong, in one sentence.
-      type: str
-      returned: always
     evidence:
       description:
-        - What was read. Lists are cut after 50 items, with a count.
+        - What was read. Lists are cut after 50 items, with a count. If the result is too long, only
+          what playbooks decide by is left of it, and C(cut).
         - Layers of a mount point are listed from the bottom up.
       type: dict
-      returned: always
-    verdict:
-      description: V(repair), V(refuse) or V(report).
-      type: str
-      returned: always
-      sample: repair
-    code:
-      description: Why it is refused or has failed, as a code as in RV(code); empty otherwise.
-      type: str
-      returned: always
-      sample: ""
-    reason:
-      description: Why it is repaired, refused or only reported, and the next step.
-      type: str
       returned: always
     runbook:
       description: Playbook that handles it; empty if there is none.
       type: str
       returned: always
       sample: storage_ops.runbooks.repair_pod_mounts
-    repair:
-      description: The actions that repair it, in order, each as in RV(actions); empty if this
-        module repairs nothing.
-      type: list
-      elements: dict
-      returned: always
     workload:
       description: >-
         The workload to move off the node and back, as PersistentVolume, CSI driver, volume handle
@@ -202,7 +170,7 @@ findings:
         pods: ["0a1b2c3d-1111-2222-3333-444455556666"]
 actions:
   description: What was done, or in check mode would be done, in order; empty if the module only
-    reads.
+    reads. RV(storage_ops.runbooks.node_storage_info#module:actions) lists all keys.
   returned: always
   type: list
   elements: dict
@@ -214,10 +182,6 @@ actions:
       type: str
       returned: always
       sample: unmount
-    target:
-      description: What it changes or waits for.
-      type: str
-      returned: always
     command:
       description:
         - The command, argument by argument. A request to an API server is shown as its method and
@@ -228,15 +192,11 @@ actions:
       type: list
       elements: str
       returned: always
-    outcome:
-      description: V(planned), V(done), V(failed) or V(skipped).
-      type: str
-      returned: always
-      sample: done
-    seconds:
-      description: Duration in seconds.
-      type: float
-      returned: always
+actions_left_out:
+  description: How many more actions there were, if the result is too long for all. They are chosen
+    in turns of the namespaces or arrays.
+  returned: when there are any
+  type: int
 """
 
 from typing import Any

@@ -34,7 +34,9 @@ description:
   - Running containers keep the dead mount, unless it reaches them by mount propagation. RV(stale)
     lists them.
   - An interrupted run leaves a record in C(/run/storage_ops/fuse), and the next run finishes its
-    work.
+    work. Only one run repairs a node at a time. A second one fails at once (C(lease_held)). Check
+    mode takes no lock.
+  - Right before a mount is unmounted it is probed again, and only one whose server has ended goes.
   - If a repair fails and is rolled back completely, the other repairs continue, and the task fails
     at the end. If the rollback is incomplete, the run stops.
 requirements:
@@ -64,13 +66,17 @@ options:
       - O(volumes[].volume), O(volumes[].handle) or O(volumes[].paths) assigns an entry to its
         mount. One of them is required.
       - A mount of a volume that is not a CSI volume shows only the name that the pod gave it. It is
-        found only by O(volumes[].paths).
+        found only by O(volumes[].paths). So is an inline CSI volume.
     type: list
     elements: dict
     default: []
     suboptions:
       volume:
-        description: Name of the PersistentVolume.
+        description:
+          - Name of the PersistentVolume. It counts if the kubelet has noted it in its
+            C(vol_data.json). If that cannot be read, a mount is of this volume only if its pod is
+            one of O(volumes[].pods).
+          - An entry with another O(volumes[].handle) than the kubelet has noted is not meant.
         type: str
         default: ''
       driver:
@@ -225,7 +231,8 @@ options:
     description:
       - With O(strategy=kubelet), seconds to wait for the kubelet to unstage the volume. If a
         staging mount is left after that and no pod has a folder of it any more, it is unmounted.
-      - Nothing is unmounted if the deadline leaves less time than that.
+      - Nothing is unmounted if the deadline leaves less time than that, and what all mount points
+        of the volume need.
     type: float
     default: 60
   abort_hung_connections:
@@ -328,20 +335,11 @@ refused:
 findings:
   description: What is wrong, most severe first. If a limit is shared in turns of namespaces or
     arrays, the most severe finding of each comes first, then the next of each.
+    RV(storage_ops.runbooks.node_storage_info#module:findings) lists all keys.
   returned: always
   type: list
   elements: dict
   contains:
-    control:
-      description: Number of the control; empty if the finding belongs to none.
-      type: str
-      returned: always
-      sample: STOR-05
-    severity:
-      description: V(critical), V(major), V(minor) or V(info).
-      type: str
-      returned: always
-      sample: major
     object:
       description:
         - The object, by C(kind), C(name) and C(node), and C(namespace) if it has one. C(node) is
@@ -353,42 +351,14 @@ findings:
         kind: FUSE mount
         name: /var/lib/kubelet/plugins/kubernetes.io/csi/pv/pvc-1/globalmount
         node: worker01
-    summary:
-      description: What is wrong, in one sentence.
-      type: str
-      returned: always
-    evidence:
-      description: What was read. Lists are cut after 50 items, with a count.
-      type: dict
-      returned: always
-    verdict:
-      description: V(repair), V(refuse) or V(report).
-      type: str
-      returned: always
-      sample: repair
-    code:
-      description: Why it is refused or has failed, as a code as in RV(code); empty otherwise.
-      type: str
-      returned: always
-      sample: ""
-    reason:
-      description: Why it is repaired, refused or only reported, and the next step.
-      type: str
-      returned: always
-    runbook:
-      description: Playbook that handles it; empty if there is none.
-      type: str
-      returned: always
-      sample: storage_ops.runbooks.recover_fuse_mounts
-    repair:
-      description: The actions that repair it, in order, each as in RV(actions); empty if this
-        module repairs nothing.
+    given:
+      description: Which of O(paths) the finding is about; never cut.
       type: list
-      elements: dict
-      returned: always
+      elements: str
+      returned: with O(paths)
 actions:
   description: What was done, or in check mode would be done, in order; empty if the module only
-    reads.
+    reads. RV(storage_ops.runbooks.node_storage_info#module:actions) lists all keys.
   returned: always
   type: list
   elements: dict
@@ -402,10 +372,6 @@ actions:
       type: str
       returned: always
       sample: replace_mount
-    target:
-      description: What it changes or waits for.
-      type: str
-      returned: always
     command:
       description:
         - The command, argument by argument. A request to an API server is shown as its method and
@@ -418,15 +384,11 @@ actions:
       type: list
       elements: str
       returned: always
-    outcome:
-      description: V(planned), V(done), V(failed) or V(skipped).
-      type: str
-      returned: always
-      sample: done
-    seconds:
-      description: Duration in seconds.
-      type: float
-      returned: always
+actions_left_out:
+  description: How many more actions there were, if the result is too long for all. They are chosen
+    in turns of the namespaces or arrays.
+  returned: when there are any
+  type: int
 undone:
   description:
     - Names of the findings whose repair failed and left nothing half made. Their verdict is

@@ -127,62 +127,25 @@ refused:
 findings:
   description: What is wrong, most severe first. If a limit is shared in turns of namespaces or
     arrays, the most severe finding of each comes first, then the next of each.
+    RV(storage_ops.runbooks.node_storage_info#module:findings) lists all keys.
   returned: always
   type: list
   elements: dict
   contains:
-    control:
-      description: Number of the control; empty if the finding belongs to none.
-      type: str
-      returned: always
-      sample: STOR-01
-    severity:
-      description: V(critical), V(major), V(minor) or V(info).
-      type: str
-      returned: always
-      sample: major
     object:
       description: The object, by C(kind), C(name) and C(node), and C(namespace) if it has one.
         C(node) is empty for an object that belongs to no node.
       type: dict
       returned: always
       sample: {"kind": "multipath map", "name": "mpathb", "node": "worker01"}
-    summary:
-      description: What is wrong, in one sentence.
-      type: str
-      returned: always
-    evidence:
-      description: What was read. Lists are cut after 50 items, with a count.
-      type: dict
-      returned: always
-    verdict:
-      description: V(repair), V(refuse) or V(report).
-      type: str
-      returned: always
-      sample: repair
-    code:
-      description: Why it is refused or has failed, as a code as in RV(code); empty otherwise.
-      type: str
-      returned: always
-      sample: ""
-    reason:
-      description: Why it is repaired, refused or only reported, and the next step.
-      type: str
-      returned: always
     runbook:
       description: Playbook that handles it; empty if there is none.
       type: str
       returned: always
       sample: storage_ops.runbooks.clean_residual_paths
-    repair:
-      description: The actions that repair it, in order, each as in RV(actions); empty if this
-        module repairs nothing.
-      type: list
-      elements: dict
-      returned: always
 actions:
   description: What was done, or in check mode would be done, in order; empty if the module only
-    reads.
+    reads. RV(storage_ops.runbooks.node_storage_info#module:actions) lists all keys.
   returned: always
   type: list
   elements: dict
@@ -195,26 +158,11 @@ actions:
       type: str
       returned: always
       sample: flush_map
-    target:
-      description: What it changes or waits for.
-      type: str
-      returned: always
-    command:
-      description: The command, argument by argument. A request to an API server is shown as its
-        method and path, and the values that it sets. C(write FILE TEXT) stands for writing to a
-        file, C(wait SECONDS ...) for waiting.
-      type: list
-      elements: str
-      returned: always
-    outcome:
-      description: V(planned), V(done), V(failed) or V(skipped).
-      type: str
-      returned: always
-      sample: done
-    seconds:
-      description: Duration in seconds.
-      type: float
-      returned: always
+actions_left_out:
+  description: How many more actions there were, if the result is too long for all. They are chosen
+    in turns of the namespaces or arrays.
+  returned: when there are any
+  type: int
 undone:
   description:
     - Names of the findings whose repair failed and left nothing half made. Their verdict is

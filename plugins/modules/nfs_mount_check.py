@@ -33,8 +33,9 @@ options:
   shares:
     description:
       - The shares to check, as V(server:/export), with an IPv6 address in square brackets.
-      - By default one share of each server with an NFS mount below O(kubelet_root). If there is
-        none, only STOR-10 is checked.
+      - By default one share of each server with an NFS mount below O(kubelet_root), and of each
+        other C(port), C(sec) or C(proto) of these mounts. If there is none, only STOR-10 is
+        checked.
     type: list
     elements: str
     default: []
@@ -136,34 +137,17 @@ code:
 findings:
   description: What is wrong, most severe first. If a limit is shared in turns of namespaces or
     arrays, the most severe finding of each comes first, then the next of each.
+    RV(storage_ops.runbooks.node_storage_info#module:findings) lists all keys.
   returned: always
   type: list
   elements: dict
   contains:
-    control:
-      description: Number of the control; empty if the finding belongs to none.
-      type: str
-      returned: always
-      sample: STOR-09
-    severity:
-      description: V(critical), V(major), V(minor) or V(info).
-      type: str
-      returned: always
-      sample: major
     object:
       description: The object, by C(kind), C(name) and C(node), and C(namespace) if it has one.
         C(node) is empty for an object that belongs to no node.
       type: dict
       returned: always
       sample: {"kind": "NFS share", "name": "192.0.2.10:/vol/pvc-1", "node": "worker01"}
-    summary:
-      description: What is wrong, in one sentence.
-      type: str
-      returned: always
-    evidence:
-      description: What was read. Lists are cut after 50 items, with a count.
-      type: dict
-      returned: always
     verdict:
       description:
         - V(repair), V(refuse) or V(report).
@@ -171,11 +155,6 @@ findings:
       type: str
       returned: always
       sample: report
-    code:
-      description: Why it is refused or has failed, as a code as in RV(code); empty otherwise.
-      type: str
-      returned: always
-      sample: ""
     reason:
       description:
         - Why it is repaired, refused or only reported, and the next step.
@@ -187,12 +166,6 @@ findings:
       type: str
       returned: always
       sample: storage_ops.runbooks.check_nfs
-    repair:
-      description: The actions that repair it, in order, each as in RV(actions); empty if this
-        module repairs nothing.
-      type: list
-      elements: dict
-      returned: always
 not_assessed:
   description: Controls that could not be assessed, or only in part, with the reason. The task fails
     then, and still returns the findings of the other controls.
@@ -209,7 +182,7 @@ not_applicable:
   type: dict
 actions:
   description: What was done, or in check mode would be done, in order; empty if the module only
-    reads.
+    reads. RV(storage_ops.runbooks.node_storage_info#module:actions) lists all keys.
   returned: always
   type: list
   elements: dict
@@ -306,7 +279,7 @@ runtimes:
       type: int
       returned: always
     drop_in:
-      description: C(path) and C(text) of the drop-in that sets the limit.
+      description: C(path) and C(lines) of the drop-in that sets the limit.
       type: dict
       returned: always
     drop_in_needed:

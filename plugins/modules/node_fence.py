@@ -30,6 +30,12 @@ notes:
     minutes after the pods were gone. The latter are found through the pods of the node and through
     its last C(status.volumesInUse). If such a volume is attached to another node now, clients at
     the addresses of that node are not fenced, and do not cause a refusal.
+  - Volumes that were attached after the node fell silent and that it cannot have opened, volumes
+    without a PersistentVolume, and volumes about whose client there is a doubt that concerns no
+    other volume are left out of the fence. Each is a finding with the verdict V(report).
+  - With O(state=fenced), an attached volume of CephFS joins the fence if the whole node is fenced
+    and RV(storage_ops.runbooks.rbd_watcher_info#module:ceph.filesystems) shows no session of the
+    node. Otherwise it is such a finding, whose C(code) says why.
   - The ledger is a ConfigMap. Its copy is an annotation of the node
     (C(runbooks.storage-ops/fence)). Only the ConfigMap counts, since the node's kubelet may write
     the annotation. After a run was killed, the next one continues from the ledger. A Lease keeps
@@ -112,8 +118,10 @@ options:
         with addresses from the user. What the driver on the node has reported counts like the
         status. An unknown address counts as the node's only if
         its client has an image of the node open and owns the lock on it, if all clients of the
-        node's images are at this address, and if the images are attached to no other node. The
-        number of images does not count.
+        node's images are at this address and are the kernel's (or the volume is mapped by rbd-nbd),
+        and if the images are attached to no other node. The number of images does not count.
+      - Required as well if nothing shows who has a volume open, and Ceph shows the node at an
+        address that no other source has. That an address is on Ceph's blocklist names none.
     type: list
     elements: str
     default: []
@@ -125,8 +133,8 @@ options:
     default: []
   other_addresses:
     description:
-      - Addresses of hosts that open images but are not nodes, for example backup hosts. They are
-        never fenced, and never count as the node's.
+      - Addresses of hosts that open images but are not this node, for example backup hosts. They
+        are never fenced, and never count as the node's.
       - Leave out rbd-mirror daemons, which M(storage_ops.runbooks.rbd_watcher_info) recognizes
         (C(mirror)).
     type: list
@@ -154,9 +162,21 @@ options:
       - Required if a node has volumes of several Ceph clusters, since O(ceph) is read from one of
         them, and a node has one fence. Fence it from the other Ceph clusters by hand. Several names
         of one Ceph cluster do not matter.
+      - Required if the C(clusterID) is a UUID, and not the fsid of the Ceph cluster that was read,
+        because ceph-csi maps it to that cluster.
       - With V(method=network_fence) every C(clusterID) needs a NetworkFence that covers the node.
     type: str
     default: ''
+  volumes:
+    description:
+      - The names of C(volumes) of M(storage_ops.runbooks.node_fence_info). What the node has
+        besides is no part of the fence, and has a finding. It came later, or had no room there. So
+        the fence never has a volume that cannot be proven, and the ledger always has room in a
+        result. A volume that the ledger has is part of the fence nevertheless.
+      - Without it, every volume of the node may be part of the fence.
+      - In any case, a volume that O(ceph) does not have is no part of the fence.
+    type: list
+    elements: str
   accept_majority:
     description:
       - Accept that more than half of the nodes are not Ready. The likely cause is then an outage of
@@ -400,13 +420,18 @@ fence:
       type: list
       elements: str
       returned: success
+    proven:
+      description: Whether the fence was proven once. It stays so when more is to be fenced, and the
+        phase is V(intended) again.
+      type: bool
+      returned: success
     power:
       description: For the method V(power), the BMC by which the node is switched off.
       type: dict
       returned: for the method V(power)
       contains:
         kind:
-          description: V(redfish) or V(ipmi).
+          description: V(redfish), V(ipmi) or the name of a fence agent.
           type: str
           returned: always
           sample: redfish
@@ -475,6 +500,7 @@ findings:
   description:
     - What is wrong, most severe first. If a limit is shared in turns of namespaces or arrays, the
       most severe finding of each comes first, then the next of each.
+      RV(storage_ops.runbooks.node_storage_info#module:findings) lists all keys.
     - One for the node, if it is fenced or refused; none if its fence is already in place.
   returned: always
   type: list
@@ -485,24 +511,16 @@ findings:
       type: str
       returned: always
       sample: STOR-16
-    severity:
-      description: V(critical), V(major), V(minor) or V(info).
-      type: str
-      returned: always
-      sample: critical
     object:
       description: The object, by C(kind), C(name) and C(node), and C(namespace) if it has one.
         C(node) is empty for an object that belongs to no node.
       type: dict
       returned: always
       sample: {"kind": "Node", "name": "worker01", "node": "worker01"}
-    summary:
-      description: What is wrong, in one sentence.
-      type: str
-      returned: always
     evidence:
       description:
-        - What was read. Lists are cut after 50 items, with a count.
+        - What was read. Lists are cut after 50 items, with a count. If the result is too long, only
+          what playbooks decide by is left of it, and C(cut).
         - For example the watchers and the addresses. C(proof) is what was read after the repair.
       type: dict
       returned: always
@@ -513,29 +531,9 @@ findings:
       type: str
       returned: always
       sample: repair
-    code:
-      description: Why it is refused or has failed, as a code as in RV(code); empty otherwise.
-      type: str
-      returned: always
-      sample: ""
-    reason:
-      description: Why it is repaired, refused or only reported, and the next step.
-      type: str
-      returned: always
-    runbook:
-      description: Playbook that handles it; empty if there is none.
-      type: str
-      returned: always
-      sample: storage_ops.runbooks.fail_over_volumes
-    repair:
-      description: The actions that repair it, in order, each as in RV(actions); empty if this
-        module repairs nothing.
-      type: list
-      elements: dict
-      returned: always
 actions:
   description: What was done, or in check mode would be done, in order; empty if the module only
-    reads.
+    reads. RV(storage_ops.runbooks.node_storage_info#module:actions) lists all keys.
   returned: always
   type: list
   elements: dict
@@ -549,27 +547,11 @@ actions:
       type: str
       returned: always
       sample: write_fence_ledger
-    target:
-      description: What it changes or waits for.
-      type: str
-      returned: always
-      sample: worker01
-    command:
-      description: The command, argument by argument. A request to an API server is shown as its
-        method and path, and the values that it sets. C(write FILE TEXT) stands for writing to a
-        file, C(wait SECONDS ...) for waiting.
-      type: list
-      elements: str
-      returned: always
-    outcome:
-      description: V(planned), V(done), V(failed) or V(skipped).
-      type: str
-      returned: always
-      sample: done
-    seconds:
-      description: Duration in seconds.
-      type: float
-      returned: always
+actions_left_out:
+  description: How many more actions there were, if the result is too long for all. They are chosen
+    in turns of the namespaces or arrays.
+  returned: when there are any
+  type: int
 """
 
 from typing import Any
@@ -599,7 +581,7 @@ def main() -> None:
         cluster = make_cluster(params)
         return Fence(cluster, options, wanted, params["state"], params["fence_timeout"])
 
-    run(module, fence, fail_on_refusal=True)
+    run(module, fence, True, params["deadline"])
 
 
 if __name__ == "__main__":

@@ -101,7 +101,8 @@ code:
 lost:
   description:
     - The nodes of O(nodes), or else every node that is not Ready.
-    - Volumes of nodes that were not named are left out if the result would be too long for AWX.
+    - Volumes are left out if the result would be too long for AWX. Of a node of O(nodes) never
+      those that are in its ledger, and each namespace in its turn.
   returned: success
   type: list
   elements: dict
@@ -128,8 +129,8 @@ lost:
     addresses:
       description:
         - Its internal and external addresses.
-        - Empty, as C(boot_id), where RV(lost[].volumes_left_out) is not 0, or where its kubelet
-          says too much of itself. Name the node to see them.
+        - Empty, as C(boot_id), where volumes of a node that was not named are left out, or where
+          its kubelet says too much of itself. Name the node to see them.
       type: list
       elements: str
       returned: always
@@ -180,7 +181,8 @@ lost:
           returned: always
         pv:
           description: The parts of the PersistentVolume that
-            O(storage_ops.runbooks.rbd_watcher_info#module:volumes) needs. Empty if it is gone.
+            O(storage_ops.runbooks.rbd_watcher_info#module:volumes) needs. Empty if it is gone, or
+            no volume of RBD or CephFS.
           type: dict
           returned: always
     volumes_left_out:
@@ -207,34 +209,17 @@ lost:
 findings:
   description: What is wrong, most severe first. If a limit is shared in turns of namespaces or
     arrays, the most severe finding of each comes first, then the next of each.
+    RV(storage_ops.runbooks.node_storage_info#module:findings) lists all keys.
   returned: always
   type: list
   elements: dict
   contains:
-    control:
-      description: Number of the control; empty if the finding belongs to none.
-      type: str
-      returned: always
-      sample: STOR-17
-    severity:
-      description: V(critical), V(major), V(minor) or V(info).
-      type: str
-      returned: always
-      sample: major
     object:
       description: The object, by C(kind), C(name) and C(node), and C(namespace) if it has one.
         C(node) is empty for an object that belongs to no node.
       type: dict
       returned: always
       sample: {"kind": "Node", "name": "worker01", "node": "worker01"}
-    summary:
-      description: What is wrong, in one sentence.
-      type: str
-      returned: always
-    evidence:
-      description: What was read. Lists are cut after 50 items, with a count.
-      type: dict
-      returned: always
     verdict:
       description:
         - V(repair), V(refuse) or V(report).
@@ -242,15 +227,6 @@ findings:
       type: str
       returned: always
       sample: report
-    code:
-      description: Why it is refused or has failed, as a code as in RV(code); empty otherwise.
-      type: str
-      returned: always
-      sample: ""
-    reason:
-      description: Why it is repaired, refused or only reported, and the next step.
-      type: str
-      returned: always
     runbook:
       description: Playbook that handles it; empty if there is none.
       type: str
@@ -259,7 +235,7 @@ findings:
     repair:
       description:
         - The actions that repair it, in order, each as in RV(actions); empty if this module repairs
-          nothing.
+          nothing. At most 50, those first that were not done.
         - The playbook decides again, from more evidence than this audit reads.
       type: list
       elements: dict
@@ -276,7 +252,7 @@ not_assessed_codes:
   type: dict
 actions:
   description: What was done, or in check mode would be done, in order; empty if the module only
-    reads.
+    reads. RV(storage_ops.runbooks.node_storage_info#module:actions) lists all keys.
   returned: always
   type: list
   elements: dict
@@ -313,7 +289,12 @@ def main() -> None:
     )
     reveal(module)
     params: dict[str, Any] = module.params
-    report(module, lambda: make_audit(make_cluster(params), params), params["controls"])
+    report(
+        module,
+        lambda: make_audit(make_cluster(params), params),
+        params["controls"],
+        params["deadline"],
+    )
 
 
 if __name__ == "__main__":

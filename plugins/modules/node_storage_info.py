@@ -62,7 +62,8 @@ options:
   shares:
     description:
       - NFS shares to check for STOR-09, as V(server:/export).
-      - By default one share of each server with an NFS mount below O(kubelet_root).
+      - By default one share of each server with an NFS mount below O(kubelet_root), and of each
+        other C(port), C(sec) or C(proto) of these mounts.
     type: list
     elements: str
     default: []
@@ -157,7 +158,8 @@ findings:
       type: str
       returned: always
     evidence:
-      description: What was read. Lists are cut after 50 items, with a count.
+      description: What was read. Lists are cut after 50 items, with a count. If the result is too
+        long, only what playbooks decide by is left of it, and C(cut).
       type: dict
       returned: always
     verdict:
@@ -166,7 +168,8 @@ findings:
       returned: always
       sample: repair
     code:
-      description: Why it is refused or has failed, as a code as in RV(code); empty otherwise.
+      description: Why it is refused, left, or has failed, as a code as in RV(code); empty
+        otherwise.
       type: str
       returned: always
       sample: ""
@@ -181,10 +184,14 @@ findings:
       sample: storage_ops.runbooks.clean_residual_paths
     repair:
       description: The actions that repair it, in order, each as in RV(actions); empty if this
-        module repairs nothing.
+        module repairs nothing. At most 50, those first that were not done.
       type: list
       elements: dict
       returned: always
+    repair_left_out:
+      description: How many more actions the repair has.
+      type: int
+      returned: when there are any
 not_assessed:
   description: Controls that could not be assessed, or only in part, with the reason. The task fails
     then, and still returns the findings of the other controls.

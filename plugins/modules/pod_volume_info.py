@@ -91,6 +91,7 @@ findings:
   description:
     - What is wrong, most severe first. If a limit is shared in turns of namespaces or arrays, the
       most severe finding of each comes first, then the next of each.
+      RV(storage_ops.runbooks.node_storage_info#module:findings) lists all keys.
     - One for each stuck pod.
     - If the result would be too long for AWX, one finding about V(findings) counts the rest.
   returned: always
@@ -123,7 +124,8 @@ findings:
       returned: always
     evidence:
       description:
-        - What was read. Lists are cut after 50 items, with a count.
+        - What was read. Lists are cut after 50 items, with a count. If the result is too long, only
+          what playbooks decide by is left of it, and C(cut).
         - C(messages) are events and waiting states, newest first, with count and age. C(claims),
           C(attachments), C(node), C(volumes_attached) and C(volumes_in_use) are as the API server
           returned them.
@@ -136,11 +138,6 @@ findings:
       type: str
       returned: always
       sample: report
-    code:
-      description: Why it is refused or has failed, as a code as in RV(code); empty otherwise.
-      type: str
-      returned: always
-      sample: ""
     reason:
       description:
         - Why it is repaired, refused or only reported, and the next step.
@@ -152,12 +149,6 @@ findings:
       type: str
       returned: always
       sample: storage_ops.runbooks.repair_volumeattachments
-    repair:
-      description: The actions that repair it, in order, each as in RV(actions); empty if this
-        module repairs nothing.
-      type: list
-      elements: dict
-      returned: always
     workload:
       description: What M(storage_ops.runbooks.workload_reattach) would move, by C(namespace) and
         C(claims).
@@ -176,7 +167,7 @@ not_assessed_codes:
   type: dict
 actions:
   description: What was done, or in check mode would be done, in order; empty if the module only
-    reads.
+    reads. RV(storage_ops.runbooks.node_storage_info#module:actions) lists all keys.
   returned: always
   type: list
   elements: dict

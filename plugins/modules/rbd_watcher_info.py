@@ -6,7 +6,7 @@
 
 DOCUMENTATION = r"""
 module: rbd_watcher_info
-short_description: Read which clients have RBD images open
+short_description: Read which clients have RBD images open, or a CephFS mounted
 version_added: 0.1.0
 author:
   - The storage_ops.runbooks contributors (@storage-ops)
@@ -18,6 +18,8 @@ description:
     several times, and a watcher is V(persistent) only if the same client with the same cookie was
     there each time.
   - It can wait until blocked clients are gone, which proves a fence.
+  - With O(sessions) it also reads which clients have a session at the metadata servers of each
+    CephFS. What cannot be read is told as a problem, and never counts as "no session".
   - An image that cannot be read is a finding (STOR-16), and never counts as an image without
     watchers. Neither this nor a remaining watch fails the task.
   - No image is opened for writing, so the module itself is never a watcher. It reads the metadata
@@ -49,6 +51,7 @@ options:
         RV(storage_ops.runbooks.node_fence_info#module:lost).
       - Volumes of ceph-csi (including static ones) and of the in-tree plugin C(rbd) are supported.
         Others are listed in RV(ignored).
+      - The folders of CephFS volumes of ceph-csi are told apart in the result of O(sessions).
     type: list
     elements: dict
     default: []
@@ -75,7 +78,7 @@ options:
     description:
       - Addresses, clients and ranges, written as in
         O(storage_ops.runbooks.ceph_blocklist#module:entries), that must have no image open any
-        more.
+        more, and with O(sessions) no session.
       - If one has, the module waits for the end of the watch. The returned observations are made
         after that.
     type: list
@@ -88,6 +91,15 @@ options:
       - The watch of a blocked client ends at once, the watch of a dead client after 30 seconds.
     type: float
     default: 60
+  sessions:
+    description:
+      - Also read the sessions at the active metadata servers of every CephFS, into
+        RV(ceph.filesystems).
+      - This takes the capability C(mds 'allow *'), since Ceph answers no C(ceph tell mds) with
+        less, and C(mon 'allow r').
+    type: bool
+    default: false
+    version_added: 0.1.0
 extends_documentation_fragment:
   - storage_ops.runbooks._attributes.info_module
   - storage_ops.runbooks._ceph
@@ -118,13 +130,14 @@ EXAMPLES = r"""
     rados_namespaces:
       rook-ceph: tenant-a
 
-- name: Wait until a blocked node has no image open
+- name: Wait until a blocked node has no image open, and no session of CephFS
   storage_ops.runbooks.rbd_watcher_info:
     images:
       - pool: rbd
         image: csi-vol-5a4b2e4c-0242-11ec-a251-0242ac110002
     gone:
       - 10.0.0.5
+    sessions: true
 """
 
 RETURN = r"""
@@ -298,6 +311,64 @@ ceph:
               type: str
               returned: always
               sample: 10.0.0.5
+    filesystems:
+      description: Every CephFS of the cluster, with the sessions at its metadata servers.
+      type: list
+      elements: dict
+      returned: with O(sessions)
+      contains:
+        name:
+          description: Its name. Empty if it could not be read which filesystems there are.
+          type: str
+          returned: always
+          sample: files
+        problem:
+          description: Why the sessions are not known, for example because a metadata server does
+            not answer, or is not active. The list is empty then, which proves nothing.
+          type: str
+          returned: always
+        sessions:
+          description: The clients. Of those that have the same address, hostname and volume in
+            O(volumes) the first is listed.
+          type: list
+          elements: dict
+          returned: always
+          contains:
+            address:
+              description: Address that Ceph sees.
+              type: str
+              returned: always
+              sample: 10.0.0.5
+            entry:
+              description: The client, as the blocklist names it.
+              type: str
+              returned: always
+              sample: 10.0.0.5:0/1910348383
+            client:
+              description: Its id.
+              type: str
+              returned: always
+              sample: client.4129
+            hostname:
+              description: What the client says is the name of its host.
+              type: str
+              returned: always
+              sample: worker01
+            program:
+              description: V(kernel), V(ceph-fuse), or empty for another, as it says itself.
+              type: str
+              returned: always
+              sample: kernel
+            root:
+              description: The folder of the filesystem that it has mounted, as it says itself.
+              type: str
+              returned: always
+              sample: /volumes/csi/csi-vol-5a4b2e4c-0242-11ec-a251-0242ac110002
+            more:
+              description: Number of further clients that are the same in all that decides.
+              type: int
+              returned: always
+              sample: 0
 ignored:
   description: Names of the PersistentVolumes in O(volumes) that are not RBD.
   returned: when Ceph could be read
@@ -307,21 +378,13 @@ findings:
   description:
     - What is wrong, most severe first. If a limit is shared in turns of namespaces or arrays, the
       most severe finding of each comes first, then the next of each.
-    - Images that could not be read, and clients of O(gone) that still watch an image.
+      RV(storage_ops.runbooks.node_storage_info#module:findings) lists all keys.
+    - Images and filesystems that could not be read, and clients of O(gone) that still watch an
+      image or have a session.
   returned: always
   type: list
   elements: dict
   contains:
-    control:
-      description: Number of the control; empty if the finding belongs to none.
-      type: str
-      returned: always
-      sample: STOR-16
-    severity:
-      description: V(critical), V(major), V(minor) or V(info).
-      type: str
-      returned: always
-      sample: major
     object:
       description: The object, by C(kind), C(name) and C(node), and C(namespace) if it has one.
         C(node) is empty for an object that belongs to no node.
@@ -331,14 +394,6 @@ findings:
         kind: RBD image
         name: rbd/csi-vol-5a4b2e4c-0242-11ec-a251-0242ac110002
         node: ""
-    summary:
-      description: What is wrong, in one sentence.
-      type: str
-      returned: always
-    evidence:
-      description: What was read. Lists are cut after 50 items, with a count.
-      type: dict
-      returned: always
     verdict:
       description:
         - V(repair), V(refuse) or V(report).
@@ -346,26 +401,11 @@ findings:
       type: str
       returned: always
       sample: report
-    code:
-      description: Why it is refused or has failed, as a code as in RV(code); empty otherwise.
-      type: str
-      returned: always
-      sample: ""
-    reason:
-      description: Why it is repaired, refused or only reported, and the next step.
-      type: str
-      returned: always
     runbook:
       description: Playbook that handles it; empty if there is none.
       type: str
       returned: always
       sample: storage_ops.runbooks.fail_over_volumes
-    repair:
-      description: The actions that repair it, in order, each as in RV(actions); empty if this
-        module repairs nothing.
-      type: list
-      elements: dict
-      returned: always
 not_assessed:
   description: Controls that could not be assessed, or only in part, with the reason. The task fails
     then, and still returns the findings of the other controls.
@@ -378,7 +418,7 @@ not_assessed_codes:
   type: dict
 actions:
   description: What was done, or in check mode would be done, in order; empty if the module only
-    reads.
+    reads. RV(storage_ops.runbooks.node_storage_info#module:actions) lists all keys.
   returned: always
   type: list
   elements: dict
@@ -414,6 +454,7 @@ SCOPE = ArgumentSpec(
         "observation_seconds": {"type": "float", "default": 0.0},
         "gone": {"type": "list", "elements": "str", "default": []},
         "gone_timeout": {"type": "float", "default": 60.0},
+        "sessions": {"type": "bool", "default": False},
     }
 )
 
@@ -423,13 +464,13 @@ def main() -> None:
     module = AnsibleModule(supports_check_mode=True, **SCOPE.merge(CONNECTION).to_kwargs())
     params: dict[str, Any] = module.params
 
+    more_seconds = params["observation_seconds"] + params["gone_timeout"]
+
     def make_audit() -> Watchers:
         options = make_options(params)
-        return Watchers(
-            make_ceph(params, options.observation_seconds + options.gone_timeout), options
-        )
+        return Watchers(make_ceph(params, more_seconds), options)
 
-    report(module, make_audit, {CONTROL})
+    report(module, make_audit, {CONTROL}, params["deadline"] + more_seconds)
 
 
 if __name__ == "__main__":

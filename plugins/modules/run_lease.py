@@ -71,6 +71,7 @@ from ..module_utils._core import python
 python.require()
 
 from ..module_utils._core import untrusted
+from ..module_utils._core.engine import ended_if_late
 from ..module_utils._core.errors import StorageOpsError
 from ..module_utils._fences.lease import RunLease
 from ..module_utils._fences.ledger import WHOSE, check_run
@@ -83,11 +84,12 @@ def main() -> None:
     reveal(module)
     node, run = module.params["node"], module.params["run_id"]
     try:
-        check_run(module.params)
-        cluster = make_cluster(module.params)
-        # For 0 seconds, since nothing is taken here.
-        lease = RunLease(cluster, module.params["ledger_namespace"], node, run, 0)
-        lease.release(module.check_mode)
+        with ended_if_late(module.params["deadline"]):
+            check_run(module.params)
+            cluster = make_cluster(module.params)
+            # For 0 seconds, since nothing is taken here.
+            lease = RunLease(cluster, module.params["ledger_namespace"], node, run, 0)
+            lease.release(module.check_mode)
     except StorageOpsError as error:
         module.fail_json(msg=untrusted.shown(str(error), lines=True), code=error.code)
     module.exit_json(changed=False, msg=f"run {run} has no Lease of node {node}")

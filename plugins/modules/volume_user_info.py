@@ -128,13 +128,14 @@ findings:
   description:
     - What is wrong, most severe first. If a limit is shared in turns of namespaces or arrays, the
       most severe finding of each comes first, then the next of each.
+      RV(storage_ops.runbooks.node_storage_info#module:findings) lists all keys.
     - Only one, if RV(pods) is not complete.
   returned: always
   type: list
   elements: dict
 actions:
   description: What was done, or in check mode would be done, in order; empty if the module only
-    reads.
+    reads. RV(storage_ops.runbooks.node_storage_info#module:actions) lists all keys.
   returned: always
   type: list
   elements: dict
@@ -169,6 +170,7 @@ def main() -> None:
         module,
         lambda: VolumeUsers(make_cluster(params), params["volumes"], params["pods"]),
         set(),
+        params["deadline"],
     )
 
 

@@ -208,16 +208,13 @@ findings:
   description:
     - What is wrong, most severe first. If a limit is shared in turns of namespaces or arrays, the
       most severe finding of each comes first, then the next of each.
+      RV(storage_ops.runbooks.node_storage_info#module:findings) lists all keys.
     - What was moved or refused, and what earlier runs left behind. Claims that are moved together
       share one finding for each node.
   returned: always
   type: list
   elements: dict
   contains:
-    control:
-      description: Number of the control; empty if the finding belongs to none.
-      type: str
-      returned: always
     severity:
       description:
         - V(critical), V(major), V(minor) or V(info).
@@ -231,13 +228,10 @@ findings:
       type: dict
       returned: always
       sample: {"kind": "Deployment", "namespace": "shop", "name": "web", "node": "worker01"}
-    summary:
-      description: What is wrong, in one sentence.
-      type: str
-      returned: always
     evidence:
       description:
-        - What was read. Lists are cut after 50 items, with a count.
+        - What was read. Lists are cut after 50 items, with a count. If the result is too long, only
+          what playbooks decide by is left of it, and C(cut).
         - C(proof) is what was read after the repair.
       type: dict
       returned: always
@@ -248,29 +242,14 @@ findings:
       type: str
       returned: always
       sample: repair
-    code:
-      description: Why it is refused or has failed, as a code as in RV(code); empty otherwise.
-      type: str
-      returned: always
-      sample: ""
-    reason:
-      description: Why it is repaired, refused or only reported, and the next step.
-      type: str
-      returned: always
     runbook:
       description: Playbook that handles it; empty if there is none.
       type: str
       returned: always
       sample: storage_ops.runbooks.repair_volumeattachments
-    repair:
-      description: The actions that repair it, in order, each as in RV(actions); empty if this
-        module repairs nothing.
-      type: list
-      elements: dict
-      returned: always
 actions:
   description: What was done, or in check mode would be done, in order; empty if the module only
-    reads.
+    reads. RV(storage_ops.runbooks.node_storage_info#module:actions) lists all keys.
   returned: always
   type: list
   elements: dict
@@ -283,26 +262,11 @@ actions:
       type: str
       returned: always
       sample: evict_pod
-    target:
-      description: What it changes or waits for.
-      type: str
-      returned: always
-    command:
-      description: The command, argument by argument. A request to an API server is shown as its
-        method and path, and the values that it sets. C(write FILE TEXT) stands for writing to a
-        file, C(wait SECONDS ...) for waiting.
-      type: list
-      elements: str
-      returned: always
-    outcome:
-      description: V(planned), V(done), V(failed) or V(skipped).
-      type: str
-      returned: always
-      sample: done
-    seconds:
-      description: Duration in seconds.
-      type: float
-      returned: always
+actions_left_out:
+  description: How many more actions there were, if the result is too long for all. They are chosen
+    in turns of the namespaces or arrays.
+  returned: when there are any
+  type: int
 """
 
 from typing import Any

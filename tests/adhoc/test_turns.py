@@ -249,7 +249,11 @@ def test_a_container_that_stays_away_is_left_and_the_next_host_has_its_turn(tmp_
                     },
                     "options": {"kubelet_root": "/x", "max_repairs": 1, "accept_majority": False},
                 },
-                "__fuse_recovery_join": {"containers": [{"pod": "u", "mount_path": "/data"}]},
+                "__fuse_recovery_join": {
+                    "containers": [
+                        {"namespace": "shop", "claim": "c", "pod": "u", "mount_path": "/data"}
+                    ]
+                },
                 "fuse_recovery_result": {"actions": []},
             },
             "tasks": [

@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import threading
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -185,33 +186,36 @@ exit $rc
 """
 
 
+@pytest.mark.parametrize("given_back", [False, True], ids=["renewed", "given_back"])
 def test_a_renewal_that_is_killed_lets_nobody_in_and_is_finished_by_the_next(
-    storage: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    storage: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given_back: bool
 ) -> None:
     """Between each of its commands: every run is killed after its first, and goes on where the one
-    before was killed.
+    before was killed. So it is when an operator's entry gets its end of before.
     """
+    end = f"{datetime.now(UTC) + timedelta(days=20):%Y-%m-%dT%H:%M:%SZ}"
+    options = {"state": "absent", "ends": {"127.0.0.11": end}} if given_back else {}
     ceph = tmp_path / "ceph"
     ceph.write_text(FATAL.format(ceph=shutil.which("ceph")))
     ceph.chmod(0o755)
     storage.ceph.create_image("data")
     with Writer(storage.ceph, "data", "127.0.0.11") as a:
-        add(storage, "127.0.0.11", seconds=DAY)
+        add(storage, "127.0.0.11", seconds=YEAR if given_back else DAY)
         wait(lambda: a.error, "the blocked client gets an error")
         written, first = a.acknowledged, epoch(storage)
         stand_in = "cidr:127.0.0.11:0/32"
         for left in ({"127.0.0.11:0/0", stand_in}, {stand_in}, {"127.0.0.11:0/0", stand_in}):
             with monkeypatch.context() as patch:
                 patch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-                assert blocklist(storage, "127.0.0.11").failed
+                assert blocklist(storage, "127.0.0.11", **options).failed
             assert storage.entries() == left
         assert [(found["kind"], found["stand_in"]) for found in told(storage)] == [
             ("address", False),
             ("range", True),
         ]
-        done = blocklist(storage, "127.0.0.11")
+        done = blocklist(storage, "127.0.0.11", **options)
         assert done.outcomes == [(REMOVE, "done")] and storage.entries() == {"127.0.0.11:0/0"}
-        assert not blocklist(storage, "127.0.0.11").changed
+        assert not blocklist(storage, "127.0.0.11", **options).changed
         # It tries all the time, and would have written, had it been let in.
         assert (a.acknowledged, a.error) == (written, "ESHUTDOWN")
         for number in range(first, epoch(storage) + 1):

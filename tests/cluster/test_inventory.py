@@ -15,7 +15,7 @@ import pytest
 import yaml
 from lab.kubernetes import api as k8s
 from support.cluster import Cluster, User
-from support.node import ANSIBLE_DEADLINE, environment
+from support.node import environment, of_ansible
 from support.rights import FILES
 
 AUDIT, EVENTS = FILES / "rbac-audit.yml", FILES / "rbac-events.yml"
@@ -58,13 +58,9 @@ def run(
     cluster: Cluster, program: str, file: Path, *arguments: str, user: User = AUDIT, **settings: str
 ) -> subprocess.CompletedProcess[str]:
     """A command of Ansible with the source as its inventory, and stricter than by default."""
-    return subprocess.run(
+    return of_ansible(
         [program, "-i", str(file), *arguments],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=ANSIBLE_DEADLINE,
-        env={
+        {
             **environment(),
             "K8S_AUTH_KUBECONFIG": str(cluster.kubeconfig(user)),
             "ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED": "true",

@@ -9,6 +9,7 @@ drivers move. No Ceph is asked.
 from __future__ import annotations
 
 import json
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lab.bmc.bmc import USER, Bmc, Ipmi, Redfish, machine_uuid
+from lab.bmc.bmc import USER, Bmc, ByAgent, Ipmi, Redfish, machine_uuid
 from lab.common import wait
 from lab.kubernetes import api as k8s
 from lab.kubernetes.api import path
@@ -24,6 +25,7 @@ from lab.kubernetes.controlplane import ControlPlane
 from support.cluster import Cluster, Played, fresh
 from support.failover import HEARTBEAT, IMPATIENT
 from support.fencing import OUT_OF_SERVICE, OWN_NAMESPACE, RBAC
+from support.fixtures import not_tested
 
 DRIVERS = {"db": "rbd.csi.ceph.com", "files": "csi.example.com"}
 LEDGER = path("ConfigMap", "storage-ops-fence-a", OWN_NAMESPACE)
@@ -35,6 +37,7 @@ class Powered:
 
     def __init__(self, cluster: Cluster, bmc: Bmc) -> None:
         self.cluster, self.api, self.bmc = cluster, cluster.api, bmc
+        self.patience: dict[str, Any] = {}
         drivers = tuple(DRIVERS.values())
         self.kubelets = cluster.kubelets("a", "b", drivers=drivers, heartbeat=HEARTBEAT)
         for node in ("a", "b"):
@@ -85,7 +88,7 @@ class Powered:
             "bmc_user": USER,
             "bmc_password": self.bmc.password,
         }
-        options = {f"{role}_options": LEASE for role in roles}
+        options = {**{f"{role}_options": LEASE for role in roles}, **self.patience}
         extra = {f"{roles[0]}_{name}": value for name, value in {**told, **given}.items()}
         played = self.cluster.playbook(playbook, check, user=RBAC, target="a", **options, **extra)
         assert "Traceback" not in played.text, played.text
@@ -140,6 +143,16 @@ def redfish(plane_failover_current: ControlPlane, tmp_path: Path) -> Iterator[Po
 
 
 @pytest.fixture
+def agent(plane_failover_current: ControlPlane, tmp_path: Path) -> Iterator[Powered]:
+    """Behind the same BMC, which a fence agent asks."""
+    if not ByAgent.program.exists():
+        not_tested(f"{ByAgent.program} is missing: apt-get install fence-agents")
+    with ByAgent(tmp_path / "bmc", machine_uuid("a")) as bmc:
+        for cluster in fresh(plane_failover_current):
+            yield Powered(cluster, bmc)
+
+
+@pytest.fixture
 def ipmi(plane_failover_1_20: ControlPlane, tmp_path: Path) -> Iterator[Powered]:
     """Behind one that speaks IPMI, on Kubernetes 1.20.2, which has no taint for this."""
     with Ipmi(tmp_path / "bmc") as bmc:
@@ -158,6 +171,7 @@ def moved(scene: Powered, played: Played) -> None:
     assert ledger["power"]["address"] == scene.bmc.mapped["address"] and ledger["power"]["off_at"]
 
 
+@pytest.mark.alternate
 def test_the_volumes_of_all_drivers_move_and_the_node_comes_back(redfish: Powered) -> None:
     check = redfish.fail_over(check=True)
     assert check.rc == 0 and "planned: write_fence_ledger" in check.text, check.text
@@ -195,6 +209,50 @@ def test_by_ipmi_one_volume_after_the_other(ipmi: Powered) -> None:
 
 
 @pytest.mark.alternate
+def test_by_a_fence_agent_the_volumes_move_and_the_node_comes_back(agent: Powered) -> None:
+    check = agent.fail_over(check=True)
+    assert check.rc == 0 and "planned: write_fence_ledger" in check.text, check.text
+    assert agent.bmc.machine.is_on and agent.ledger == {}
+
+    # Asked once, then twice by action off, and once after that. Then it lies.
+    agent.bmc.machine.lie(True, True, True, False, False, True)
+    played = agent.fail_over()
+    assert played.rc != 0 and "(power_not_off)" in played.text, played.text
+    assert agent.bmc.machine.is_on and agent.ledger["phase"] == "intended"
+    assert agent.places() == {name: {"a"} for name in DRIVERS}
+
+    moved(agent, agent.fail_over(method="auto"))
+    assert agent.ledger["power"]["kind"] == "fence_redfish"
+    assert OUT_OF_SERVICE in agent.api.taints("a")
+    again = agent.fail_over()
+    assert again.rc == 0 and "| CHANGED" not in again.text, again.text
+    back = agent.comes_back_with_its_power()
+    played = agent.release(power_on="true")
+    back.join()
+    assert played.rc == 0 and agent.ledger == {}, played.text
+
+
+@pytest.mark.alternate
+def test_a_fence_agent_that_cannot_prove_it_switches_nothing_off(agent: Powered) -> None:
+    mine = agent.bmc.mapped
+    agent.refused("bmc_unreachable", bmc_password="wrong")
+    agent.refused("program_missing", bmcs={"a": {**mine, "kind": "fence_nonesuch"}})
+    # It cuts the node off from its disks, and that has its power all the time.
+    agent.refused("bmc_unknown", bmcs={"a": {**mine, "kind": "fence_scsi"}})
+    # It would ignore which one is meant.
+    agent.refused("bmc_unknown", bmcs={"a": {**mine, "system": "1"}})
+    agent.refused("bmc_unknown", bmcs={"a": {**mine, "host": "elsewhere"}})
+    agent.refused("bmc_unknown", bmcs={"a": {**mine, "options": {"action": "off"}}})
+    # fence_redfish has no deadline of its own.
+    agent.patience = {"__node_fence_agent_seconds": 5}
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        agent.refused("bmc_unreachable", bmcs={"a": {**mine, "address": address}})
+
+
+@pytest.mark.alternate
 def test_a_bmc_that_may_not_be_the_nodes_switches_nothing_off(redfish: Powered) -> None:
     bmc, mine = redfish.bmc, redfish.bmc.mapped
     redfish.refused("bmc_login_refused", bmc_password="wrong")
@@ -213,18 +271,42 @@ def test_a_bmc_that_may_not_be_the_nodes_switches_nothing_off(redfish: Powered) 
 
 @pytest.mark.alternate
 def test_a_bmc_that_lies_detaches_nothing_and_the_next_run_goes_on(redfish: Powered) -> None:
-    # Asked once by us, twice by the module that switches, then until it says off, and twice more.
-    redfish.bmc.machine.lie(True, True, True, False, False, True)
+    # Asked once, then until it says off, and twice more.
+    redfish.bmc.machine.lie(True, False, False, True)
     played = redfish.fail_over()
     assert played.rc != 0 and "(power_not_off)" in played.text, played.text
     assert redfish.bmc.machine.is_on and redfish.ledger["phase"] == "intended"
     assert redfish.places() == {name: {"a"} for name in DRIVERS}
 
     # It says on right before the volumes are detached.
-    redfish.bmc.machine.lie(True, True, True, False, False, False, True)
+    redfish.bmc.machine.lie(True, False, False, False, True)
     played = redfish.fail_over(method="auto")
     assert played.rc != 0 and "(power_not_off)" in played.text, played.text
     assert redfish.ledger["phase"] == "fenced"
     assert redfish.places() == {name: {"a"} for name in DRIVERS}
 
     moved(redfish, redfish.fail_over(method="auto"))
+
+
+@pytest.mark.alternate
+def test_a_bmc_has_no_other_machine_switched_off(redfish: Powered, tmp_path: Path) -> None:
+    """It says where its machine is switched, and may redirect a request. The password is one for
+    all BMCs.
+    """
+    assert isinstance(redfish.bmc, Redfish)
+    with_other = Redfish(tmp_path / "other", machine_uuid("b"))
+    with_other.trusts(redfish.bmc)
+    with with_other as other:
+        assert isinstance(other, Redfish)
+        path = other.reset.partition(f":{other.port}")[2]
+        redfish.bmc.mislead(target=f"@127.0.0.1:{other.port}{path}")
+        redfish.refused("bmc_unreachable")
+        assert other.machine.is_on
+        redfish.bmc.mislead(redirect=other.reset)
+        played = redfish.fail_over()
+        assert played.rc != 0 and "(power_not_off)" in played.text, played.text
+        assert other.machine.is_on and redfish.bmc.machine.is_on
+        assert redfish.places() == {name: {"a"} for name in DRIVERS}
+        redfish.bmc.mislead()
+        moved(redfish, redfish.fail_over(method="auto"))
+        assert other.machine.is_on

@@ -9,10 +9,12 @@ then. And what does not.
 from __future__ import annotations
 
 import uuid
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from lab.kubernetes.api import path
+from lab.kubernetes import api as k8s
+from lab.kubernetes.api import path, unique_name
 from support.cluster import Played
 from support.failover import ADDRESSES, NODE_A, NODE_B, Failover
 from support.fencing import RBAC, Fencing
@@ -140,6 +142,49 @@ def test_whoever_else_holds_the_image(lost: Failover) -> None:
     assert B in seen, "the visitor was never seen"
     run = fence(lost, ceph, check=True)
     assert not run.failed and run.result["fence"]["addresses"] == [A], run.msg
+
+
+def test_a_pod_that_names_the_silent_node_does_not_hold_up_its_fence(lost: Failover) -> None:
+    """Kubernetes attaches its volume there, and a client at an unknown address has it open."""
+    (since,) = (
+        condition["lastTransitionTime"]
+        for condition in lost.node()["status"]["conditions"]
+        if condition["type"] == "Ready"
+    )
+    # Times of the API are whole seconds, and in the same one nothing is later.
+    fell = datetime.fromisoformat(since)
+    lost.cluster.wait(lambda: datetime.now(UTC) >= fell + timedelta(seconds=1), "later")
+    lost.volume("late")
+    lost.api.create(k8s.pod("late", ["late"], NODE_A))
+    lost.cluster.wait(lambda: lost.attached(NODE_A, "late"), "the volume is attached to A", 60)
+    lost.client_opens("late", "127.0.0.22")
+    ceph = read(lost)
+    run = fence(lost, ceph, check=True)
+    assert not run.failed and run.result["fence"]["volumes"] == ["pv-db"], run.msg
+    (left,) = [found for found in run.findings if found["verdict"] == "report"]
+    assert (
+        left["object"]["name"] == "pv-late"
+        and "attached after the node fell silent" in (left["reason"])
+    )
+    # Once the node calls it in use, it may have it open. But no node has one of krbd by librbd.
+    item = lost.api.get(path("PersistentVolume", "pv-late"))
+    assert item
+    name = unique_name("rbd.csi.ceph.com", item["spec"]["csi"]["volumeHandle"])
+    in_use = [*(lost.node()["status"].get("volumesInUse") or []), name]
+    where = path("Node", NODE_A) + "/status"
+    lost.api.merge(where, {"status": {"volumesInUse": in_use}})
+    run = fence(lost, ceph, check=True)
+    assert not run.failed and run.result["fence"]["volumes"] == ["pv-db"], run.msg
+    (left,) = [found for found in run.findings if found["verdict"] == "report"]
+    assert (left["code"], left["severity"]) == ("client_unknown", "major")
+    assert "by librbd, as no node has it" in left["reason"], left
+    # What is not read of it is left out, too, and what a run has not begun with.
+    images = [found for found in ceph["images"] if found["volume"] != "pv-late"]
+    for options, code in (({}, "ceph_not_read"), ({"volumes": ["pv-db"]}, "volume_not_fenced")):
+        run = fence(lost, {**ceph, "images": images}, check=True, **options)
+        assert not run.failed and run.result["fence"]["volumes"] == ["pv-db"], run.msg
+        (left,) = [found for found in run.findings if found["verdict"] == "report"]
+        assert (left["object"]["name"], left["code"]) == ("pv-late", code)
 
 
 def test_a_node_that_lost_its_power(lost: Failover) -> None:

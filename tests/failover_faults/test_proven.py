@@ -25,8 +25,8 @@ def end(scene: Failover) -> datetime:
 
 @pytest.mark.alternate
 def test_an_entry_by_hand_and_a_shared_volume(failover_current: Failover) -> None:
-    """Somebody has blocked the node for Ceph's hour, so nobody sees its clients; and B has one of
-    the volumes too, by right.
+    """An operator has blocked the node for Ceph's hour, so Ceph shows no client of it: the entry
+    says that an address is blocked, not whose it is. And B has one of the volumes too, by right.
     """
     scene, fencing = failover_current, Fencing(failover_current)
     scene.volume("share", modes=["ReadWriteMany"])
@@ -40,8 +40,11 @@ def test_an_entry_by_hand_and_a_shared_volume(failover_current: Failover) -> Non
     before = end(scene)
     scene.cluster.wait(lambda: not scene.watches(), "A has lost its watch", 60)
 
+    refused = fencing.fail_over()
+    assert refused.rc != 0 and "address_unknown" in refused.text, refused.text
+    assert scene.attachment(NODE_A) and end(scene) == before
     for _run in range(2):
-        run = fencing.fail_over()
+        run = fencing.fail_over(node_fence_fence_addresses=[ADDRESSES[NODE_A]])
         assert run.rc == 0, run.text
         assert end(scene) - before > timedelta(days=300)
     assert (

@@ -119,7 +119,9 @@ class Returned:
 
     def release(self, run_id: str = "run-1", check: bool = False, **options: Any) -> list[Outcome]:
         """All of it, as the role does it, up to the first step that fails."""
-        steps = [self.step("releasing", run_id, check, ceph=self.reading(), **options)]
+        # In the same boot, an image that was not read may be open.
+        ceph = self.reading_of_writer() if "clients" in options else self.reading()
+        steps = [self.step("releasing", run_id, check, ceph=ceph, **options)]
         fence = steps[0].result.get("fence")
         if steps[0].failed or not fence:
             return steps

@@ -27,6 +27,7 @@ from support.node import Node
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import (
     MOST_CHILDREN,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes import MOST_HELD
 
 BINDFS = ["bindfs", "-f", "{options}", "{source}", "{target}"]
 
@@ -219,6 +220,28 @@ def test_a_hung_mount_is_only_cut_when_that_is_allowed(node: Node) -> None:
 
     node.sh("touch /run/unstuck")
     node.wait(lambda: node.process_state(held) == "", "the child has ended")
+    assert "nothing to do" in remount(node).msg
+
+
+@pytest.mark.alternate
+def test_runs_pile_up_no_children_on_a_mount_that_hangs(node: Node) -> None:
+    """Each run of each night left one more, with its memory. The mount counts as hung all the same,
+    and is repaired.
+    """
+    kubelet = Kubelet(node)
+    stuck = kubelet.volume()
+    served(node, f"{upload(node, 'fuse_stuck')} {stuck.stage()}", stuck.staging)
+
+    def waiting() -> list[str]:
+        return node.sh("ps -eo stat=,comm= | grep ^D || true").splitlines()
+
+    for _run in range(MOST_HELD + 2):
+        finding = remount(node, probe_timeout=2).finding(stuck.staging)
+        assert (finding["control"], finding["verdict"]) == ("STOR-06", "refuse"), finding
+    assert len(waiting()) == MOST_HELD and all(" sops" in one for one in waiting()), waiting()
+    assert f"{MOST_HELD} processes of earlier runs" in finding["evidence"]["answer"]
+    node.sh("touch /run/unstuck")
+    node.wait(lambda: not waiting(), "the children have ended")
     assert "nothing to do" in remount(node).msg
 
 

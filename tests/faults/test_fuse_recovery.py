@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import subprocess
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -27,7 +26,7 @@ from support.cluster import LOCAL, Cluster, Played
 from support.containers import Pod, Runtime, mount, runtime
 from support.fixtures import fresh_node
 from support.mounts import DRIVER, Kubelet, Volume, bindfs, die, layers
-from support.node import ANSIBLE_DEADLINE, COLLECTION, Node, remote_environment
+from support.node import COLLECTION, Node, remote_environment
 from support.reattach import REPAIR, no_trace
 
 NODE = "node1"
@@ -199,17 +198,9 @@ class Scene:
         command += ["-e", json.dumps({**SURVEY, **extra}), *(["--check"] if check else [])]
         kubeconfig = self.cluster.kubeconfig(REPAIR)
         settings = {**remote_environment(), "K8S_AUTH_KUBECONFIG": str(kubeconfig)}
-        answer = subprocess.run(
-            command,
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=ANSIBLE_DEADLINE,
-            env=settings,
-        )
-        text = answer.stdout + answer.stderr
-        assert SECRET not in text
-        return Played(answer.returncode, text)
+        run = Played.of(command, settings)
+        assert SECRET not in run.text
+        return run
 
     def pods(self) -> list[tuple[str, str]]:
         """(uid, node) of the pods."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 from collections.abc import Iterator
 
 import pytest
@@ -19,7 +18,7 @@ from lab.state import READY, State
 from lab.vm import Vm
 from support.cluster import Played
 from support.fixtures import fresh_node
-from support.node import ANSIBLE_DEADLINE, COLLECTION, Node, remote_environment
+from support.node import COLLECTION, Node, remote_environment
 
 __all__ = ["nfs"]
 
@@ -84,15 +83,7 @@ def play(node: Node, check: bool = False, **extra: str) -> Played:
         json.dumps({**SURVEY, **extra}),
     ]
     command += ["--check"] if check else []
-    answer = subprocess.run(
-        command,
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=ANSIBLE_DEADLINE,
-        env=remote_environment(),
-    )
-    return Played(answer.returncode, answer.stdout + answer.stderr)
+    return Played.of(command, remote_environment())
 
 
 @pytest.mark.variation

@@ -65,7 +65,7 @@ def test_maps_without_the_tools(node: Node) -> None:
     name, _wwid = node.map_of(2)
     node.sh("mkdir /root/away && mv /usr/sbin/multipath /usr/sbin/multipathd /root/away")
     outcome = node.residual()
-    assert "multipathd show maps json: not installed" in outcome.finding(name)["reason"]
+    assert "multipathd show maps raw format %d: not installed" in outcome.finding(name)["reason"]
     node.sh("mv /usr/sbin/dmsetup /root/away")
     failed = node.residual()
     assert failed.failed

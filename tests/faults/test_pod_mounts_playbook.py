@@ -9,7 +9,6 @@ stand-in for the kubelet mounts the volume.
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,7 +20,7 @@ from lab.kubernetes.api import Api, Object
 from lab.kubernetes.kubelets import KubeletStandIn
 from support.cluster import LOCAL, Cluster, Played
 from support.fixtures import control_plane_current, plane_current
-from support.node import ANSIBLE_DEADLINE, COLLECTION, Node, remote_environment
+from support.node import COLLECTION, Node, remote_environment
 from support.reattach import REPAIR, no_trace
 
 __all__ = ["control_plane_current", "plane_current", "volumes"]
@@ -121,15 +120,7 @@ class Scene:
             **remote_environment(),
             "K8S_AUTH_KUBECONFIG": str(self.cluster.kubeconfig(REPAIR)),
         }
-        answer = subprocess.run(
-            command,
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=ANSIBLE_DEADLINE,
-            env=settings,
-        )
-        return Played(answer.returncode, answer.stdout + answer.stderr)
+        return Played.of(command, settings)
 
 
 @pytest.fixture

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -24,7 +23,7 @@ from lab.kubernetes import api as k8s
 from lab.kubernetes.api import Api, Object, path
 from lab.kubernetes.kubelets import KubeletStandIn
 from support.cluster import LOCAL, Cluster, Played
-from support.node import ANSIBLE_DEADLINE, COLLECTION, QUICK, Node, remote_environment
+from support.node import COLLECTION, QUICK, Node, remote_environment
 from support.reattach import DRIVER, REPAIR, no_trace
 
 NODE = "node1"
@@ -167,15 +166,7 @@ class Scene:
             **remote_environment(),
             "K8S_AUTH_KUBECONFIG": str(self.cluster.kubeconfig(REPAIR)),
         }
-        answer = subprocess.run(
-            command,
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=ANSIBLE_DEADLINE,
-            env=settings,
-        )
-        return Played(answer.returncode, answer.stdout + answer.stderr)
+        return Played.of(command, settings)
 
     def refused(self, *said: str, **extra: Any) -> str:
         """It fails with these words, and changes neither the node nor the pod."""

@@ -229,7 +229,7 @@ def test_multipathd_answers_timeout(node: Node) -> None:
     node.unmap(2)
     name, _wwid = node.map_of(2)
     node.wrap("multipathd", before='[ "$1 $2" = "show maps" ] && echo timeout && exit 0')
-    node.refused(name, "multipathd answered 'timeout' instead of JSON")
+    node.refused(name, "multipathd answered 'timeout' instead of its maps and paths")
 
 
 @pytest.mark.variation

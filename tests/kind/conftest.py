@@ -17,7 +17,7 @@ from lab.ceph.cluster import Ceph
 from lab.ceph.gateway import Gateway
 from lab.kind.buckets import SECRET, BucketDriver
 from lab.kind.cluster import Kind
-from lab.kind.csi import Driver
+from lab.kind.csi import Driver, UnattachedDriver
 from lab.kind.python_image import python_image
 from support.fixtures import ceph, start_if_it_can_be_had
 from support.kind import KindCluster
@@ -44,6 +44,20 @@ def started_driver(kind: Kind) -> Iterator[Driver]:
     start_if_it_can_be_had("the CSI driver", found.start)
     yield found
     found.stop()
+
+
+@pytest.fixture(scope="session")
+def provisioner(started_driver: Driver) -> None:
+    """The external-provisioner of that driver."""
+    start_if_it_can_be_had("the external-provisioner", started_driver.start_provisioner)
+
+
+@pytest.fixture(scope="session")
+def unattached_driver(kind: Kind) -> UnattachedDriver:
+    """A CSI driver whose volumes are not attached, on both workers."""
+    found = UnattachedDriver(kind)
+    start_if_it_can_be_had("the CSI driver", found.start)
+    return found
 
 
 @pytest.fixture(scope="session")

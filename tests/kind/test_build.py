@@ -10,11 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from lab.kind.build import attacher, driver, kubernetes_version, node_programs
+from lab.kind.build import attacher, driver, kubernetes_version, node_programs, provisioner
 from lab.kubernetes.build import CURRENT, Binaries, Unavailable, locate
 
 
-@pytest.mark.parametrize("part", [node_programs, driver, attacher])
+@pytest.mark.parametrize("part", [node_programs, driver, attacher, provisioner])
 def test_out_of_reach(
     part: Callable[[], Binaries], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

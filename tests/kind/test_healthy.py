@@ -7,21 +7,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from lab.kind.csi import Driver
-from support.kind import NAME, KindCluster, counting
+from support.kind import IMPATIENT, NAME, KindCluster, counting
 from support.reattach import Workload
 
 AUDITOR = Path(__file__).parents[2] / "playbooks/files/rbac-audit.yml"
-# As impatient as it can be: whatever is only on its way would be found.
-IMPATIENT: dict[str, Any] = {
-    "min_age_seconds": 0,
-    "observation_seconds": 1,
-    "pending_seconds": 1,
-    "grace_seconds": 1,
-}
 
 
 @pytest.mark.smoke

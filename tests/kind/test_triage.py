@@ -20,7 +20,7 @@ from lab.kind.cluster import Kind
 from lab.kind.csi import Driver
 from lab.kubernetes import api as k8s
 from lab.kubernetes.api import Object, path
-from support.kind import NAME, KindCluster, counting, on, running
+from support.kind import NAME, KindCluster, add_disk, counting, on, running
 from support.reattach import Workload
 
 AUDITOR = Path(__file__).parents[2] / "playbooks/files/rbac-audit.yml"
@@ -29,6 +29,8 @@ ABSENT = "csi.absent.example"
 # What triage allows a pod to end after its grace period.
 ENDING_SECONDS = 60
 HELD = "example.com/hold"
+# Those that have nothing at first.
+RUNNING = ("web", "held", "unmounted", "single")
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,57 @@ STUCK = {
         "MountVolume.MountDevice failed",
         "mkdir /srv/volumes/vol-no-folder: not a directory",
         "look at the log of the CSI driver's node pod on {worker}",
+    ),
+    "refused": Named(
+        "AttachVolume.Attach failed",
+        "attaching pv-refused to {worker} fails: rpc error: code = FailedPrecondition desc = "
+        "volume vol-refused is attached to node elsewhere",
+        "look at the log of the driver's controller",
+    ),
+    "other-type": Named(
+        "wrong fs type, bad option, bad superblock",
+        "a filesystem of another type than the volume's fsType",
+        "compare what blkid finds on the device with the fsType of the PersistentVolume",
+    ),
+    "unknown-type": Named(
+        "unknown filesystem type 'ext5'",
+        "the kernel of node {worker} does not know the filesystem type that the volume asks for",
+        "compare the fsType of the PersistentVolume with what blkid finds on the device",
+    ),
+    "no-mkfs": Named(
+        "format of disk",
+        "there is no mkfs for the filesystem type that it asks for",
+        "correct the fsType of the StorageClass and of the PersistentVolume",
+    ),
+    "exclusive": Named(
+        "already in-use by another pod",
+        "the claim allows one pod only, and another pod uses it",
+        "stop the other pod of the claim",
+    ),
+    "exclusive-placed": Named(
+        "volume uses the ReadWriteOncePod access mode",
+        "the claim allows one pod only, and another pod uses it",
+        "stop the other pod of the claim",
+    ),
+    "affinity": Named(
+        "didn't match PersistentVolume's node affinity",
+        "the volume can be reached from other nodes only than those the pod may run on",
+        "compare the PersistentVolume's spec.nodeAffinity with the pod's selectors",
+    ),
+    "claim-lost": Named(
+        "bound to non-existent persistentvolume",
+        "the volume that the claim is bound to was deleted",
+        "restore the PersistentVolume under the same name",
+    ),
+    "claim-deleted": Named(
+        "is being deleted",
+        "a claim that the pod names is being deleted",
+        "delete the pods that still use the claim",
+    ),
+    "not-provisioned": Named(
+        'failed to provision volume with StorageClass "odd"',
+        "the provisioner could not make a volume for the claim",
+        "look at the message, and at the log of the driver's controller",
     ),
     "unbound": Named(
         "unbound immediate PersistentVolumeClaims",
@@ -119,6 +172,11 @@ STUCK = {
         "",
         "info",
     ),
+    "unmounted": Named(
+        "",
+        "is being deleted on {other} for ...: CSINode {other} lacks the driver csi.lab.example",
+        "look at the driver's node pod on {other}",
+    ),
     "iscsi": Named(
         "find module by name='iscsi_tcp'",
         "node {worker} is not ready for iSCSI",
@@ -142,21 +200,38 @@ class Broken:
         Workload(cluster, "db", "StatefulSet", driver=NAME, **counting("db"), **on(self.worker))
         self._pod("web")
         self._pod("held", finalizers=[HELD])
-        cluster.wait(lambda: self._phase("held") == self._phase("web") == "Running", "they run", 60)
-        api.delete(path("Pod", "held"))
-        self.ends = time.monotonic() + ENDING_SECONDS
+        api.add_volume("unmounted", NAME, "vol-unmounted")
+        # Without a grace period the API server does not wait for the kubelet.
+        self._pod("unmounted", "unmounted", on=self.other, grace=1)
+        api.add_volume("single", NAME, "vol-single", modes=("ReadWriteOncePod",))
+        self._pod("single", "single")
+        cluster.wait(lambda: set(map(self._phase, RUNNING)) == {"Running"}, "they run", 60)
         driver.leave(self.other)
+        for name in ("held", "unmounted"):
+            api.delete(path("Pod", name))
+        self.ends = time.monotonic() + 1 + ENDING_SECONDS
+        self._holders: list[str] = []
         self._of_volumes()
+        self._of_disks()
+        self._of_claims()
         self._of_others()
         for name, named in STUCK.items():
             cluster.wait(partial(self._said, name, named.event), name, 90)
 
     def close(self) -> None:
         """Let what is held go."""
-        if self.cluster.api.find("Pod", "held"):
-            change = {"metadata": {"finalizers": None}}
-            self.cluster.api.merge(path("Pod", "held"), change)
+        api, kind = self.cluster.api, self.cluster.kind
+        for where in (path("Pod", "held"), path("PersistentVolumeClaim", "claim-deleted")):
+            if api.get(where):
+                api.merge(where, {"metadata": {"finalizers": None}})
+        api.delete(path("StorageClass", "odd"))
+        if self._holders:
+            kind.on(self.worker, "kill", *self._holders)
         self.driver.come_back(self.other)
+        # It would wait up to two minutes before it tries to unmount once more
+        # (pkg/util/goroutinemap/exponentialbackoff of Kubernetes).
+        kind.on(self.other, "systemctl", "restart", "kubelet")
+        self.cluster.wait(lambda: not self._phase("unmounted"), "the pod has ended", 120)
 
     def words(self, text: str) -> list[str]:
         """The parts of an expected text, in order, with the names of this cluster."""
@@ -176,15 +251,60 @@ class Broken:
         (self.cluster.kind.volumes / "vol-no-folder").write_text("a file")
         api.add_volume("no-folder", NAME, "vol-no-folder")
         self._pod("no-folder", "no-folder")
-        _volume, claim = k8s.volume("unbound", NAME, "")
-        del claim["spec"]["volumeName"]
-        claim["spec"]["storageClassName"] = "nothing"
-        api.create(claim)
-        self._pod("unbound", "unbound")
-        self._pod("claim-missing", "nothing")
+        api.add_volume("refused", NAME, "vol-refused")
+        self.driver.give("vol-refused", "elsewhere")
+        self._pod("refused", "refused")
         if "iscsi" in STUCK:
             target = {"targetPortal": "127.0.0.1:3260", "iqn": "iqn.2026-01.example:x", "lun": 1}
             self._inline("iscsi", {"iscsi": target})
+
+    def _of_disks(self) -> None:
+        """What the kubelet mounts itself, as drivers do: k8s.io/mount-utils."""
+        kind = self.cluster.kind
+        used, holder = add_disk(kind, self.worker, "used", "mkfs.ext4", "-q")
+        self._holders.append(holder)
+        empty, holder = add_disk(kind, self.worker, "empty")
+        self._holders.append(holder)
+        for name, device, asked in (
+            ("other-type", used, "xfs"),
+            ("unknown-type", used, "ext5"),
+            ("no-mkfs", empty, "ext5"),
+        ):
+            volume, claim = k8s.volume(name, "", "")
+            del volume["spec"]["csi"]
+            volume["spec"] |= {
+                "local": {"path": device, "fsType": asked},
+                "nodeAffinity": _only(self.worker),
+            }
+            self.cluster.api.create(volume, claim)
+            self._pod(name, name)
+
+    def _of_claims(self) -> None:
+        api = self.cluster.api
+        self._pod("exclusive", "single")
+        placed = k8s.pod("exclusive-placed", ["single"], node_name=self.worker)
+        placed["spec"]["containers"] = running("sleep 1000", claim="single")["containers"]
+        api.create(placed)
+        volume, claim = k8s.volume("affinity", NAME, "vol-affinity")
+        volume["spec"]["nodeAffinity"] = _only(self.other)
+        api.create(volume, claim)
+        self._pod("affinity", "affinity")
+        # What keeps a volume that a claim is bound to is stripped.
+        lost = path("PersistentVolume", api.add_volume("claim-lost", NAME, "vol-claim-lost"))
+        api.delete(lost)
+        api.merge(lost, {"metadata": {"finalizers": None}})
+        self._pod("claim-lost", "claim-lost")
+        api.add_volume("claim-deleted", NAME, "vol-claim-deleted")
+        deleted = path("PersistentVolumeClaim", "claim-deleted")
+        api.merge(deleted, {"metadata": {"finalizers": [HELD]}})
+        api.delete(deleted)
+        self._pod("claim-deleted", "claim-deleted")
+        # The driver knows no parameter.
+        api.create(k8s.storage_class("odd", NAME, colour="blue"))
+        for name, wanted in (("not-provisioned", "odd"), ("unbound", "nothing")):
+            api.create(k8s.claim(name, wanted))
+            self._pod(name, name)
+        self._pod("claim-missing", "nothing")
 
     def _of_others(self) -> None:
         self._inline("secret-missing", {"secret": {"secretName": "nothing"}})
@@ -196,9 +316,11 @@ class Broken:
         self._pod("unschedulable", resources={"requests": {"cpu": "1000"}})
         self._pod("crash", command=["/bin/false"])
 
-    def _pod(self, name: str, claim: str = "", on: str = "", **changes: Any) -> None:
+    def _pod(
+        self, name: str, claim: str = "", on: str = "", grace: int = 0, **changes: Any
+    ) -> None:
         finalizers = changes.pop("finalizers", None)
-        spec = running("sleep 1000", claim=claim)
+        spec = {**running("sleep 1000", claim=claim), "grace": grace}
         spec["containers"][0].update(changes)
         self._create(name, [claim] if claim else [], spec, on, finalizers)
 
@@ -215,30 +337,38 @@ class Broken:
         self.cluster.api.create(found)
 
     def _phase(self, name: str) -> str:
-        return str((self.cluster.api.find("Pod", name) or {"status": {}})["status"].get("phase"))
+        found = self.cluster.api.find("Pod", name)
+        return str(found["status"].get("phase")) if found else ""
 
     def _said(self, name: str, text: str) -> bool:
-        about = path("Pod", name)
-        uid = (self.cluster.api.get(about) or {})["metadata"]["uid"]
+        """Of the pod, or of its claim of the same name."""
+        found = (self.cluster.api.find(kind, name) for kind in ("Pod", "PersistentVolumeClaim"))
+        uids = {each["metadata"]["uid"] for each in found if each}
         return not text or any(
             text in event["message"]
             for event in self.cluster.api.all("Event", "default")
-            if event["involvedObject"].get("uid") == uid
+            if event["involvedObject"].get("uid") in uids
         )
 
 
+def _only(node: str) -> Object:
+    """A volume's nodeAffinity."""
+    name = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
+    return {"required": {"nodeSelectorTerms": [{"matchExpressions": [name]}]}}
+
+
 @pytest.fixture(scope="module")
-def broken(kind: Kind, started_driver: Driver) -> Iterator[Broken]:
+def broken(kind: Kind, started_driver: Driver, provisioner: None) -> Iterator[Broken]:
     """All of it, for all tests here."""
     cluster = KindCluster(kind)
     started_driver.forget()
     made = Broken(cluster, started_driver)
+    time.sleep(max(0.0, made.ends + 1 - time.monotonic()))
     yield made
     made.close()
 
 
 def test_each_is_named_by_its_cause_and_no_other(broken: Broken) -> None:
-    time.sleep(max(0.0, broken.ends + 1 - time.monotonic()))
     before = broken.cluster.attachment_uids()
     outcome = broken.cluster.ansible("pod_volume_info", user=AUDITOR, stuck_seconds=5)
     assert not outcome.failed and not outcome.changed, outcome.msg

@@ -2,16 +2,18 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Attachments with a real external-attacher, a real driver and real kubelets; an application that
-keeps its data.
+"""Volumes with a real external-attacher, a real external-provisioner, a real driver and real
+kubelets; an application that keeps its data.
 """
 
 from __future__ import annotations
 
 import pytest
-from lab.kind.csi import Driver
+from lab.kind.csi import CLASS, Driver
+from lab.kubernetes import api as k8s
 from lab.kubernetes.api import path
-from support.kind import NAME, KindCluster, counting, left_over
+from support.cluster import Played
+from support.kind import NAME, KindCluster, attach, counting, left_over, on
 from support.reattach import REPAIR, Workload, no_trace
 
 FINALIZER = f"external-attacher/{NAME.replace('.', '-')}"
@@ -56,23 +58,70 @@ def test_a_left_over_attachment_goes_by_the_attacher(cluster: KindCluster, drive
     found = api.find("VolumeAttachment", name)
     assert found and found["metadata"]["finalizers"] == [FINALIZER]
 
-    variables = {
-        "target": "all",
-        "attachment_repair_min_age_seconds": 0,
-        "attachment_repair_observation_seconds": 1,
-        # It is all that its node has.
-        "attachment_repair_accept_majority": True,
-    }
-    check = cluster.playbook("repair_volumeattachments", check=True, user=REPAIR, **variables)
+    check = _repair(cluster, check=True)
     assert api.find("VolumeAttachment", name), check.text
-    played = cluster.playbook("repair_volumeattachments", user=REPAIR, **variables)
+    played = _repair(cluster)
     assert played.rc == 0, played.text
     assert api.find("VolumeAttachment", name) is None
     assert driver.attached() == {}
-    second = cluster.playbook("repair_volumeattachments", user=REPAIR, **variables)
+    second = _repair(cluster)
     assert second.rc == 0 and '"changed": true' not in second.text, second.text
     api.delete(path("PersistentVolume", "pv-gone"))
     cluster.wait(lambda: api.find("PersistentVolume", "pv-gone") is None, "the volume is gone")
+
+
+@pytest.mark.usefixtures("provisioner")
+def test_the_provisioner_deletes_a_volume_after_the_repair(
+    cluster: KindCluster, driver: Driver
+) -> None:
+    """It has made the volume, and does not delete it while an attachment is left."""
+    api, (worker, _other) = cluster.api, cluster.kind.workers
+    api.create(k8s.claim("data", CLASS))
+    api.create(k8s.workload("StatefulSet", "data", ["data"], **counting("data"), **on(worker)))
+    claim = path("PersistentVolumeClaim", "data")
+    volume = cluster.wait(
+        lambda: (api.get(claim) or {})["spec"].get("volumeName"), "a volume is made", 60
+    )
+    made = (api.find("PersistentVolume", volume) or {})["spec"]
+    handle = made["csi"]["volumeHandle"]
+    assert made["persistentVolumeReclaimPolicy"] == "Delete" and handle == volume
+    cluster.wait(lambda: int(driver.written(handle, "count") or 0) >= 5, "it counts", 60)
+
+    api.delete(path("StatefulSet", "data"))
+    cluster.wait(lambda: api.all("VolumeAttachment") == [], f"detached: {driver.logs()}", 120)
+    name = attach(cluster, volume, handle, worker)
+    api.delete(claim)
+    cluster.wait(lambda: _is_refused(cluster, volume, worker), "it does not delete", 60)
+    assert driver.written(handle, "count")
+
+    check = _repair(cluster, check=True)
+    assert check.rc == 0 and api.find("VolumeAttachment", name), check.text
+    played = _repair(cluster)
+    assert played.rc == 0, played.text
+    assert api.find("VolumeAttachment", name) is None and driver.attached() == {}
+    cluster.wait(lambda: api.find("PersistentVolume", volume) is None, "the volume is gone", 60)
+    assert not (cluster.kind.volumes / handle).exists()
+    second = _repair(cluster)
+    assert second.rc == 0 and '"changed": true' not in second.text, second.text
+
+
+def _is_refused(cluster: KindCluster, volume: str, node: str) -> bool:
+    # canDeleteVolume of external-provisioner's pkg/controller/controller.go.
+    said = f"persistentvolume {volume} is still attached to node {node}"
+    return any(said in event["message"] for event in cluster.api.all("Event"))
+
+
+def _repair(cluster: KindCluster, check: bool = False) -> Played:
+    return cluster.playbook(
+        "repair_volumeattachments",
+        check=check,
+        user=REPAIR,
+        target="all",
+        attachment_repair_min_age_seconds=0,
+        attachment_repair_observation_seconds=1,
+        # It is all that its node has.
+        attachment_repair_accept_majority=True,
+    )
 
 
 def _count(cluster: KindCluster, driver: Driver, least: int) -> int:

@@ -2,13 +2,8 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a loss of power leaves on a node with LUNs: its pods move on, and nothing removes their maps
-when it boots (R6). Then the array gives one of the LUN numbers to the next volume (R7).
-
-The kubelet that is back finds volumes of pods that are gone, and nothing mounted there. Older ones
-do not have such volumes unstaged (reconstructVolume and cleanupMounts of
-pkg/kubelet/volumemanager/reconciler); newer ones do, but a driver that asks what is mounted, as
-csi-powerstore does, has no device to remove. So the volumes are detached, and their maps stay.
+"""LUNs that a node keeps (R6), and a volume that gets the number of one (R7): a real kubelet, and a
+CSI driver over iSCSI and multipath. Each application notes what its volume is known to have.
 """
 
 from __future__ import annotations
@@ -23,8 +18,8 @@ from support.failover import NODE_A, NODE_B
 from support.kind import on
 from support.kubelets import POD_DEADLINE, KubeletScene, counting
 from support.node import QUICK, Node
+from support.reattach import REPAIR
 
-MOVED = ("first", "second")
 # As from a survey: all strings.
 LOOKS = {f"residual_paths_{name}": str(value) for name, value in QUICK.items()}
 # Of a pod that waits for its node, however long that is away.
@@ -43,14 +38,23 @@ class Applications:
         self.node = Node(scene.vm())
         self.wwids: dict[str, str] = {}
 
-    def add_volume(self, name: str) -> None:
-        """The volume. It has no LUN number yet."""
-        self.wwids[name] = self.driver.add_volume(name)
+    def start(self, *names: str, **spec: Any) -> None:
+        """Applications with new volumes, until they write. One after the other: a container that
+        does not start within two minutes has failed.
+        """
+        for name in names:
+            self.wwids[name] = self.driver.add_volume(name)
+            self.begin(name, **spec)
+            self.wait_writing(name)
 
     def begin(self, name: str, **spec: Any) -> None:
-        """The application; without more of a spec it begins on B if A is lost."""
-        # Three that write five times a second are too much for an emulated node.
-        self.scene.create(name, [name], **counting(name, seconds=2), grace=1, **spec)
+        """An application; without more of a spec it begins on B if A is lost."""
+        self.scene.create(name, [name], **counting(name), grace=1, **spec)
+
+    def end(self, name: str) -> None:
+        """It is over; its node has still to give the volume up."""
+        self.api.delete(k8s.path("Deployment", name))
+        self.scene.cluster.wait(lambda: not self.scene.pods(name=name), f"{name} ends", 60)
 
     def wait_writing(self, name: str, node: str = NODE_A) -> None:
         """It has its volume, and writes more than it has before."""
@@ -63,19 +67,17 @@ class Applications:
         """Both paths of its map on A are in this state."""
         self.node.wait(lambda: self._paths(name) == [state, state], f"{name}: paths {state}")
 
+    def wait_detached(self, name: str) -> None:
+        """Kubernetes and the array have taken it from A."""
+        where = f"{name} is detached"
+        self.scene.cluster.wait(lambda: self.scene.attachment(NODE_A, name) is None, where, 120)
+        assert name not in self.driver.numbers(NODE_A)
+
     def check_lines(self, name: str, node: str = NODE_A) -> int:
         """All that it has written is there, once; how much that is."""
         numbers = [line.number for line in self.scene.lines(node, name)]
         assert numbers == list(range(1, len(numbers) + 1))
         return len(numbers)
-
-    def end(self, name: str) -> None:
-        """The pod is gone, and its volume unstaged and detached."""
-        self.api.delete(k8s.path("Deployment", name))
-        wait = self.scene.cluster.wait
-        wait(lambda: not self.scene.pods(name=name), f"{name} ends", 60)
-        wait(lambda: self.scene.attachment(NODE_A, name) is None, f"{name} is detached", 60)
-        assert name not in self.driver.numbers(NODE_A)
 
     def pod(self, name: str, node: str = NODE_A) -> tuple[str, str, list[int]]:
         """Its one pod: name, uid, and how often its containers were started again."""
@@ -96,22 +98,31 @@ class Applications:
             },
         }
 
-    def told(self, name: str) -> list[str]:
-        """What events say of its pods."""
-        found = self.api.all("Event", "default")
-        return [
-            event["message"]
-            for event in found
-            if event["involvedObject"]["name"].startswith(f"{name}-")
-        ]
+    def play(self, name: str, check: bool = False, **extra: Any) -> tuple[int, str]:
+        """Run a playbook; its exit code, and what it said."""
+        inventory = self.scene.inventory(self.scene.kubelets.folder / "residual-inventory")
+        run = self.scene.cluster.playbook(
+            name, check, user=REPAIR, inventory=inventory, **LOOKS, **extra
+        )
+        return run.rc, run.text
 
     def _paths(self, name: str) -> list[str]:
         found = self.node.state()["maps"].get(self.wwids[name], {"paths": {}})
         return [path["dm_state"] for path in found["paths"].values()]
 
 
+MOVED = ("first", "second")
+
+
 def lose_power(apps: Applications) -> None:
-    """A is without power until its pods have moved on, and boots."""
+    """A is without power until its pods have moved on, and boots.
+
+    At that time it still has their LUNs. The kubelet that is back finds volumes of pods that are
+    gone, and nothing mounted there. Older ones do not have such volumes unstaged (reconstructVolume
+    and cleanupMounts of pkg/kubelet/volumemanager/reconciler); newer ones do, but a driver that
+    asks what is mounted, as csi-powerstore does, has no device to remove. So the volumes are
+    detached, and their maps stay.
+    """
     scene, vm = apps.scene, apps.scene.vm()
     written = {name: scene.acknowledged(name=name) for name in (*MOVED, "stays")}
     # A node that has run for days has written all this.
@@ -125,91 +136,53 @@ def lose_power(apps: Applications) -> None:
     for name in MOVED:
         apps.wait_writing(name, NODE_B)
         assert apps.check_lines(name, NODE_B) >= written[name]
-        assert scene.attachment(NODE_A, name) is None
+        apps.wait_detached(name)
+        apps.wait_paths(name, "failed")
     apps.wait_writing("stays")
     assert apps.check_lines("stays") >= written["stays"]
 
 
 @pytest.mark.alternate
 def test_a_node_that_lost_power(scene: KubeletScene, luns: LunDriver, tmp_path: Path) -> None:
-    apps, cluster = Applications(scene, luns), scene.cluster
-    for name in (*MOVED, "stays"):
-        apps.add_volume(name)
-        apps.begin(name, **({"tolerations": LOYAL} if name == "stays" else {}))
-        # One after the other: a container that does not start within two minutes has failed.
-        apps.wait_writing(name)
-    numbers = luns.numbers(NODE_A)
-    # Which of the two is attached first is open.
-    reused, other = sorted(MOVED, key=numbers.__getitem__)
+    apps = Applications(scene, luns)
+    apps.start(*MOVED)
+    apps.start("stays", tolerations=LOYAL)
     lose_power(apps)
-    assert set(luns.numbers(NODE_A)) == {"stays"}
-    for name in MOVED:
-        apps.wait_paths(name, "failed")
-
-    # The next volume gets the number, and its disks are hidden by the old ones.
-    apps.add_volume("next")
-    apps.begin("next", **on(NODE_A))
-    cluster.wait(
-        lambda: any("VolumeDeviceNotFound" in said for said in apps.told("next")),
-        "the driver finds no device",
-        POD_DEADLINE,
-    )
-    assert luns.numbers(NODE_A)["next"] == numbers[reused]
-    assert apps.devices("next") == NOTHING
-    apps.wait_paths(reused, "active")
-    (stuck,) = scene.pods(NODE_A, "next")
 
     played, report = scene.compliance(tmp_path / "before")
-    found = [
+    found = sorted(
         (finding["host"], finding["control"], finding["evidence"].get("wwid"))
         for finding in report["findings"]
-    ]
-    residual = {"STOR-02": apps.wwids[reused], "STOR-01": apps.wwids[other]}
-    assert sorted(found) == sorted((NODE_A, *each) for each in residual.items()), report["findings"]
+    )
+    assert found == sorted((NODE_A, "STOR-01", apps.wwids[name]) for name in MOVED)
     assert played.rc != 0, played.text
 
-    inventory = scene.inventory(tmp_path / "hosts")
+    def clean(check: bool = False, all_detached: str = "") -> tuple[int, str]:
+        asked = {"target": NODE_A, "residual_paths_accept_majority": all_detached}
+        return apps.play("clean_residual_paths", check, **asked)
 
-    def clean(good: bool = True, check: bool = False, all_detached: bool = False) -> str:
-        # It needs no API server, so its account may do nothing there.
-        told: dict[str, Any] = {"target": NODE_A, **LOOKS}
-        if all_detached:
-            told["residual_paths_accept_majority"] = "true"
-        run = cluster.playbook(
-            "clean_residual_paths", check, user="nobody", inventory=inventory, **told
-        )
-        assert (run.rc == 0) == good, run.text
-        return run.text
+    def others() -> list[Any]:
+        moved = [apps.pod(name, NODE_B) for name in MOVED]
+        return [*moved, apps.pod("stays"), apps.devices("stays")]
 
-    shape = apps.node.shape()
-    assert "look broken at once" in clean(good=False)
-    assert "2 would be repaired" in clean(check=True, all_detached=True)
+    shape, before = apps.node.shape(), others()
+    rc, said = clean()
+    assert rc != 0 and "look broken at once" in said, said
+    rc, said = clean(check=True, all_detached="true")
+    assert rc == 0 and "2 would be repaired" in said, said
     assert apps.node.shape() == shape
-    others = apps.pod("stays"), apps.devices("stays"), [apps.pod(name, NODE_B) for name in MOVED]
-    assert "2 repaired and proven" in clean(all_detached=True)
+    rc, said = clean(all_detached="true")
+    assert rc == 0 and "2 repaired and proven" in said, said
     for name in MOVED:
         assert apps.devices(name) == NOTHING
-
-    # The kubelet tries again, and the application begins.
-    apps.wait_writing("next")
-    assert apps.pod("next") == (stuck["metadata"]["name"], stuck["metadata"]["uid"], [0])
-    assert "no residual among them" in clean()
-    for name, node in {"next": NODE_A, "stays": NODE_A, "first": NODE_B, "second": NODE_B}.items():
+    rc, said = clean()
+    assert rc == 0 and "| CHANGED" not in said, said
+    for name, node in {"stays": NODE_A, "first": NODE_B, "second": NODE_B}.items():
         scene.writes_on(node, name)
         apps.check_lines(name, node)
-    assert others == (
-        *(apps.pod("stays"), apps.devices("stays")),
-        [apps.pod(name, NODE_B) for name in MOVED],
-    )
+    assert others() == before
 
-    # Driver and kubelet can do with what is left: a volume goes, and comes back; one that has moved
-    # on comes back, too.
-    written = apps.check_lines("next")
-    apps.end("next")
-    apps.node.wait(lambda: apps.devices("next") == NOTHING, "the driver has removed its map")
-    apps.begin("next", **on(NODE_A))
-    apps.wait_writing("next")
-    assert apps.check_lines("next") > written
+    # Driver and kubelet can do with what is left: a volume that has moved on comes back, and goes.
     last = scene.acknowledged(NODE_B, "first")
     scene.api.delete(k8s.path("Pod", apps.pod("first", NODE_B)[0]))
     scene.wait_running(NODE_A, "first", POD_DEADLINE)
@@ -217,3 +190,86 @@ def test_a_node_that_lost_power(scene: KubeletScene, luns: LunDriver, tmp_path: 
     assert apps.check_lines("first") > last
     played, report = scene.compliance(tmp_path / "after")
     assert report["findings"] == [] and played.rc == 0, played.text
+    apps.end("first")
+    apps.wait_detached("first")
+    assert apps.devices("first") == NOTHING
+
+
+def keep_map(apps: Applications, name: str) -> None:
+    """A detach that fails halfway: the driver cannot remove the map, since a process has it open.
+    Then its plugin is replaced, and the new one finds nothing mounted.
+    """
+    scene, vm = apps.scene, apps.scene.vm()
+    device = f"/dev/{apps.devices(name)['map'][1]}"
+    pid = vm.run(f"nohup sleep 100000 <{device} >/dev/null 2>&1 & echo $!").stdout.strip()
+    apps.end(name)
+    apps.node.wait(lambda: not apps.node.sh(f"findmnt {device}", check=False), "it is unmounted")
+    for pod in apps.driver.plugins(NODE_A):
+        scene.api.delete(k8s.path("Pod", pod["metadata"]["name"], "kube-system"))
+    apps.wait_detached(name)
+    vm.run(["kill", pid])
+    apps.wait_paths(name, "failed")
+
+
+@pytest.mark.alternate
+def test_the_next_volume_gets_the_number(scene: KubeletScene, luns: LunDriver) -> None:
+    apps = Applications(scene, luns)
+    apps.start("former", "neighbour")
+    number = luns.numbers(NODE_A)["former"]
+    written = scene.acknowledged(name="former")
+    keep_map(apps, "former")
+
+    apps.wwids["next"] = luns.add_volume("next")
+    apps.begin("next", **on(NODE_A))
+    scene.cluster.wait(
+        lambda: any("VolumeDeviceNotFound" in said for said in told(scene, "next")),
+        "the driver finds no device",
+        POD_DEADLINE,
+    )
+    assert luns.numbers(NODE_A)["next"] == number
+    assert apps.devices("next") == NOTHING
+    # The old map reads the new volume, and looks well.
+    apps.wait_paths("former", "active")
+    ((name, uid, _started),) = [apps.pod("next")]
+
+    def replace(check: bool = False) -> str:
+        asked = {"target": f"default/{name}", "replace_stuck_seconds": "1"}
+        rc, said = apps.play("replace_residual_volume", check, **asked)
+        assert rc == 0, said
+        return said
+
+    shape, neighbour = apps.node.shape(), (apps.pod("neighbour"), apps.devices("neighbour"))
+    planned = replace(check=True)
+    assert "STOR-02" in planned and planned.count("planned: replace_path") == 2, planned
+    assert apps.node.shape() == shape
+    done = replace()
+    assert "1 repaired and proven" in done and "done: evict_pod" not in done, done
+    assert apps.devices("former") == NOTHING
+    apps.wait_writing("next")
+    # The kubelet has tried again, and the application began.
+    assert apps.pod("next") == (name, uid, [0])
+    again = replace()
+    assert "nothing to do" in again and "| CHANGED" not in again, again
+
+    # Driver and kubelet can do with what is left, and nothing has written into the wrong volume.
+    apps.check_lines("next")
+    apps.end("next")
+    apps.wait_detached("next")
+    assert apps.devices("next") == NOTHING
+    apps.begin("former", **on(NODE_A))
+    scene.wait_running(NODE_A, "former", POD_DEADLINE)
+    scene.wait_written(written, name="former")
+    assert luns.numbers(NODE_A)["former"] == number
+    assert apps.check_lines("former") > written
+    scene.writes_on(name="neighbour")
+    apps.check_lines("neighbour")
+    assert (apps.pod("neighbour"), apps.devices("neighbour")) == neighbour
+
+
+def told(scene: KubeletScene, name: str) -> list[str]:
+    """What events say of an application's pods."""
+    return [
+        event["message"]
+        for event in scene.api.all("Event", "default")
+        if event["involvedObject"]["name"].startswith(f"{name}-")
+    ]

@@ -22,6 +22,7 @@ from .image import image
 from .kind.build import attacher as csi_attacher
 from .kind.build import driver as csi_driver
 from .kind.build import node_programs
+from .kind.build import provisioner as csi_provisioner
 from .kind.cluster import Kind, existing_kinds
 from .kind.engine import Engine
 from .kind.node_image import node_image
@@ -34,7 +35,12 @@ from .kubernetes.kubelets import lose, reboot, serve
 from .kubernetes.process import Process
 from .vm import SSH_OPTIONS, Vm, existing
 
-KIND_PROGRAMS = {"kind": node_programs, "csi-driver": csi_driver, "csi-attacher": csi_attacher}
+KIND_PROGRAMS = {
+    "kind": node_programs,
+    "csi-driver": csi_driver,
+    "csi-attacher": csi_attacher,
+    "csi-provisioner": csi_provisioner,
+}
 
 
 def main() -> int:

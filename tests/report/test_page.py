@@ -186,6 +186,9 @@ def test_an_engineer_finds_and_repairs(browser: Browser, report: Path) -> None:
             f"multipath -f {first['object']['name']}",
         ):
             expect(detail).to_contain_text(text)
+        # What the host says that it runs is no command to be copied.
+        expect(detail).to_contain_text(f"Planned actions, as {first['host']} says")
+        expect(detail.locator("code")).to_have_text([first["command"]])
         page.context.grant_permissions(["clipboard-read", "clipboard-write"])
         detail.get_by_role("button", name="Copy").click()
         expect(detail.get_by_role("button", name="Copied")).to_be_visible()

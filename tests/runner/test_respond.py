@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import time
 from typing import Any
 
@@ -19,7 +18,7 @@ from lab.kubernetes import api as k8s
 from lab.kubernetes import faults
 from lab.kubernetes.api import path
 from support.cluster import LOCAL, Cluster
-from support.node import ANSIBLE_DEADLINE, COLLECTION, environment
+from support.node import COLLECTION, environment, of_ansible
 from support.rights import FILES
 
 REPAIRER = FILES / "rbac-repair.yml"
@@ -130,13 +129,6 @@ def test_refused_before_anything_is_looked_at(answers: dict[str, str], said: str
         "-e",
         json.dumps(answers),
     ]
-    answer = subprocess.run(
-        command,
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=ANSIBLE_DEADLINE,
-        env=environment(),
-    )
+    answer = of_ansible(command, environment())
     assert answer.returncode == 2 and said in answer.stdout + answer.stderr
     assert "findings" not in answer.stdout

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from support.node import ANSIBLE_DEADLINE, COLLECTION, environment
+from support.node import COLLECTION, environment, of_ansible
 from support.selection import HAS_LOWEST, lowest
 
 CONTROLS = "STOR-04"
@@ -60,9 +60,7 @@ def play(
         *options,
     ]
     settings = {**environment(), "ANSIBLE_STDOUT_CALLBACK": "default", "ANSIBLE_STRATEGY": "free"}
-    return subprocess.run(
-        command, check=False, capture_output=True, text=True, timeout=ANSIBLE_DEADLINE, env=settings
-    )
+    return of_ansible(command, settings)
 
 
 def test_slices_become_one_report(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -25,10 +24,10 @@ from lab.kubernetes.kubelets import HEARTBEAT, HollowKubelet, KubeletStandIn
 from lab.kubernetes.proxy import Proxy
 
 from support.node import (
-    ANSIBLE_DEADLINE,
     COLLECTION,
     Outcome,
     environment,
+    of_ansible,
     remote_environment,
 )
 from support.rights import account, granted, refusals, unused
@@ -54,6 +53,12 @@ class Played:
 
     rc: int
     text: str
+
+    @classmethod
+    def of(cls, command: list[str], settings: dict[str, str]) -> Played:
+        """Run it."""
+        answer = of_ansible(command, settings)
+        return cls(answer.returncode, answer.stdout + answer.stderr)
 
 
 class Reached:
@@ -109,15 +114,7 @@ class Reached:
         ]
         settings = remote_environment() if inventory else environment()
         settings["K8S_AUTH_KUBECONFIG"] = str(self.kubeconfig(user, proxy))
-        answer = subprocess.run(
-            command,
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=ANSIBLE_DEADLINE,
-            env=settings,
-        )
-        return Played(answer.returncode, answer.stdout + answer.stderr)
+        return Played.of(command, settings)
 
     def compliance(
         self, folder: Path, user: User, options: dict[str, Any]
@@ -250,14 +247,7 @@ def ad_hoc(
         json.dumps(options),
     ]
     command += [*(["--check"] if check else []), *(["--diff"] if diff else [])]
-    answer = subprocess.run(
-        command,
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=ANSIBLE_DEADLINE,
-        env=environment(),
-    )
+    answer = of_ansible(command, environment())
     text = answer.stdout
     assert "=>" in text, text + answer.stderr
     assert "Traceback" not in text, text
@@ -273,3 +263,4 @@ def fresh(plane: ControlPlane) -> Iterator[Cluster]:
     cluster = Cluster(plane)
     yield cluster
     cluster.close()
+    plane.rest()

@@ -22,7 +22,7 @@ from support.cluster import Cluster, Reached
 from support.storage import Storage
 
 C = TypeVar("C", bound=Client)
-RBD = "rbd.csi.ceph.com"
+RBD, CEPHFS = "rbd.csi.ceph.com", "cephfs.csi.ceph.com"
 NODE_A, NODE_B = "node-a", "node-b"
 ADDRESSES = {NODE_A: "127.0.0.11", NODE_B: "127.0.0.12"}
 SOON_LOST = lost_after(8)
@@ -103,6 +103,12 @@ class Scene:
             }
             volume["spec"]["csi"]["volumeAttributes"] = attributes
             self.storage.ceph.create_image(image)
+        elif driver == CEPHFS:
+            volume["spec"]["csi"]["volumeAttributes"] = {
+                "clusterID": cluster_id,
+                "fsName": "files",
+                "subvolumePath": f"/volumes/csi/{image}",
+            }
         if storage_class:
             volume["spec"]["storageClassName"] = claim["spec"]["storageClassName"] = storage_class
         self.api.create(volume, claim)

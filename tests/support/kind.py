@@ -30,6 +30,14 @@ MADE_BY_TESTS = (
 )
 SYSTEM = ("kube-system", "kube-public", "kube-node-lease", "local-path-storage")
 
+# As impatient as compliance can be: whatever is only on its way would be found.
+IMPATIENT: dict[str, Any] = {
+    "min_age_seconds": 0,
+    "observation_seconds": 1,
+    "pending_seconds": 1,
+    "grace_seconds": 1,
+}
+
 
 class Running(Reached):
     """A cluster with real kubelets as fresh as after its start; its driver stays, if a test has
@@ -153,7 +161,12 @@ def left_over(cluster: KindCluster, name: str, node: str) -> str:
     api.delete(k8s.path("PersistentVolumeClaim", name))
     where = k8s.path("PersistentVolume", volume)
     cluster.wait(lambda: (api.get(where) or {})["status"]["phase"] == "Released", "released")
-    made = k8s.attachment_name(f"vol-{name}", NAME, node)
+    return attach(cluster, volume, f"vol-{name}", node)
+
+
+def attach(cluster: KindCluster, volume: str, handle: str, node: str) -> str:
+    """Have the real attacher attach a volume that no pod needs; the attachment's name."""
+    api, made = cluster.api, k8s.attachment_name(handle, NAME, node)
     spec = {"attacher": NAME, "nodeName": node, "source": {"persistentVolumeName": volume}}
     body = {"apiVersion": k8s.STORAGE, "kind": "VolumeAttachment", "spec": spec}
     api.create({**body, "metadata": {"name": made}})
@@ -162,8 +175,29 @@ def left_over(cluster: KindCluster, name: str, node: str) -> str:
         found = api.find("VolumeAttachment", made) or {}
         return bool(found.get("status", {}).get("attached"))
 
-    cluster.wait(attached, f"{name} is attached", 60)
+    cluster.wait(attached, f"{volume} is attached", 60)
     return made
+
+
+def add_disk(kind: Kind, node: str, name: str, *make: str) -> tuple[str, str]:
+    """A block device of a node, of a file on which this program has made something: its path, and
+    the process of the node that holds it. The kernel frees it with that process.
+    """
+    image = f"/root/{name}.img"
+    kind.on(node, "truncate", "--size=16M", image)
+    if make:
+        kind.on(node, *make, image)
+    script = """
+for n in $(seq 0 63); do [ -b /dev/loop$n ] || mknod /dev/loop$n b 7 $n; done
+device=$(losetup --find --show "$0") || exit
+exec 3<"$device"
+losetup --detach "$device"
+rm "$0"
+sleep infinity >/dev/null 2>&1 </dev/null &
+echo "$device" $!
+"""
+    device, process = kind.on(node, "sh", "-c", script, image).split()
+    return device, process
 
 
 def lose_status(cluster: KindCluster, name: str, node: str) -> None:
@@ -184,8 +218,11 @@ def on(node: str) -> dict[str, Any]:
 
 
 __all__ = [
+    "IMPATIENT",
     "NAME",
     "KindCluster",
+    "add_disk",
+    "attach",
     "counting",
     "left_over",
     "lose_status",

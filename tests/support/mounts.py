@@ -20,7 +20,7 @@ from lab.ceph.gateway import Gateway
 from lab.common import patient
 from lab.vm import SSH_OPTIONS
 
-from support.node import ANSIBLE_DEADLINE, COLLECTION, Node, Outcome, environment
+from support.node import COLLECTION, Node, Outcome, environment, of_ansible
 
 ROOT = "/var/lib/kubelet"
 DRIVER = "s3.csi.example.com"
@@ -191,9 +191,7 @@ def verbose(node: Node, **options: Any) -> str:
     # As Ansible does by default: a file on the node has the module and its options, secrets and
     # all.
     settings = environment()
-    answer = subprocess.run(
-        command, check=False, capture_output=True, text=True, timeout=ANSIBLE_DEADLINE, env=settings
-    )
+    answer = of_ansible(command, settings)
     return answer.stdout + answer.stderr
 
 

@@ -26,6 +26,13 @@ QUICK: dict[str, Any] = {"observations": 2, "observation_seconds": 3}
 ANSIBLE_DEADLINE = patient(120)
 
 
+def of_ansible(command: list[str], settings: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """What a command of Ansible came to, with that environment."""
+    return subprocess.run(
+        command, check=False, capture_output=True, text=True, timeout=ANSIBLE_DEADLINE, env=settings
+    )
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What a task came to."""
@@ -103,14 +110,7 @@ class Node:
             *(["--check"] if check else []),
         ]
         settings = {**environment(), "ANSIBLE_PIPELINING": pipelining}
-        answer = subprocess.run(
-            command,
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=ANSIBLE_DEADLINE,
-            env=settings,
-        )
+        answer = of_ansible(command, settings)
         text = answer.stdout
         assert "=>" in text and "UNREACHABLE" not in text, text + answer.stderr
         return "FAILED" in text.split("=>", 1)[0], text + answer.stderr

@@ -18,7 +18,7 @@ from lab.kind.build import node_programs
 from lab.kind.python_image import IMAGE
 
 from support.cluster import Reached, User
-from support.node import ANSIBLE_DEADLINE, COLLECTION, Outcome, environment
+from support.node import ANSIBLE_DEADLINE, COLLECTION, Outcome, environment, of_ansible
 from support.rights import FILES
 
 MANIFEST = FILES / "node_pods/node-pods.yml"
@@ -99,13 +99,9 @@ class NodePods:
         """The command ansible with the inventory of the pods; a module of ours has no dot."""
         name = module if "." in module else f"{COLLECTION}.{module}"
         given = ["-a", json.dumps(options)] if options else []
-        return subprocess.run(
+        return of_ansible(
             ["ansible", host, "-i", str(self.source), "-b", "-m", name, *given, *more],
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=ANSIBLE_DEADLINE,
-            env={
+            {
                 **environment(),
                 "PATH": self.path,
                 "K8S_AUTH_KUBECONFIG": str(self.cluster.kubeconfig(user)),

@@ -4,7 +4,8 @@
 
 """Writes what all modules say alike in RETURN into them, from returns.yml: returns.py [--check].
 
-With --check nothing is written, and a module that differs is an error.
+One module says all that findings and actions contain. The others refer to it, and have the keys of
+which they say more. With --check nothing is written, and a module that differs is an error.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 TEMPLATE = Path(__file__).with_name("returns.yml")
+# The module that says it all.
+WHOLE = "node_storage_info"
+REFERENCE = "RV(storage_ops.runbooks.{module}#module:{key}) lists all keys."
 # As ruff has it for Python.
 WIDTH = 100
 SECTION = re.compile(r'(?<=^RETURN = r""")\n.*?(?=^""")', re.MULTILINE | re.DOTALL)
@@ -35,11 +39,12 @@ class Block(NamedTuple):
 def main() -> int:
     """0, or 1 where a module differs."""
     check = "--check" in sys.argv[1:]
-    template = read_template()
+    whole = read_template()
+    template = {key: referring(key, value) for key, value in whole.items()}
     differ = []
     for file in sorted((ROOT / "plugins/modules").glob("*.py")):
         text = file.read_text(encoding="utf-8")
-        wanted = with_shared(text, template)
+        wanted = with_shared(text, whole if file.stem == WHOLE else template)
         if wanted == text:
             continue
         differ.append(file)
@@ -57,25 +62,28 @@ def read_template() -> dict[str, Any]:
     return loaded
 
 
+def referring(key: str, value: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A value of the template for a module that does not say all that it contains."""
+    if "contains" not in value:
+        return value
+    reference = REFERENCE.format(module=WHOLE, key=key)
+    return {**value, "description": f"{value['description']} {reference}"}
+
+
 def with_shared(module: str, template: Mapping[str, Any]) -> str:
     """The source of a module, with the shared parts of its RETURN as the template has them."""
     found = SECTION.search(module)
     if not found:
         return module
     lines = found[0].strip("\n").splitlines()
-    written = "\n".join(_mapping(lines, 0, template, complete=False))
+    written = "\n".join(_mapping(lines, 0, template))
     # A function, as a text could have what looks like a reference to a group.
     return SECTION.sub(lambda _found: f"\n{written}\n", module, count=1)
 
 
-def _mapping(
-    lines: list[str], indent: int, template: Mapping[str, Any], *, complete: bool
-) -> list[str]:
-    """The lines of a mapping of return values. ``complete``: those that it lacks are added."""
+def _mapping(lines: list[str], indent: int, template: Mapping[str, Any]) -> list[str]:
+    """The lines of a mapping of return values."""
     before, blocks = _split(lines, indent)
-    there = {block.key for block in blocks}
-    if complete:
-        blocks += [Block(key, [f"{' ' * indent}{key}:"]) for key in template if key not in there]
     written = [
         _value(block.lines, indent, template[block.key]) if block.key in template else block.lines
         for block in blocks
@@ -93,7 +101,7 @@ def _value(lines: list[str], indent: int, template: Mapping[str, Any]) -> list[s
         if key == "description":
             written += _description(own.get(key, []), indent + 2, template[key])
         elif key == "contains" and key in template:
-            inner = _mapping(own[key][1:], indent + 4, template[key], complete=True)
+            inner = _mapping(own[key][1:], indent + 4, template[key])
             written += [own[key][0], *inner]
         elif key in template:
             written.append(f"{' ' * (indent + 2)}{key}: {template[key]}")

@@ -8,7 +8,7 @@
 exit code is 1 when one failed. ``stages.py table``: the records of the last runs as one table.
 
 A stage is a target of the Makefile. The lanes of a plan run side by side: what waits in one of them
-leaves a processor to the others.
+leaves a processor to the others. A lane that has nothing to do takes the next stage of another one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import collections
 import contextlib
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -38,7 +37,6 @@ REASON = 1000
 # How many lines of a failed stage are shown again at the end, where they are not between those of
 # others.
 LAST_LINES = 40
-_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 @dataclass(frozen=True)
@@ -55,22 +53,24 @@ class Stage:
     after: tuple[str, ...] = ()
 
 
-# Lanes, each in order; but what would have to wait lets the others of its lane go first.
+# Lanes, each in order; but what would have to wait lets others go first. The longest come first,
+# and last what can keep two processors busy: so none is idle while one lane goes on alone.
 PLANS: dict[str, tuple[tuple[Stage, ...], ...]] = {
     "test": (
-        (Stage("prepare", 13), Stage("smoke", 17)),
+        (Stage("prepare", 13), Stage("smoke", 17, after=("prepare",))),
         (
-            Stage("lint", 2),
-            # It keeps less than one processor busy. When the other lanes are over, the rest would
-            # be idle; so it runs beside them, and what can keep two processors busy comes last.
             Stage("kind", 9, after=("prepare",)),
+            Stage("lint", 2),
             Stage("importer", 1),
             Stage("docs", 2),
-            Stage("mutants", 3),
-            Stage("sanity", 6),
-            Stage("units", 5),
         ),
-        (Stage("molecule", 8, after=("prepare",)),),
+        (
+            Stage("molecule", 8, after=("prepare",)),
+            Stage("sanity", 6),
+            Stage("mutants", 3),
+            # Both go by one copy of the sources, and would wait for each other.
+            Stage("units", 5, after=("sanity",)),
+        ),
     ),
     "test-faults": ((Stage("faults", 35),),),
 }
@@ -95,9 +95,12 @@ class Runner:
     """Runs lanes side by side, and prints their lines, each with the name of its stage in front."""
 
     def __init__(self, lanes: Sequence[Sequence[Stage]]) -> None:
-        self.lanes = lanes
         self.records: list[Record] = []
-        self._over = {stage.name: threading.Event() for lane in lanes for stage in lane}
+        self._names = {stage.name for lane in lanes for stage in lane}
+        # What has not begun, and what is over.
+        self._left = [list(lane) for lane in lanes]
+        self._over: set[str] = set()
+        self._changed = threading.Condition()
         self._children: dict[str, subprocess.Popen[str]] = {}
         self._last: dict[str, collections.deque[str]] = {}
         self._lock = threading.Lock()
@@ -108,7 +111,9 @@ class Runner:
         before = {
             number: signal.signal(number, self._end) for number in (signal.SIGTERM, signal.SIGHUP)
         }
-        threads = [threading.Thread(target=self._lane, args=(lane,)) for lane in self.lanes]
+        threads = [
+            threading.Thread(target=self._lane, args=(number,)) for number in range(len(self._left))
+        ]
         for thread in threads:
             thread.start()
         try:
@@ -122,25 +127,34 @@ class Runner:
         self._tell_failures()
         # A stage without a record never ran to its end.
         passed = {record.name for record in self.records if record.rc == 0}
-        return int(passed != set(self._over))
+        return int(passed != self._names)
 
-    def _lane(self, lane: Sequence[Stage]) -> None:
-        left = list(lane)
-        while left:
-            stage = next((stage for stage in left if self._may_begin(stage)), left[0])
-            left.remove(stage)
-            for name in stage.after:
-                self._over[name].wait()
+    def _lane(self, number: int) -> None:
+        while stage := self._next(number):
             try:
                 if not self._ended:
                     self._stage(stage)
             except OSError as exc:
                 self._print(stage.name, f"could not be run: {exc}")
             finally:
-                self._over[stage.name].set()
+                with self._changed:
+                    self._over.add(stage.name)
+                    self._changed.notify_all()
 
-    def _may_begin(self, stage: Stage) -> bool:
-        return all(self._over[name].is_set() for name in stage.after)
+    def _next(self, number: int) -> Stage | None:
+        """The next stage of a lane, else of another one; None: all have begun. What it waits for
+        runs in another lane, and has a deadline.
+        """
+        with self._changed:
+            lanes = [self._left[number], *self._left]
+            while any(lanes):
+                for lane in lanes:
+                    for stage in lane:
+                        if self._over.issuperset(stage.after):
+                            lane.remove(stage)
+                            return stage
+                self._changed.wait()
+        return None
 
     def _stage(self, stage: Stage) -> None:
         self._print(stage.name, "begins")

@@ -9,7 +9,6 @@ nothing.
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ import pytest
 import yaml
 from support.fleet import Fleet
 from support.mounts import Kubelet, mounts
-from support.node import ANSIBLE_DEADLINE, COLLECTION, Node, remote_environment
+from support.node import COLLECTION, Node, of_ansible, remote_environment
 
 # As a survey sends it.
 SURVEY = {
@@ -68,9 +67,7 @@ def compliance(folder: Path, inventory: Path, *arguments: str, **variables: Any)
         "K8S_AUTH_KUBECONFIG": str(folder / "kubeconfig"),
         "ANSIBLE_STDOUT_CALLBACK": "default",
     }
-    answer = subprocess.run(
-        command, check=False, capture_output=True, text=True, timeout=ANSIBLE_DEADLINE, env=settings
-    )
+    answer = of_ansible(command, settings)
     said = answer.stdout + answer.stderr
     assert answer.returncode == 0, said
     return said

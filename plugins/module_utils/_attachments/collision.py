@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """STOR-12: volumes whose names old controller managers take for names of VolumeAttachments.
 
 Pure: no I/O here.
@@ -79,11 +77,9 @@ def _collision(state: AttachmentState, volume: Volume, affected: str) -> Finding
         node="",
         summary=f"{volume.name} {'is' if surely else 'may be'} mistaken for a VolumeAttachment "
         "when it is detached, and stays attached",
-        verdict="report",
         reason=f"{sure}; {_detaches(state, attached, surely)}. The volume keeps its name: upgrade "
         f"to 1.24 or newer, or run {RUNBOOK} after each detach. For new volumes a longer "
         "--volume-name-prefix prevents it (filter storage_ops.runbooks.safe_volume_name_prefix)",
-        runbook=RUNBOOK,
         evidence={
             "driver": volume.driver,
             "handle": volume.handle,
@@ -140,10 +136,8 @@ def growing(state: AttachmentState) -> list[Finding]:
             node="",
             summary=f"{driver} has volumes ({len(volumes)}) whose names grow into the collision by "
             "the number at their end",
-            verdict="report",
             reason="a longer --volume-name-prefix of its provisioner prevents it (filter "
             "storage_ops.runbooks.safe_volume_name_prefix); volumes that exist keep their names",
-            runbook=RUNBOOK,
             evidence={
                 "driver": driver,
                 "version": state.version_text,

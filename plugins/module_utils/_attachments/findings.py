@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """What findings about attachments have in common: their evidence, their texts, and the workload
 that has to be moved.
 
@@ -63,9 +61,6 @@ def attachment_finding(
         name=attachment.name,
         node=attachment.node,
         summary="",
-        verdict="report",
-        reason="",
-        runbook=RUNBOOK,
         evidence=evidence,
     )
 

@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """What the objects of a cluster say about its volumes (STOR-11 to -15), and what may be done about
 it. Pure: no I/O here.
 """
@@ -166,16 +164,44 @@ def _known_to_others(state: AttachmentState) -> dict[str, set[str]]:
 
 
 def _refuse_outages(state: AttachmentState, found: list[Finding]) -> None:
-    """Refuse the repairs on nodes where most attachments look left over at once."""
-    # Then something else is more likely: an outage, or a picture that is incomplete.
-    total = Counter(attachment.node for attachment in state.first.attachments.values())
-    broken = Counter(finding.node for finding in found if finding.control == "STOR-11")
+    """Refuse the repairs on nodes where most attachments of most namespaces look left over at
+    once.
+    """
+    # Then something else is more likely: an outage, or a picture that is incomplete. Each namespace
+    # counts once: with many of its own none makes an outage of others' trouble.
+    attachments = state.first.attachments
+    total = Counter(_home(state, attachment) for attachment in attachments.values())
+    broken = Counter(
+        _home(state, attachments[finding.name]) for finding in found if finding.control == "STOR-11"
+    )
+    outages = {node: _outage(node, broken, total) for node in {finding.node for finding in found}}
     for finding in found:
-        node = finding.node
-        if finding.repair and (total[node] < _FEW or is_most(broken[node], total[node])):
-            counts = broken[node], total[node]
-            unless = "they are all left over"
-            finding.refuse(majority(*counts, "attachments", unless, whose=f"{node}'s"))
+        why = outages[finding.node]
+        if finding.repair and why:
+            finding.refuse(why)
+
+
+def _home(state: AttachmentState, attachment: Attachment) -> tuple[str, str]:
+    """Node and namespace; the latter is empty where no PersistentVolume names it."""
+    volume = state.first.volumes.get(attachment.volume)
+    return attachment.node, volume.claim_namespace if volume else ""
+
+
+def _outage(
+    node: str, broken: Counter[tuple[str, str]], total: Counter[tuple[str, str]]
+) -> Reason | None:
+    """Why what looks left over on a node is rather an outage. By node and namespace."""
+    there = [home for home in total if home[0] == node]
+    failing = [home for home in there if is_most(broken[home], total[home])]
+    bad, every = sum(broken[home] for home in there), sum(total[home] for home in there)
+    # What has no namespace counts by itself, too: a list of PersistentVolumes that is not whole
+    # shows many of these.
+    unowned = broken[node, ""]
+    spaces = f" (most of those of {len(failing)} of {len(there)} namespaces)"
+    what = "attachments" + (spaces if len(there) > 1 else "")
+    if every < _FEW or is_most(len(failing), len(there)) or is_most(unowned, every):
+        return majority(bad, every, what, "they are all left over", whose=f"{node}'s")
+    return None
 
 
 # STOR-11 and STOR-13: what was observed more than once

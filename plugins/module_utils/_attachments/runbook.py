@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """VolumeAttachments: reads the cluster, carries out what the plan decides, and proves it.
 
 A healthy cluster costs five requests, all answered from the API server's watch cache: its version,
@@ -22,7 +20,15 @@ from typing import Any, Callable, TypeVar
 
 from .._core import untrusted
 from .._core.argspec import ArgumentSpec, check_numbers, given_names, given_options
-from .._core.engine import Action, ActionFailed, Finding, NotStarted, Plan, Prevented
+from .._core.engine import (
+    Action,
+    ActionFailed,
+    Finding,
+    NotStarted,
+    Plan,
+    Prevented,
+    require_time,
+)
 from .._core.errors import BadOption, StorageOpsError
 from .._core.untrusted import few
 from .._kube import in_tree, observation
@@ -532,11 +538,7 @@ class VolumeAttachments:
         """
         orphan: Orphan = action.subject
         # A deletion that is not followed to its end would be neither proven nor refuted.
-        needed = self._detach_timeout + _LAST_LOOK
-        if self._cluster.deadline.remaining() < needed:
-            raise Prevented(
-                f"less than {needed:g} s are left of the deadline; run again, or raise it"
-            )
+        require_time(self._cluster.deadline, self._detach_timeout + _LAST_LOOK)
         # Nothing was changed yet, so a failure here is not a failed action.
         try:
             self._recheck(orphan)

@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """STOR-15: pods that wait for a volume, and no VolumeAttachment is created, or none answered.
 
 Pure: no I/O here.
@@ -79,11 +77,9 @@ def _never_attached_pod(
         node=pod.node,
         summary=f"pod {pod.title} has waited on {pod.node} for {duration(seconds)}, "
         "and nothing attaches its volume",
-        verdict="report",
         reason=_of_the_attacher(unanswered[0])
         if unanswered
         else _of_the_manager(last, idle, state.attach_unread),
-        runbook="storage_ops.runbooks.triage",
         evidence={
             "driver": waiting[0].volume.disk[0],
             "volumes": [wait.volume.name for wait in waiting],

@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """Nodes that workload_reattach still keeps new pods off: it runs, or it was killed.
 
 Pure: no I/O here.
@@ -87,11 +85,9 @@ def _unfinished_move(node: Node, move: Move, state: AttachmentState) -> Finding:
         node=node.name,
         summary=f"node {node.name} takes no new pods since {who}, to move those of "
         f"{untrusted.shown(namespace, 100)}/{untrusted.shown(', '.join(claims), 500)}",
-        verdict="report",
         reason="an annotation of the node says so, which its kubelet may have written too: check "
         "whether there was such a run. If there was, and it has ended, the module "
         "workload_reattach finishes it and frees the node, for these claims",
-        runbook="",
         # By these the scope knows whose pods wait. Not the turns: the kubelet may have written
         # them, and in the name of any namespace.
         evidence={

@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """Addresses as Ceph's blocklist has them, and as users write them. Pure: no I/O here.
 
 Ceph takes almost any text: ``10.0.0.0/24`` without ``range`` is the client with nonce 24 at
@@ -26,6 +24,10 @@ from .._core.ip import Network, exact_network, normal_network
 ADDRESS, CLIENT, RANGE = "address", "client", "range"
 # A wider range is a slip of the pen: it hits every client there is.
 SHORTEST_PREFIX = {4: 16, 6: 48}
+# The cookies of the kernel's watches, as "rbd status" shows them. They are numbered from
+# CEPH_LINGER_ID_START on (include/linux/ceph/osd_client.h, since Linux 4.7); those of librbd are
+# addresses in its memory (Objecter::LingerOp::get_cookie of src/osdc/Objecter.h).
+KERNEL_COOKIES = range(0xFFFF_0000_0000_0000, 1 << 64)
 # A nonce tells apart the clients at one address; entity_addr_t (src/msg/msg_types.h) has it as 32
 # bits. Of a range, Ceph keeps the length of the prefix in this field.
 _MAX_NONCE = 0xFFFFFFFF

@@ -2,21 +2,20 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """Ceph's blocklist: read it, add, renew and remove entries, and read it back."""
 
 from __future__ import annotations
 
 import math
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Any, Callable, NamedTuple
 
 from .._core.argspec import check_numbers
+from .._core.bounded import Deadline
 from .._core.codes import Reason
-from .._core.engine import Action, ActionFailed, Finding, Plan, Prevented
+from .._core.engine import Action, ActionFailed, Finding, Plan, Prevented, require_time
 from .._core.errors import BadOption, StorageOpsError, words
 from .._core.ip import Network
 from .addresses import (
@@ -60,6 +59,12 @@ _EINVAL = 22
 # told; and what is about to end is not.
 _GIVEN_LATE, _LEAST_GIVEN = timedelta(minutes=2), timedelta(minutes=1)
 _THIS_HOST = "this very host"
+# No entry is begun with less of the deadline left (seconds). A healthy cluster answers a command in
+# 0.2 s, and an entry takes twelve at most.
+_LEAST_SECONDS = 5.0
+# So much at least has each further step of an entry that was begun, also beyond the deadline: it
+# can wait for one command that hangs.
+_STEP_SECONDS = 20.0
 
 
 class Blocked(NamedTuple):
@@ -150,8 +155,9 @@ class Blocklist(NamedTuple):
 
 class Step(NamedTuple):
     """One command. ``operation``: add or rm; ``text``: the entry as Ceph takes it; ``seconds``:
-    until it ends;
-    ``needs``: what must be in the list, since it blocks the same when this entry goes."""
+    until it ends; ``needs``: what must be in the list, since it blocks the same when this entry
+    goes.
+    """
 
     operation: str
     kind: str
@@ -339,7 +345,7 @@ class Runbook:
         options: BlocklistOptions,
         now: Callable[[], datetime] = lambda: datetime.now(timezone.utc),
     ) -> None:
-        self._ceph = ceph
+        self._ceph, self._deadline = ceph, ceph.deadline
         self._options = options
         self._now = now
         self._blocklist: Blocklist | None = None
@@ -444,6 +450,7 @@ class Runbook:
         did not do.
         """
         step: Step = action.subject
+        self._make_time(action)
         # Between planning and this step another client may have removed what protects the data.
         if step.needs and not self._has(step.needs):
             raise ActionFailed(
@@ -463,6 +470,15 @@ class Runbook:
                 f"{step.text} too",
                 code="repair_unproven",
             )
+
+    def _make_time(self, action: Action) -> None:
+        """Begin with an entry only if there is some time left, and end one that was begun."""
+        if any(found.repair and found.repair[0] is action for found in self._findings):
+            self._ceph.deadline = self._deadline
+            require_time(self._deadline, _LEAST_SECONDS)
+        # One that was removed to be added again protects nothing until it is.
+        elif self._ceph.deadline.remaining() < _STEP_SECONDS:
+            self._ceph.deadline = Deadline(_STEP_SECONDS, self._deadline.clock)
 
     def undo(self, action: Action) -> Action | None:
         """An entry that was added protects data, and one that was removed was to go: nothing is
@@ -534,7 +550,9 @@ class Runbook:
 
 def changes(blocklist: Blocklist, options: BlocklistOptions, now: datetime) -> list[Change]:
     """Entries that are not as wanted; a pure function."""
-    every = [_change(blocklist, entry, options, now) for entry in options.entries]
+    # What stands in may be named, too, and goes when what it stands in for is there again.
+    entries = sorted(options.entries, key=lambda entry: entry not in options.ends)
+    every = [_change(blocklist, entry, options, now) for entry in entries]
     return [change for change in every if change.steps or change.problem]
 
 
@@ -555,18 +573,30 @@ class _StandIn(NamedTuple):
             self.there if self.there and self.there.is_stand_in(now) and not self.wanted else None
         )
 
+    def is_ending(self, now: datetime) -> bool:
+        """It is there, but not for long enough."""
+        return self.there is not None and self.there.until - now < _STAND_IN_LEFT
+
+    @property
+    def ending(self) -> str:
+        """Why nothing is done then."""
+        return (
+            f"{self.step.text}, which could stand in while it is recreated, is about to "
+            "expire: wait for that"
+        )
+
 
 def _change(blocklist: Blocklist, entry: Entry, options: BlocklistOptions, now: datetime) -> Change:
     # Ends are compared with the clock of this host, so an entry counts as there only with a good
     # part of its time left.
     found = blocklist.find(entry)
     if not options.present:
-        return _give_up(entry, found, options, now)
+        return _give_up(blocklist, entry, options, now)
     stand_in = _find_stand_in(blocklist, entry, options, now)
     left = stand_in.left(now) if stand_in else None
     own = [there for there in found if there is not left]
     # needs: the stand-in goes only while the entry itself protects.
-    clean_up = [Step(REMOVE, left.entry.kind, left.text, needs=entry.text)] if left else []
+    clean_up = [_removal(left, entry.text)] if left else []
     if own and own[0].until - now >= options.shortest_left:
         return Change(entry, found, clean_up if left and _outlasts(own[0], entry, left) else [])
     add = Step(ADD, entry.kind, entry.text, options.expiry_seconds)
@@ -578,14 +608,8 @@ def _change(blocklist: Blocklist, entry: Entry, options: BlocklistOptions, now: 
     # same stands in.
     if stand_in is None:
         return _renew_with_gap(entry, found, options, add)
-    if stand_in.there and stand_in.there.until - now < _STAND_IN_LEFT:
-        return Change(
-            entry,
-            found,
-            [],
-            f"{stand_in.step.text}, which could stand in while it is recreated, is about to "
-            "expire: wait for that",
-        )
+    if stand_in.is_ending(now):
+        return Change(entry, found, [], stand_in.ending)
     return Change(entry, found, _renew_behind(stand_in, entry, options, add, clean_up))
 
 
@@ -634,28 +658,70 @@ def _renew_with_gap(
 
 
 def _give_up(
-    entry: Entry, found: list[Blocked], options: BlocklistOptions, now: datetime
+    blocklist: Blocklist, entry: Entry, options: BlocklistOptions, now: datetime
 ) -> Change:
     """The entry goes; or, if it was there before and would be still, it ends when that would have
     ended.
     """
-    # An entry that was there before the fence was prolonged by it. Ceph cannot shorten it either,
-    # so it is removed and added with what was left of its time.
-    remove = [Step(REMOVE, entry.kind, there.text) for there in found]
-    end = options.ends.get(entry)
-    if not found or end is None or end - now < _LEAST_GIVEN:
-        return Change(entry, found, remove)
-    if len(found) == 1 and abs(found[0].until - end) <= _GIVEN_LATE:
-        return Change(entry, found, [])
-    seconds = math.ceil((end - now).total_seconds())
-    # In this order, since Ceph keeps the end of an entry that is there.
-    return Change(entry, found, [*remove, Step(ADD, entry.kind, entry.text, seconds)])
+    found, end = blocklist.find(entry), options.ends.get(entry)
+    stand_in = _find_stand_in(blocklist, entry, options, now) if end else None
+    left = _left_of(stand_in, now)
+    own = [there for there in found if there not in left]
+    if end is None or end - now < _LEAST_GIVEN:
+        return Change(entry, found, [_removal(there) for there in [*own, *left]])
+    clean_up = _clean_up(left, entry, options)
+    if len(own) == 1 and abs(own[0].until - end) <= _GIVEN_LATE:
+        return Change(entry, found, [step._replace(needs=own[0].text) for step in clean_up])
+    add = Step(ADD, entry.kind, entry.text, math.ceil((end - now).total_seconds()))
+    if not own:
+        # A run that was killed on the way has left what stood in, if anything can. Otherwise
+        # whoever had put the entry there has taken it away.
+        return Change(entry, found, [add, *clean_up] if left or not stand_in else [])
+    if stand_in and stand_in.is_ending(now):
+        return Change(entry, found, [], stand_in.ending)
+    return Change(entry, found, [*_give_back(entry, own, stand_in, add), *clean_up])
+
+
+def _removal(there: Blocked, needs: str = "") -> Step:
+    return Step(REMOVE, there.entry.kind, there.text, needs=needs)
+
+
+def _clean_up(left: Sequence[Blocked], entry: Entry, options: BlocklistOptions) -> list[Step]:
+    """Remove what is left of a stand-in, while the entry itself protects."""
+    # What is named itself goes by itself.
+    named = [other for other in options.entries if other != entry]
+    return [_removal(there, entry.text) for there in left if there.entry not in named]
+
+
+def _left_of(stand_in: _StandIn | None, now: datetime) -> list[Blocked]:
+    """What a killed run has left of a stand-in, named by the user or not."""
+    there = stand_in.there if stand_in else None
+    return [there] if there and there.is_stand_in(now) else []
+
+
+def _give_back(
+    entry: Entry, own: list[Blocked], stand_in: _StandIn | None, add: Step
+) -> list[Step]:
+    """Shorten an entry. ``own``: what is there of it."""
+    # An entry that was there before the fence was prolonged by it. Ceph keeps the end of an entry
+    # that is there, so it is removed and added with what was left of its time, while another one
+    # stands in.
+    others = [_removal(there, entry.text) for there in own if there.text != entry.text]
+    if len(others) == len(own):
+        return [add, *others]
+    remove = Step(REMOVE, entry.kind, entry.text)
+    if stand_in is None:
+        return [remove, add, *others]
+    step = stand_in.step
+    last = [Step(REMOVE, step.kind, step.text, needs=entry.text)]
+    behind = [remove._replace(needs=step.text), add, *others]
+    return behind if stand_in.there else [step, *behind, *last]
 
 
 def _stand_in(entry: Entry, ranges: bool, now: datetime) -> Step | None:
     """Another entry that hits the same clients: an address as a range of one, that as an address, a
-    range with a host bit; for a single
-    client there is none."""
+    range with a host bit; for a single client there is none.
+    """
     # OSDMap keeps addresses and ranges in two maps, and a range with its host bits as its key, so
     # each of these is another entry to Ceph that hits the same clients.
     network = entry.network
@@ -708,7 +774,6 @@ def _judge(
         summary=_summary(change, options, state.now),
         verdict="repair",
         reason="a run was killed while it renewed the entry" if leftover else "it was asked for",
-        runbook="",
         named=True,
         evidence={
             "kind": entry.kind,

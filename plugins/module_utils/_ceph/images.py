@@ -2,9 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
-"""Which RBD image is behind a PersistentVolume. Pure: no I/O here."""
+"""Which RBD image, or which folder of CephFS, is behind a PersistentVolume. Pure: no I/O here."""
 
 from __future__ import annotations
 
@@ -70,6 +68,15 @@ def image_of(volume: Mapping[str, Any], namespaces: Mapping[str, str]) -> Target
     # internal/util/csiconfig.go), not in the volume.
     namespace = attributes.get("radosNamespace") or namespaces.get(str(attributes.get("clusterID")))
     return _target(name, attributes.get("pool"), namespace, _image_name(csi))
+
+
+def root_of(volume: Mapping[str, Any]) -> str:
+    """The folder of a CephFS that a node mounts for this volume; empty where it is not known."""
+    # ceph-csi writes subvolumePath into the volumes that it makes (internal/cephfs/
+    # controllerserver.go); a static one has rootPath (docs/static-pvc.md).
+    attributes = ((volume.get("spec") or {}).get("csi") or {}).get("volumeAttributes") or {}
+    root = str(attributes.get("subvolumePath") or attributes.get("rootPath") or "")
+    return root.rstrip("/") if root.startswith("/") else ""
 
 
 def _is_rbd(csi: Mapping[str, Any]) -> bool:

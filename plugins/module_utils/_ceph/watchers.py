@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """Who has RBD images open: watchers over several observations, owners of locks, and what ceph-csi
 noted down.
 
@@ -27,13 +25,15 @@ from .._core.argspec import check_numbers
 from .._core.codes import Reason
 from .._core.engine import Finding, Plan
 from .._core.errors import BadOption, StorageOpsError, words
-from .addresses import RANGE, Entry, parse_entry, parse_stored
+from .._core.untrusted import few
+from .addresses import KERNEL_COOKIES, RANGE, Entry, parse_entry, parse_stored
 from .blocklist import Blocklist, read_blocklist
 from .cli import Ceph
-from .images import Target, image_of
+from .images import Target, image_of, root_of
+from .sessions import FileSystem, read_file_systems, sessions_of
+from .sessions import to_result as files_result
 
 CONTROL = "STOR-16"
-RUNBOOK = "storage_ops.runbooks.fail_over_volumes"
 # Enough to hide the start of a process, few enough for a toolbox pod.
 _PARALLEL = 8
 _POLL_SECONDS = 1.0
@@ -104,13 +104,16 @@ class WatcherOptions(NamedTuple):
     observation_seconds: float
     gone: tuple[Entry, ...]
     gone_timeout: float
+    # Whether the sessions of CephFS are read, and the folders of its volumes.
+    sessions: bool = False
+    roots: frozenset[str] = frozenset()
 
 
 class WatcherState(NamedTuple):
     """What was read.
 
-    ``seconds``: from the first observation to the last; ``waited``: how long for the watches in
-    ``gone`` to end.
+    ``seconds``: from the first observation to the last; ``waited``: how long for the watches and
+    sessions of ``gone`` to end; ``files``: the filesystems, None if they were not asked for.
     """
 
     blocklist: Blocklist
@@ -119,6 +122,7 @@ class WatcherState(NamedTuple):
     observations: int
     seconds: float
     waited: float
+    files: tuple[FileSystem, ...] | None = None
 
 
 class Watchers:
@@ -161,11 +165,33 @@ class Watchers:
             self._sleep(_POLL_SECONDS)
             # What was seen before the fence is of no interest after it.
             rounds, seconds = [self._observe()], 0.0
+        files = self._read_files(waiting) if options.sessions else None
         waited, images = time.monotonic() - waiting, self._merge(rounds)
         self._state = WatcherState(
-            read_blocklist(ceph), datetime.now(timezone.utc), images, len(rounds), seconds, waited
+            read_blocklist(ceph),
+            datetime.now(timezone.utc),
+            images,
+            len(rounds),
+            seconds,
+            waited,
+            files,
         )
         return self._state
+
+    def _read_files(self, waiting: float) -> tuple[FileSystem, ...]:
+        """The sessions of each CephFS, once those of ``gone`` have ended or the time for that is
+        over. ``waiting``: since when.
+        """
+        # A metadata server ends the session of a blocklisted client when it gets the new OSD map
+        # (Server::apply_blocklist of src/mds/Server.cc).
+        files = read_file_systems(self._ceph)
+        while (
+            sessions_of(files, self._options.gone)
+            and time.monotonic() - waiting < self._options.gone_timeout
+        ):
+            self._sleep(_POLL_SECONDS)
+            files = read_file_systems(self._ceph)
+        return files
 
     def plan(self, state: WatcherState) -> Plan:
         """Decide."""
@@ -178,6 +204,7 @@ class Watchers:
         return (
             f"{len(state.images)} images with {watchers} watchers, {len(state.blocklist.entries)} "
             f"entries in the blocklist of {state.blocklist.fsid}"
+            + _told_files(state.files)
             + (f"; {ignored} volumes that are not RBD were ignored" if ignored else "")
         )
 
@@ -186,7 +213,10 @@ class Watchers:
         return (
             {}
             if self._state is None
-            else {"ceph": to_result(self._state), "ignored": list(self._options.ignored)}
+            else {
+                "ceph": to_result(self._state, self._options.roots),
+                "ignored": list(self._options.ignored),
+            }
         )
 
     def _observe(self) -> dict[tuple[str, str, str], tuple[Watcher, ...] | str]:
@@ -415,12 +445,10 @@ def plan(state: WatcherState, options: WatcherOptions) -> Plan:
                 name=name,
                 node="",
                 summary=summary,
-                verdict="report",
                 reason=f"nothing may be concluded from it: {image.problem}. If ceph-csi is "
                 "configured "
                 "with a RADOS namespace for the clusterID, give it in rados_namespaces, or the "
                 "image in images",
-                runbook=RUNBOOK,
             )
             if options.gone:
                 finding.refuse(Reason("evidence_unreadable", finding.reason))
@@ -443,9 +471,6 @@ def plan(state: WatcherState, options: WatcherOptions) -> Plan:
                 name=name,
                 node="",
                 summary=summary,
-                verdict="report",
-                reason="",
-                runbook=RUNBOOK,
             )
             finding.refuse(
                 Reason(
@@ -460,11 +485,52 @@ def plan(state: WatcherState, options: WatcherOptions) -> Plan:
             }
         finding.named = bool(options.gone)
         findings.append(finding)
-    return Plan(findings)
+    return Plan([*findings, *_about_files(state, options)])
 
 
-def to_result(state: WatcherState) -> dict[str, Any]:
-    """What was read, as plain data."""
+def _about_files(state: WatcherState, options: WatcherOptions) -> list[Finding]:
+    """Filesystems whose sessions are not known, and sessions that should be gone."""
+    findings = []
+    for found in state.files or ():
+        left = [f"{one.entry.text} ({one.client})" for one in sessions_of([found], options.gone)]
+        if not left and not found.problem:
+            continue
+        name = found.name or "all filesystems"
+        finding = Finding(
+            control=CONTROL,
+            severity="major",
+            kind="CephFS",
+            name=name,
+            node="",
+            summary=f"{few(left)} still has a session at {name}"
+            if left
+            else f"who has a session at {name} is not known",
+            evidence={"problem": found.problem, "sessions": sorted(left)},
+        )
+        if left:
+            finding.refuse(
+                Reason(
+                    "ceph_session_left",
+                    f"{state.waited:.0f} s after that should have ended: see whether its address "
+                    "is in the blocklist. The metadata server may still do what the client asks "
+                    "for",
+                )
+            )
+        else:
+            why = f"nothing may be concluded from it: {found.problem}"
+            finding.leave(Reason("ceph_not_read", why))
+        findings.append(finding)
+    return findings
+
+
+def _told_files(files: tuple[FileSystem, ...] | None) -> str:
+    if files is None:
+        return ""
+    return f"; {len(files)} CephFS with {sum(len(found.sessions) for found in files)} sessions"
+
+
+def to_result(state: WatcherState, roots: frozenset[str] = frozenset()) -> dict[str, Any]:
+    """What was read, as plain data. ``roots``: the folders of the volumes of CephFS."""
     # Those with a watch that was always there, on any image.
     staying = {
         watcher.client
@@ -480,6 +546,12 @@ def to_result(state: WatcherState) -> dict[str, Any]:
         "seconds": round(state.seconds, 1),
         "blocklist": state.blocklist.to_result(state.read_at),
         "images": [_image(image, state.observations, staying) for image in state.images],
+        # What was not asked for is missing, since an empty list would say that there is none.
+        **(
+            {}
+            if state.files is None
+            else {"filesystems": [files_result(found, roots) for found in state.files]}
+        ),
     }
 
 
@@ -501,8 +573,8 @@ def _image(image: Observed, observations: int, staying: set[int]) -> dict[str, A
         return (watcher.entry, watcher.client) in image.details.mirrors
 
     # Who has a key for an image can open and lock it any number of times, also from one address.
-    # Decisions ask for addresses, for who is there all the time, there or on another image, and who
-    # is a mirror.
+    # Decisions ask for addresses, for who is there all the time, there or on another image, who is
+    # a mirror, and who is the kernel's.
     watchers = _few(
         image.watchers,
         lambda found: (
@@ -510,6 +582,7 @@ def _image(image: Observed, observations: int, staying: set[int]) -> dict[str, A
             found[1] == observations > 1,
             found[0].client in staying,
             is_mirror(found[0]),
+            found[0].cookie in KERNEL_COOKIES,
         ),
     )
     locks = _few(image.details.locks, lambda lock: lock.entry.address)
@@ -581,4 +654,6 @@ def make_options(params: dict[str, Any]) -> WatcherOptions:
         params["observation_seconds"],
         tuple(parse_entry(text) for text in params["gone"]),
         params["gone_timeout"],
+        params["sessions"],
+        frozenset(filter(None, map(root_of, params["volumes"]))),
     )

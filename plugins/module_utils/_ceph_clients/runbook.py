@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """Ceph clients of a node: mapped RBD images (krbd, rbd-nbd) and CephFS (kernel, FUSE).
 
 A client that was fenced writes again as soon as its blocklist entry is gone, and krbd does so
@@ -201,10 +199,7 @@ class _Mounts:
             for number in _numbers(host, name)
         }
         everywhere = Namespaces(host)
-        first = {
-            one: host.owner(f"{host.living(one.pid)}/ns/mnt") in FIRST_USERS
-            for one in everywhere.found
-        }
+        first = {one: _is_the_nodes(host, one) for one in everywhere.found}
         # Last those of which it is only then known which FUSE mounts are copies (clone(2),
         # CLONE_NEWNS).
         for trusted in (True, False):
@@ -265,6 +260,18 @@ class _Mounts:
                 told.append(f"mounted at {point} in the mount namespace of {whose}{others}")
         more += len(told[_MOST_PLACES:])
         return (*told[:_MOST_PLACES], *([f"(+{more} more)"] if more else []))
+
+
+def _is_the_nodes(host: Host, namespace: Namespace) -> bool:
+    """Whether the node's own user namespace owns a mount namespace, so that not just anyone can
+    mount there.
+    """
+    pids = (namespace.pid, *namespace.others)
+    owner = next(filter(None, (host.owner(f"{host.living(pid)}/ns/mnt") for pid in pids)), "")
+    # Of a process that has ended, the kernel does not tell it, and a tenant can have any number of
+    # those. Where it does not tell it of one that is there, not just anyone may be able to mount.
+    there = (host.link(f"{host.living(pid)}/ns/mnt") for pid in pids)
+    return owner in FIRST_USERS if owner else any(there)
 
 
 def _numbers(host: Host, name: str) -> list[str]:

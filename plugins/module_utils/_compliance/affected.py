@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """Who is affected by a finding: pods, claims, namespaces and the workloads of the pods.
 
 A node knows pods by uid and volumes by the name of their PersistentVolume, which are in the
@@ -15,13 +13,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from .._core import untrusted
 from .._core.controls import NODE_CONTROLS
 from .._core.errors import words
+from .._core.turns import in_turns
 from .._kube.users import MAX_PODS, MAX_VOLUMES
 from . import clean
 
@@ -44,7 +43,7 @@ _FORMS = (
 )
 # Evidence that has paths of what the finding is about; other paths may be there to compare with.
 _PATHS = ("points", "mounts", "covered", "also_mounted", "mounts_on_this_node", "reasons")
-# An audit's list that is not whole ends like this (engine._clip, clean.plain).
+# An audit's list that is not whole ends like this (shortening.clip, clean.plain).
 _CUT = re.compile(r"\(?\+\d+ more")
 
 
@@ -53,6 +52,9 @@ class Named:
     """What the evidence of a finding names."""
 
     volumes: tuple[str, ...] = ()
+    # (uid of a pod, its volume). The name may be the pod's own: its owner chooses those of inline
+    # volumes, and of volumes without a PersistentVolume.
+    mounted: tuple[tuple[str, str], ...] = ()
     # By uid.
     pods: tuple[str, ...] = ()
     # As namespace/name.
@@ -77,13 +79,28 @@ NOT_ASKED = Users()
 
 def question(findings: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
     """Volumes and pods to look up, those of the first findings first."""
-    volumes: dict[str, None] = {}
-    pods: dict[str, None] = {}
+    volumes: list[tuple[str, str, str]] = []
+    pods: list[tuple[str, str, str]] = []
     for finding in findings:
-        named = named_by(finding)
-        volumes.update(dict.fromkeys(named.volumes))
-        pods.update(dict.fromkeys(named.pods))
-    return {"volumes": list(volumes)[:MAX_VOLUMES], "pods": list(pods)[:MAX_PODS]}
+        named, host, space = named_by(finding), finding["host"], _space(finding)
+        inside = (volume for _pod, volume in named.mounted)
+        volumes += [(host, space, name) for name in (*named.volumes, *inside)]
+        pods += [(host, space, uid) for uid in named.pods]
+    return {"volumes": _first(volumes, MAX_VOLUMES), "pods": _first(pods, MAX_PODS)}
+
+
+def _space(finding: Mapping[str, Any]) -> str:
+    """The namespace that the finding itself names."""
+    claim = str(finding["evidence"].get("claim", ""))
+    return str(finding["object"]["namespace"]) or claim.rpartition("/")[0]
+
+
+def _first(named: Iterable[tuple[str, str, str]], most: int) -> list[str]:
+    """So many names, of ``(host, namespace, name)``."""
+    # A node writes its findings itself, and a tenant on it may cause any number of them.
+    turns = in_turns(dict.fromkeys(named), lambda one: one[:2])
+    turns = in_turns(turns, lambda one: one[0])
+    return list(dict.fromkeys(name for _host, _space, name in turns))[:most]
 
 
 def named_by(finding: Mapping[str, Any]) -> Named:
@@ -92,26 +109,49 @@ def named_by(finding: Mapping[str, Any]) -> Named:
     texts = [text for key in _PATHS for text in _texts(evidence.get(key))]
     texts += [thing["name"], finding["reason"]]
     found = [match for text in texts for form in _FORMS for match in form.finditer(text)]
+    claims = [*_texts(evidence.get("claim")), *_texts(evidence.get("claims"))]
+    return Named(
+        _volumes_named(evidence, thing, found),
+        _mounts_named(found),
+        _pods_named(evidence, found),
+        tuple(dict.fromkeys(claim for claim in claims if "/" in claim)),
+        _is_cut(evidence),
+    )
+
+
+def _volumes_named(
+    evidence: Mapping[str, Any], thing: Mapping[str, Any], found: Iterable[re.Match[str]]
+) -> tuple[str, ...]:
+    """``found``: the paths of the kubelet that the finding has."""
     # A lost node's volumes stand with their claim and driver behind them.
-    told = [
+    names = [
         text.partition(" ")[0]
         for text in (evidence.get("volume"), *_list(evidence.get("volumes")))
         if isinstance(text, str)
     ]
-    told += [thing["name"]] if thing["kind"] == "PersistentVolume" else []
-    volumes = [*told, *(match["volume"] for match in found)]
+    names += [thing["name"]] if thing["kind"] == "PersistentVolume" else []
+    names += [match["volume"] for match in found if not _is_in_pod(match)]
+    return tuple(dict.fromkeys(name for name in names if untrusted.is_name(name)))
+
+
+def _is_in_pod(match: re.Match[str]) -> bool:
+    return "pod" in match.re.groupindex
+
+
+def _mounts_named(found: Iterable[re.Match[str]]) -> tuple[tuple[str, str], ...]:
+    """By uid of the pod, and name."""
+    every = [(match["pod"], match["volume"]) for match in found if _is_in_pod(match)]
+    return tuple(dict.fromkeys(one for one in every if untrusted.is_name(one[1])))
+
+
+def _pods_named(evidence: Mapping[str, Any], found: Iterable[re.Match[str]]) -> tuple[str, ...]:
+    """By uid."""
     uids = [
         *_texts(evidence.get("pod")),
         *(text for text in _texts(evidence.get("pods")) if "/" not in text),
-        *(match["pod"] for match in found if "pod" in match.groupdict()),
+        *(match["pod"] for match in found if _is_in_pod(match)),
     ]
-    claims = [*_texts(evidence.get("claim")), *_texts(evidence.get("claims"))]
-    return Named(
-        tuple(dict.fromkeys(name for name in volumes if untrusted.is_name(name))),
-        tuple(dict.fromkeys(uid for uid in uids if re.fullmatch(_UID, uid))),
-        tuple(dict.fromkeys(claim for claim in claims if "/" in claim)),
-        _is_cut(evidence),
-    )
+    return tuple(dict.fromkeys(uid for uid in uids if re.fullmatch(_UID, uid)))
 
 
 def _is_cut(evidence: Mapping[str, Any]) -> bool:
@@ -164,31 +204,57 @@ def affected_by(finding: Mapping[str, Any], users: Users) -> dict[str, Any]:
     (``names``); and whether these are all (``complete``).
     """
     named, thing = named_by(finding), finding["object"]
-    known = [users.volumes[name] for name in named.volumes if name in users.volumes]
+    volumes = dict.fromkeys([*named.volumes, *_mounted(named, users)])
+    known = [users.volumes[name] for name in volumes if name in users.volumes]
     claims = [*named.claims, *(claim for claim, _number in known if claim)]
     pods, left = _pods(finding, named, users, known)
-    spaces = [
+    titles = _titles(thing, pods)
+    told = {
+        "pods": _counted(titles, left),
+        "claims": _counted(claims),
+        "namespaces": _counted(_namespaces(thing, pods, claims)),
+        "owners": _counted(_owner(pod) for pod in pods if pod["owner"]),
+    }
+    return {
+        **{kind: one for kind, one in told.items() if one["count"]},
+        "complete": not (left or named.cut) and _all_known(named, known, titles),
+    }
+
+
+def _titles(thing: Mapping[str, Any], pods: Iterable[Mapping[str, Any]]) -> list[str]:
+    known = [*pods, *([thing] if thing["kind"] == "pod" else [])]
+    return [f"{pod['namespace']}/{pod['name']}" for pod in known]
+
+
+def _namespaces(
+    thing: Mapping[str, Any], pods: Iterable[Mapping[str, Any]], claims: Iterable[str]
+) -> list[str]:
+    return [
         thing["namespace"],
         *(pod["namespace"] for pod in pods),
         *(claim.partition("/")[0] for claim in claims),
     ]
-    owners = [_owner(pod) for pod in pods if pod["owner"]]
-    titles = [f"{pod['namespace']}/{pod['name']}" for pod in pods]
-    if thing["kind"] == "pod":
-        titles.append(f"{thing['namespace']}/{thing['name']}")
+
+
+def _all_known(named: Named, known: Sequence[tuple[str, int]], titles: Sequence[str]) -> bool:
+    """Whether it is known of all that the finding names whose it is; False where it names nothing.
+
+    ``known``: its volumes of which it is; ``titles``: its pods.
+    """
     # Of a pod that the node names, a volume without a claim is its own.
-    unknown = not named.pods and len(known) < len(named.volumes)
-    unknown = unknown or not (named.volumes or named.pods or titles)
-    told = {
-        "pods": _counted(titles, left),
-        "claims": _counted(claims),
-        "namespaces": _counted(spaces),
-        "owners": _counted(owners),
-    }
-    return {
-        **{kind: one for kind, one in told.items() if one["count"]},
-        "complete": not (left or unknown or named.cut),
-    }
+    if named.pods:
+        return True
+    return len(known) == len(named.volumes) and bool(named.volumes or titles)
+
+
+def _mounted(named: Named, users: Users) -> list[str]:
+    """The volumes in the folders of pods, of those pods that have their claims."""
+    return [
+        volume
+        for pod, volume in named.mounted
+        if volume in users.volumes
+        and users.pods.get(pod) in users.by_claim.get(users.volumes[volume][0], [])
+    ]
 
 
 def _pods(

@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """The report: one piece of data from the rows, from which all outputs are made.
 
 Pure: no I/O here.
@@ -37,6 +35,10 @@ from .model import (
 )
 from .reading import Row
 from .selection import ExceptionRule, Expression
+
+# How many findings of a host, of one severity, come before those of the next hosts. A page shows
+# 100, and root on a host has it find thousands.
+BLOCK = 20
 
 
 def build(
@@ -98,7 +100,10 @@ def build(
 
 
 def _sorted_findings(rows: Iterable[Row], scope: Scope) -> list[dict[str, Any]]:
-    """The findings of the controls in scope, the worst first."""
+    """The findings of the controls in scope, the worst first.
+
+    Of one severity, what a host has more than a block comes behind those of all others.
+    """
     found = [
         finding
         for row in rows
@@ -114,7 +119,14 @@ def _sorted_findings(rows: Iterable[Row], scope: Scope) -> list[dict[str, Any]]:
             one["object"]["name"],
         )
     )
-    return found
+    before: Counter[tuple[str, str]] = Counter()
+    blocks = []
+    for finding in found:
+        whose = finding["severity"], finding["host"]
+        blocks.append((SEVERITIES.index(finding["severity"]), before[whose] // BLOCK))
+        before[whose] += 1
+    # Stable, so each block keeps its order.
+    return [found[place] for place in sorted(range(len(found)), key=lambda place: blocks[place])]
 
 
 def _identify(findings: Sequence[dict[str, Any]], users: Users) -> None:

@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """The report's folder: files that are complete or absent, and the runs that are kept."""
 
 from __future__ import annotations

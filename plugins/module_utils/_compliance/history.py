@@ -2,16 +2,18 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """Earlier runs: what is kept of a run, and what has changed since. Pure: no I/O here."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
+
+from .reading import MAX_FINDINGS
 
 # Raised when the form of kept runs changes; others are left out of the trend.
 KEPT_VERSION = 2
@@ -27,12 +29,18 @@ def keep(report: Mapping[str, Any], previous: Mapping[str, Any] | None) -> dict[
     # otherwise it would be new again in the next run.
     unseen = _unseen(report["hosts"])
     findings: dict[str, dict[str, dict[str, str]]] = {}
+    room: Counter[str] = Counter()
     for finding in report["findings"]:
         there = findings.setdefault(finding["control"], {}).setdefault(finding["host"], {})
         there[finding["fingerprint"]] = finding["first_seen"]
-    for control, host, fingerprint, since in _findings(previous):
-        if (host, control) in unseen:
-            findings.setdefault(control, {}).setdefault(host, {}).setdefault(fingerprint, since)
+        room[finding["host"]] += 1
+    # A host that always names other findings, and that they were not assessed, would make the file
+    # longer with each run. The oldest findings stay.
+    for control, host, fingerprint, since in sorted(_findings(previous), key=itemgetter(3)):
+        if (host, control) in unseen and room[host] < MAX_FINDINGS:
+            there = findings.setdefault(control, {}).setdefault(host, {})
+            room[host] += fingerprint not in there
+            there.setdefault(fingerprint, since)
     return {
         "kept_version": KEPT_VERSION,
         "run": report["run"],

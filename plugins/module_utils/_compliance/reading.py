@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """From what audits returned, or earlier reports, to one row for each host.
 
 Pure: no I/O here.
@@ -11,6 +9,7 @@ Pure: no I/O here.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +18,7 @@ from typing import Any
 
 from .._core.codes import CODES, Reason
 from .._core.controls import CONTROLS
-from .._core.engine import SEVERITIES
+from .._core.engine import MAX_RESULT_CHARACTERS, SEVERITIES
 from .._core.errors import BadOption, StorageOpsError, words
 from . import clean
 from .model import KINDS, MAX_REASON, NO_CLUSTER, SCHEMA_VERSION, TIME, Scope
@@ -29,9 +28,12 @@ _NOT_RUN = Reason("audit_missing", "the audit did not run there")
 _NOT_ASKED = (NO_CLUSTER.code, _NOT_RUN.code, "host_unreachable")
 # A word that is none of these would be shown, and decided on, as if it were ours.
 _VERDICTS = ("repair", "refuse", "report")
-# Our modules return a few thousand at most (engine.MAX_RESULT_CHARACTERS). Those of a host that
+# Our modules return some two thousand at most (engine.MAX_RESULT_CHARACTERS). Those of a host that
 # returns more would hide those of all others on the page.
-MAX_FINDINGS = 5_000
+MAX_FINDINGS = 2_500
+# Characters of them in the report, where each also has its host. More of one host would make the
+# report of all others too long to be written, or opened.
+MAX_CHARACTERS = 2 * MAX_RESULT_CHARACTERS
 
 
 @dataclass
@@ -67,24 +69,38 @@ def read_result(
         return row
     # Everything below is what a host returned, and may be anything.
     said = clean.line(result.get("msg") or "it gave no reason", MAX_REASON)
+    row.reason = _why_no_audit(result, kind, said)
+    if not row.reason:
+        _read_audit(row, result, controls)
+    if not row.reason and not result.get("not_assessed") and _ended_early(result):
+        # It does not say how far it came.
+        left = set(controls).intersection(KINDS[kind])
+        row.reasons = dict.fromkeys(left, Reason(_code_of_audit(result.get("code")), said))
+    return row
+
+
+def _why_no_audit(result: Mapping[str, Any], kind: str, said: str) -> Reason | None:
+    """Why a result is not that of an audit. ``said``: its message."""
     # Of Ansible, for a host that it could not reach; there is nothing else in the result then.
     if result.get("unreachable"):
-        row.reason = Reason("host_unreachable", f"unreachable: {said}")
-        return row
-    findings, left_out = result.get("findings"), result.get("not_assessed") or {}
+        return Reason("host_unreachable", f"unreachable: {said}")
+    findings = result.get("findings")
     # Ceph is asked one question, which counts for whatever control asks it elsewhere.
-    if not isinstance(findings, (list, tuple)) or (kind == "ceph" and left_out):
+    if not isinstance(findings, (list, tuple)) or (kind == "ceph" and result.get("not_assessed")):
         said += _why_it_crashed(result.get("module_stderr"))
-        row.reason = Reason(_code_of_audit(result.get("code")), said)
-        return row
+        return Reason(_code_of_audit(result.get("code")), said)
     if len(findings) > MAX_FINDINGS:
         said = f"it returned {len(findings)} findings, and an audit returns {MAX_FINDINGS} at most"
-        row.reason = Reason("result_too_long", said)
-        return row
+        return Reason("result_too_long", said)
+    return None
+
+
+def _read_audit(row: Row, result: Mapping[str, Any], controls: Sequence[str]) -> None:
+    """Put what an audit found into its row, or why that cannot be read."""
     try:
-        row.findings = [_read_finding(finding, row) for finding in findings]
+        row.findings = [_read_finding(finding, row) for finding in result["findings"]]
         row.reasons = _read_reasons(result, controls)
-        row.not_applicable = _read_not_applicable(result.get("not_applicable"), kind)
+        row.not_applicable = _read_not_applicable(result.get("not_applicable"), row.kind)
     # One host that answers nonsense must not cost the report of all others.
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
         row.findings = []
@@ -92,12 +108,12 @@ def read_result(
             "unexpected_error",
             f"its result is not the result of an audit: {clean.line(words(error), 100)}",
         )
-        return row
-    if not left_out and _ended_early(result):
-        # It does not say how far it came.
-        left = set(controls).intersection(KINDS[kind])
-        row.reasons = dict.fromkeys(left, Reason(_code_of_audit(result.get("code")), said))
-    return row
+        return
+    length = sum(len(json.dumps(finding)) for finding in row.findings)
+    if length > MAX_CHARACTERS:
+        said = f"it returned findings of {length} characters, and {MAX_CHARACTERS} are read at most"
+        row.findings, row.reasons, row.not_applicable = [], {}, {}
+        row.reason = Reason("result_too_long", said)
 
 
 def _ended_early(result: Mapping[str, Any]) -> bool:

@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """Containers that still have a dead FUSE mount after it was replaced on the node: which may be
 restarted. Pure: no I/O here.
 """
@@ -15,17 +13,17 @@ restarted. Pure: no I/O here.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
 from .._core.codes import Reason
 from .._core.engine import Action, Finding, Plan
-from .._core.guards import is_most, limit_repairs, majority, most_of, too_many
+from .._core.guards import is_most, majority, most_of, too_many
 from .._core.turns import in_turns
 from .._node.probes import DEAD, HUNG, OK, Answer
 
-RUNBOOK = "storage_ops.runbooks.recover_fuse_mounts"
 # Only with this policy the kubelet restarts a container that ended without an error, as after
 # SIGTERM (kubernetes pkg/kubelet/container/helpers.go ShouldContainerBeRestarted).
 _ALWAYS = "Always"
@@ -87,9 +85,9 @@ class ContainerOptions:
 class HostMount:
     """The node's side of a mount in a container.
 
-    ``path``: on the node. ``device``: that of the FUSE superblock that is mounted there now; empty
-    if there is none. ``answer``: what it answered. ``problem``: why it is not known, or is not one
-    of the pod's own volumes.
+    ``path``: on the node. ``volume``: the PersistentVolume, as the cluster says. ``device``: that
+    of the FUSE superblock that is mounted there now; empty if there is none. ``answer``: what it
+    answered. ``problem``: why it is not known, or is not one of the pod's own volumes.
     """
 
     path: str = ""
@@ -237,7 +235,8 @@ def _decide(
     moved = _to_move(state, options, pairs)
     if not options.accept_majority:
         moved = _refuse_outages(pairs, moved, _outages(state, broken))
-    moved = _limit(findings, moved, options)
+    moved = _limit(pairs, moved, options)
+    findings = _by_time(pairs, options)
     findings += [
         _judge_unasked(state, container) for container in state.containers if container.unasked
     ]
@@ -274,19 +273,35 @@ def _refuse_outages(
     return {pod: group for pod, group in moved.items() if group[0][0].namespace not in outages}
 
 
-def _limit(findings: list[Finding], moved: Moved, options: ContainerOptions) -> Moved:
+def _limit(
+    pairs: list[tuple[Container, Finding]], moved: Moved, options: ContainerOptions
+) -> Moved:
     """Refuse what is beyond max_repairs, and return the pods that are left to restart.
 
-    Restarts of containers come first: they interrupt less than those of pods.
+    Both kinds of restart together, in turns of the namespaces. Within each, restarts of containers
+    come first: they interrupt less than those of pods.
     """
-    planned = [finding for finding in findings if finding.repair]
-    limit_repairs(planned, options.max_repairs)
-    # Both kinds of restart together stay within max_repairs.
-    room = max(0, options.max_repairs - len(planned))
-    for pod in list(moved)[room:]:
-        for _container, finding in moved[pod]:
+    alone = [[pair] for pair in pairs if pair[1].repair]
+    restarts = in_turns([*alone, *moved.values()], lambda group: group[0][0].namespace)
+    for group in restarts[options.max_repairs :]:
+        for _container, finding in group:
             finding.refuse(*_said(finding), too_many(options.max_repairs))
-    return {pod: moved[pod] for pod in list(moved)[:room]}
+    left = [id(group) for group in restarts[: options.max_repairs]]
+    return {pod: group for pod, group in moved.items() if id(group) in left}
+
+
+def _by_time(pairs: list[tuple[Container, Finding]], options: ContainerOptions) -> list[Finding]:
+    """The findings in the order in which the containers are restarted.
+
+    The namespaces take turns by the time that a restart may take. A tenant decides how long a
+    container takes to end, and whether it comes back.
+    """
+    turns = in_turns(
+        pairs,
+        lambda pair: pair[0].namespace,
+        size=lambda pair: stop_seconds(pair[0], options) + math.ceil(options.restart_timeout),
+    )
+    return [finding for _container, finding in turns]
 
 
 def _said(finding: Finding) -> list[Reason]:
@@ -369,7 +384,6 @@ def _container_finding(
         summary=f"it still has a {what} mount at {points}",
         verdict="repair",
         reason="the node's mount answers, and a container gets it when it is started again",
-        runbook=RUNBOOK,
         evidence={
             "container": container.id,
             "pod": container.pod,
@@ -403,10 +417,8 @@ def _judge_unasked(state: ContainerState, container: Container) -> Finding:
         namespace=container.namespace,
         node=state.node,
         summary="whether it still has a dead mount is not known",
-        verdict="report",
         reason=f"{container.unasked}: run again, with a longer deadline "
         "if there is too much to ask",
-        runbook=RUNBOOK,
         evidence={
             "container": container.id,
             "pod": container.pod,

@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """Looks into the mount namespaces of containers, restarts those that have a dead mount, and proves
 that they have the node's new one.
 """
@@ -38,7 +36,20 @@ from .._node.kubelet import (
     parents_problem,
 )
 from .._node.mounts import MountTable, is_fuse, read_table
-from .._node.probes import DEAD, DEAD_ERRORS, ERROR, HUNG, OK, Answer, opened_itself, probe_folders
+from .._node.probes import (
+    DEAD,
+    DEAD_ERRORS,
+    ERROR,
+    HUNG,
+    OK,
+    Answer,
+    call_self,
+    held_children,
+    is_enough,
+    opened_itself,
+    probe_folders,
+    still,
+)
 from .._node.processes import require_host_namespace
 from . import plan as pure
 from .plan import Container, ContainerOptions, ContainerState, Copy, HostMount, Known, Runtime
@@ -97,6 +108,10 @@ _PATH_MAX = 4096
 _POLL_SECONDS = 1.0
 # kubernetes pkg/kubelet/kuberuntime/labels.go podTerminationGracePeriodLabel.
 _GRACE_ANNOTATION = "io.kubernetes.pod.terminationGracePeriod"
+
+# (container, device of a FUSE file system in it) -> (a process of the container, the mount that is
+# asked).
+Questions = dict[tuple[str, str], tuple[int, str]]
 
 
 @dataclass(frozen=True)
@@ -206,16 +221,7 @@ class StaleContainers:
             # So that the first mount of a file system is the one that is asked.
             for copy in reversed(container.copies)
         }
-        # First in one container: a volume that hangs may be in any number of them, and each look at
-        # it leaves a child.
-        first = {device: container for container, device in reversed(list(questions))}
-        asked = {(container, device) for device, container in first.items()}
-        answers = self._answers({one: questions[one] for one in questions if one in asked})
-        hung = {one[1]: answer for one, answer in answers.items() if answer.state == HUNG}
-        answers.update((one, hung[one[1]]) for one in questions if one[1] in hung)
-        answers.update(
-            self._answers({one: questions[one] for one in questions if one not in answers})
-        )
+        answers = self._answered(questions)
         return [
             replace(
                 container,
@@ -227,11 +233,36 @@ class StaleContainers:
             for container in containers
         ]
 
-    def _answers(
-        self, questions: dict[tuple[str, str], tuple[int, str]]
-    ) -> dict[tuple[str, str], Answer]:
+    def _answered(self, questions: Questions) -> dict[tuple[str, str], Answer]:
+        """The answers to all questions, of which some are asked of one container alone."""
+        # First in one container: a volume that hangs may be in any number of them, and each look at
+        # it leaves a child.
+        first = {device: container for container, device in reversed(list(questions))}
+        asked = {(container, device) for device, container in first.items()}
+        # What was not asked is neither dead nor well.
+        held = held_children(self._host)
+        answers = {
+            one: Answer(ERROR, text=still(held[one[1]]))
+            for one in questions
+            if is_enough(held.get(one[1]))
+        }
+        first_asked = [one for one in questions if one in asked and one not in answers]
+        answers.update(self._answers({one: questions[one] for one in first_asked}))
+        hung = {one[1]: answer for one, answer in answers.items() if answer.state == HUNG}
+        answers.update((one, hung[one[1]]) for one in questions if one[1] in hung)
+        answers.update(
+            self._answers({one: questions[one] for one in questions if one not in answers})
+        )
+        return answers
+
+    def _answers(self, questions: Questions) -> dict[tuple[str, str], Answer]:
         """By container and device, what a mount answers. ``questions``: as for ``look_into``."""
-        replies = look_into(self._host, list(questions.values()), self._options.probe_timeout)
+        replies = look_into(
+            self._host,
+            list(questions.values()),
+            self._options.probe_timeout,
+            [device for _container, device in questions],
+        )
         return {one: answer for one, (answer, _device) in zip(questions, replies)}
 
     def _described(self, containers: Sequence[Container]) -> list[Container]:
@@ -263,7 +294,8 @@ class StaleContainers:
         namespaces = namespaces_of(self._host)
         owners = [owner_of(path, self._root, namespaces) for path in paths]
         timeout = self._options.probe_timeout
-        answers = dict(zip(paths, probe_folders(self._host, paths, timeout, owners)))
+        devices = [table_device(table, path) for path in paths]
+        answers = dict(zip(paths, probe_folders(self._host, paths, timeout, owners, devices)))
         ways = dict(zip(paths, parents_problem(self._host, paths, self._root)))
 
         def hosted(copy: Copy) -> Copy:
@@ -348,21 +380,21 @@ class StaleContainers:
         self, container: Container, copy: Copy, said: Inspected | None, known: Iterable[Known]
     ) -> HostMount:
         """Which path of the node a copy is of. The runtime made the mounts, so it counts most."""
+        told = next((entry for entry in known if entry.mount_path == copy.point), None)
         if said:
             path = said.mounts.get(copy.point, ("", ""))[0]
             if not path:
                 return HostMount(problem="by the runtime it is none of the container's volumes")
         else:
-            told = next((entry for entry in known if entry.mount_path == copy.point), None)
             path = told.host_path if told else ""
             if not path:
                 why = f" ({self._runtime.problem})" if self._runtime.problem else ""
                 return HostMount(
                     problem=f"neither the cluster nor the runtime says which volume this is{why}"
                 )
-        return self._pod_volume(container, path)
+        return self._pod_volume(container, path, told.volume if told else "")
 
-    def _pod_volume(self, container: Container, path: str) -> HostMount:
+    def _pod_volume(self, container: Container, path: str, volume: str) -> HostMount:
         """A path of the node, if it is a CSI volume of the container's own pod."""
         root = self._options.kubelet_root
         # The runtime has the path as the kubelet gave it, maybe through a link.
@@ -373,7 +405,8 @@ class StaleContainers:
             return HostMount(
                 problem=f"it is {path!r} of the node, which is no CSI volume of its own pod"
             )
-        return HostMount(path, place.volume)
+        # Not the name in the path, which for an inline volume is what the pod's owner calls it.
+        return HostMount(path, volume)
 
     # plan
 
@@ -643,12 +676,13 @@ def fuse_points(table: MountTable) -> tuple[list[tuple[str, str]], str]:
         if room >= 0 and len(looked_at) < MOST_POINTS and len(os.fsencode(point)) < _PATH_MAX:
             looked_at.append(point)
     devices = ((point, table_device(table, point)) for point in looked_at)
+    found = [(point, device) for point, device in devices if device]
     left = len(points) - len(looked_at)
-    return [(point, device) for point, device in devices if device], (
+    if not left:
+        return found, ""
+    return found, (
         f"{left} of its {len(points)} FUSE mounts were not looked at, since they are too many, or "
         "their paths too long"
-        if left
-        else ""
     )
 
 
@@ -676,15 +710,21 @@ def _container_processes(host: Host) -> Iterable[tuple[str, str, int]]:
 
 
 def look_into(
-    host: Host, questions: Sequence[tuple[int, str]], timeout: float
+    host: Host,
+    questions: Sequence[tuple[int, str]],
+    timeout: float,
+    devices: Sequence[str] = (),
 ) -> list[tuple[Answer, str]]:
     """List folders as processes see them.
 
-    ``questions``: (pid, path). Returns for each what it answered, and the device mounted there.
+    ``questions``: (pid, path). ``devices``: the device of each, by which a later run knows what
+    waits for it. Returns for each what it answered, and the device mounted there.
     """
 
-    def looking(question: tuple[int, str]) -> dict[str, str]:
-        pid, point = question
+    def looking(number: int) -> dict[str, str]:
+        pid, point = questions[number]
+        if devices:
+            call_self(devices[number])
         try:
             # /proc/PID/root is resolved in the process's mount namespace (proc_pid_root(5)).
             return {"device": _list(host.path(f"{host.living(str(pid))}/root"), point)}
@@ -699,7 +739,7 @@ def look_into(
     pods = {pid: pod_of(host, str(pid)) for pid, _point in questions}
     replies = call_each(
         looking,
-        questions,
+        range(len(questions)),
         timeout,
         host.deadline.cap(host.command_timeout + timeout),
         owners=[namespaces.get(pods[pid], pods[pid]) for pid, _point in questions],

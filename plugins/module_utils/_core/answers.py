@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """What was given for the options of a role, as the values that its module takes.
 
 A survey of AWX sends every answer as a string: a list as words or lines, a switch as a word, a

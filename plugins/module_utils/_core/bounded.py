@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """Commands and probes that may never return.
 
 A child that waits for a lost disk sits in D state: SIGKILL does not end it, and whoever waits for
@@ -23,7 +21,7 @@ import signal
 import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Callable
 
 from .errors import words
@@ -247,7 +245,7 @@ class _Worker:
     items: list[int]
     since: float
     started: float
-    buffer: bytes = b""
+    buffer: bytearray = field(default_factory=bytearray)
     done: int = 0
 
     @property
@@ -424,6 +422,9 @@ class _Pool:
 
     def _take(self, worker: _Worker, chunk: bytes) -> None:
         worker.buffer += chunk
+        # An answer may have many chunks, and is split only once it is whole.
+        if b"\n" not in chunk:
+            return
         *lines, worker.buffer = worker.buffer.split(b"\n")
         # What a worker sends beyond its items was taken from it while it was stuck.
         for line in lines[: len(worker.items) - worker.done]:

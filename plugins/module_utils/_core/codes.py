@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """The codes of refusals and failures: for each one what its cause is, and what to do. Pure data.
 
 What decides (roles, playbooks, the report, metrics, an operator's automation) decides on a code,
@@ -318,7 +316,8 @@ CODES = {
         Code(
             "scan_unsafe",
             "A scan could add a disk of another volume to a map.",
-            "Repair the map that the reason names first.",
+            "Repair the map that the reason names first. If a LUN answers as a volume of another "
+            "array, find out whose LUN it is.",
         ),
         # Three ways to be in use, with three ways out.
         Code(
@@ -689,6 +688,13 @@ CODES = {
             "ceph_watcher_left",
             "A client still watches an image, or was seen after its fence.",
             "Find out whose client it is, and end it. Do not detach anything before.",
+        ),
+        # A metadata server does what a client asks for until its session has ended, blocklisted or
+        # not.
+        Code(
+            "ceph_session_left",
+            "A client still has a session at a metadata server of CephFS, after its fence.",
+            "Find out whose client it is, and end it. The volume stays attached until then.",
         ),
         # A kernel client (krbd), and librbd without exclusive-lock, write what they still have as
         # soon as their entry is gone.

@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """The controls: what each one finds, where, and what repairs it.
 
 Pure data, and the commands that repair a finding.
@@ -211,6 +209,11 @@ CLUSTER_CONTROLS = tuple(control.id for control in CONTROLS.values() if control.
 CEPH_CONTROLS = ("STOR-17",)
 # Those that a playbook repairs.
 REPAIRABLE = frozenset(control.id for control in CONTROLS.values() if control.arguments)
+
+
+def playbook_of(control: str) -> str:
+    """Full name of the playbook that repairs a control or explains it; empty for no control."""
+    return CONTROLS[control].runbook if control in CONTROLS else ""
 
 
 def runbook(control: str) -> str:

@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """gather -> plan -> apply -> verify: the one runner that every module of the collection shares."""
 
 from __future__ import annotations
@@ -18,25 +16,33 @@ import traceback
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any, Callable, NamedTuple, Protocol, TypeVar, runtime_checkable
 
-from . import turns, untrusted
+from . import shortening, turns, untrusted
 from .bounded import Deadline
 from .codes import Reason
+from .controls import playbook_of
 from .errors import StorageOpsError, code_of
 
 # AWX drops a result of more than 700,000 characters without a word (MAX_EVENT_RES_DATA of
 # awx/settings/defaults.py); long before, lists in evidence are cut, with a count, and then the
 # evidence of the least severe findings is left out.
-MAX_EVIDENCE_ITEMS = 50
-MAX_MESSAGE_CHARACTERS = 2_000
-# Recursion makes a traceback as long as the stack is deep.
-MAX_TRACEBACK = 20_000
 MAX_RESULT_CHARACTERS = 500_000
 # Of these, what a list of ``facts`` may take that tenants can lengthen, and what the findings have
 # at least.
 MAX_LIST_CHARACTERS = 100_000
 MIN_FINDINGS_CHARACTERS = 100_000
+# Of one finding: so many steps of its repair, and so many characters of them. A pod may have any
+# number of mounts of a volume, and each is a step.
+MAX_STEPS = 50
+MAX_STEPS_CHARACTERS = 20_000
+MAX_COMMAND_CHARACTERS = 8_000
+MAX_MESSAGE_CHARACTERS = 2_000
+# Of each side of a difference, which comes in addition to the rest.
+MAX_DIFF_CHARACTERS = 20_000
+# Recursion makes a traceback as long as the stack is deep.
+MAX_TRACEBACK = 20_000
 
 # Seconds after its deadline at which a module that is still busy is ended. What a repair has begun
 # is taken back after the deadline, and the controller gives up some time later
@@ -111,7 +117,8 @@ class Action:
         return {
             "action": self.verb,
             "target": untrusted.shown(self.target),
-            "command": untrusted.clean(self.command),
+            # A stack of mounts makes it as long as it is high.
+            "command": shortening.fitting(self.command, MAX_COMMAND_CHARACTERS, len(self.command)),
             "outcome": self.outcome,
             "seconds": round(self.seconds, 3),
         }
@@ -127,9 +134,10 @@ class Finding:
     name: str
     node: str
     summary: str
-    verdict: str
-    reason: str
-    runbook: str
+    verdict: str = "report"
+    reason: str = ""
+    # Playbook that handles it, if that is not the one of its control.
+    runbook: str | None = None
     evidence: dict[str, Any] = field(default_factory=dict)
     # The user asked for this very object, so a refusal is an answer of its own and fails the task.
     named: bool = False
@@ -137,9 +145,13 @@ class Finding:
     namespace: str = ""
     # What a playbook hands on to another module, so it is never cut.
     workload: dict[str, Any] | None = None
+    # Of what the user has given, what this is about. As long as the user made it, so never cut.
+    given: Sequence[str] = ()
+    # Who could have made many such findings, where neither its namespace nor its claim tells.
+    owner: str = ""
     # Its repair failed, and left nothing half made.
     failed: bool = False
-    # Why it is refused or has failed: one of codes.CODES. Set by refuse and fail alone.
+    # Why it is refused, left or has failed: one of codes.CODES. Set by these methods alone.
     code: str = ""
 
     def to_result(self) -> dict[str, Any]:
@@ -149,6 +161,8 @@ class Finding:
         """
         namespace = {"namespace": self.namespace} if self.namespace else {}
         workload = {"workload": self.workload} if self.workload else {}
+        given = {"given": [untrusted.shown(text) for text in self.given]} if self.given else {}
+        repair, left = _steps(self.repair)
         return {
             "control": self.control,
             "severity": self.severity,
@@ -162,13 +176,15 @@ class Finding:
                 }.items()
             },
             "summary": untrusted.shown(self.summary),
-            "evidence": untrusted.clean(_clip(self.evidence)),
+            "evidence": untrusted.clean(shortening.clip(self.evidence)),
             "verdict": self.verdict,
             "code": self.code,
             "reason": untrusted.shown(self.reason),
-            "runbook": self.runbook,
-            "repair": [action.to_result() for action in self.repair],
+            "runbook": playbook_of(self.control) if self.runbook is None else self.runbook,
+            "repair": repair,
+            **({"repair_left_out": left} if left else {}),
             **workload,
+            **given,
         }
 
     def refuse(self, *reasons: Reason) -> None:
@@ -185,6 +201,11 @@ class Finding:
         self.verdict, self.repair = "refuse", []
         self.code = distinct[0].code if distinct else ""
         self.reason = untrusted.few(distinct, "; ")
+
+    def leave(self, reason: Reason) -> None:
+        """It stays as it is, and the task does not fail for it."""
+        self.verdict, self.repair = "report", []
+        self.reason, self.code = reason, reason.code
 
     def fail(self, reason: Reason) -> None:
         """Its repair failed without harm to others. What was done stays in the result."""
@@ -339,7 +360,7 @@ def run(
     plan = Plan([])
     before: list[str] = []
     try:
-        with _ended_if_late(deadline):
+        with ended_if_late(deadline):
             runbook = make_runbook()
             made.append(runbook)
             # Before gather: what is read without the Lease, another run may be changing.
@@ -413,7 +434,8 @@ def _failure(plan: Plan, fail_on_refusal: bool) -> dict[str, Any]:
 
 
 def _failed_task(said: str, findings: Sequence[Finding], key: str) -> dict[str, Any]:
-    names = {key: _clip([untrusted.shown(finding.name) for finding in findings])} if key else {}
+    shown = shortening.clip([untrusted.shown(finding.name) for finding in findings])
+    names = {key: shown} if key else {}
     msg = untrusted.shown(said[:MAX_MESSAGE_CHARACTERS])
     return {"msg": msg, "code": findings[0].code, **names}
 
@@ -471,7 +493,7 @@ def report_parts(
     """
     looks = _Looks(frozenset(controls))
     try:
-        with _ended_if_late(deadline):
+        with ended_if_late(deadline):
             looks.over(make_parts)
     # Between two of them.
     except StorageOpsError as error:
@@ -480,13 +502,13 @@ def report_parts(
     taken = len(json.dumps(looks.facts))
     result = {
         **looks.facts,
-        **_result(plan, taken),
+        # An audit plans repairs for its reader alone, and planned ones would count as changed.
+        "actions": [],
+        "changed": False,
+        "findings": _findings(plan, _room(taken)),
         **looks.not_assessed(),
         **looks.not_applicable(),
-        "changed": False,
     }
-    # An audit plans repairs for its reader alone, and planned ones would count as changed.
-    result["actions"] = []
     # An audit that could not look is never green, even if all that it saw is healthy.
     if looks.missed:
         module.fail_json(
@@ -664,7 +686,7 @@ def _late() -> StorageOpsError:
 
 
 @contextlib.contextmanager
-def _ended_if_late(deadline: float) -> Iterator[None]:
+def ended_if_late(deadline: float) -> Iterator[None]:
     """Raise StorageOpsError well after a deadline, wherever the module is by then.
 
     All that may hang runs in children, each with a time limit. This is for what is only long, and
@@ -732,7 +754,7 @@ def _signals_as_errors() -> Iterator[_Signals]:
         # at a shell by SIGINT (signal(7)).
         # Only the main thread may; and what is ignored (nohup) stays so.
         if threading.current_thread() is threading.main_thread():
-            # An alarm: see _ended_if_late.
+            # An alarm: see ended_if_late.
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGALRM):
                 if signal.getsignal(number) is not signal.SIG_IGN:
                     before[number] = signal.signal(number, signals.interrupt)
@@ -890,7 +912,6 @@ def _left_out(control: str, key: str, left: Counter[Any]) -> Finding:
         name=key,
         node="",
         summary=f"{number} entries of the result's {key} are left out, since it is too long",
-        verdict="report",
         reason="whose they are is in the evidence: look at these alone",
         runbook="",
         evidence={"left_out": [f"{owner or 'unknown'}: {n}" for owner, n in left.most_common()]},
@@ -916,36 +937,86 @@ def _traceback(error: Exception) -> dict[str, str]:
 
 def _result(plan: Plan, taken: int = 0) -> dict[str, Any]:
     """``taken``: characters of the rest of the result."""
-    room = max(MAX_RESULT_CHARACTERS - taken, MIN_FINDINGS_CHARACTERS)
-    told = [_Told(_owner(finding), finding.to_result()) for finding in plan.findings]
-    findings = [finding for _owner, finding in told]
-    actions = [action.to_result() for action in plan.actions]
-    excess = len(json.dumps([findings, actions])) - room
-    # The least severe, and who has most, first. Only what explains goes; object, verdict and code
-    # stay, since playbooks and the report decide on them.
-    order = turns.in_turns(told, _Told.whose, _Told.weight, _Told.size)
-    for _whose, finding in reversed(order):
-        if excess <= 0:
-            break
-        excess -= len(json.dumps(finding))
-        finding["evidence"] = {
-            "cut": "left out, since the result is too long for AWX; run "
-            "with this object alone to see it"
-        }
-        finding["reason"] = finding["reason"][:300]
-        excess += len(json.dumps(finding))
-    if excess > 0:
-        findings = _shorten(told, room - len(json.dumps(actions)))
+    room = _room(taken)
+    every = [
+        (_owner(finding), action.to_result())
+        for finding in plan.findings
+        for action in finding.repair
+    ]
+    # The actions have a quarter, if they need it, and what the findings leave.
+    needed = min(shortening.length([action for _whose, action in every]), room // 4)
+    findings = _findings(plan, room - needed)
+    actions, left = turns.within(
+        every, itemgetter(0), _length_of_action, room - shortening.length(findings)
+    )
     # A failed action may have changed something, and a planned one would (check mode).
     changed = any(action.outcome in ("done", "failed", "planned") for action in plan.actions)
-    return {"changed": changed, "findings": findings, "actions": actions}
+    return {
+        "changed": changed,
+        "findings": findings,
+        "actions": [action for _whose, action in actions],
+        **({"actions_left_out": sum(left.values())} if left else {}),
+    }
+
+
+def _room(taken: int) -> int:
+    # The message is part of the result as well.
+    return max(MAX_RESULT_CHARACTERS - MAX_MESSAGE_CHARACTERS - taken, MIN_FINDINGS_CHARACTERS)
+
+
+def _steps(repair: Sequence[Action]) -> tuple[list[dict[str, Any]], int]:
+    """The steps that a finding tells, in order, and how many it does not."""
+    # What was not done tells most, and conclude has to see that there is such a step.
+    ranks = {"failed": 0, "done": 2}
+    order = sorted(range(len(repair)), key=lambda step: ranks.get(repair[step].outcome, 1))
+    told: dict[int, dict[str, Any]] = {}
+    room = MAX_STEPS_CHARACTERS
+    for step in order[:MAX_STEPS]:
+        told[step] = repair[step].to_result()
+        room -= len(json.dumps(told[step]))
+        if room <= 0:
+            break
+    return [told[step] for step in sorted(told)], len(repair) - len(told)
+
+
+def _length_of_action(told: tuple[str, dict[str, Any]]) -> int:
+    # Its comma and blank with it.
+    return shortening.length(told[1]) + 2
+
+
+def _findings(plan: Plan, room: int) -> list[dict[str, Any]]:
+    """The findings in so many characters."""
+    told = [
+        _Told(_owner(finding), finding.to_result(), finding.evidence) for finding in plan.findings
+    ]
+    excess = sum(map(_Told.size, told)) - room
+    # Each alone first: one that is long must not cost another its evidence.
+    for one in told if excess > 0 else ():
+        excess -= one.size()
+        one.finding["evidence"] = shortening.shortened(one.evidence, one.finding["evidence"])
+        excess += one.size()
+    # The least severe, and who has most, first. Only what explains goes; object, verdict, code and
+    # what is DECIDING stay, since playbooks and the report decide on them.
+    for one in reversed(turns.in_turns(told, _Told.whose, _Told.weight, _Told.size)):
+        if excess <= 0:
+            break
+        excess -= one.size()
+        one.finding["evidence"] = {
+            **shortening.deciding(one.evidence),
+            "cut": "left out, since the result is too long for AWX; run "
+            "with this object alone to see it",
+        }
+        one.finding["reason"] = one.finding["reason"][:300]
+        excess += one.size()
+    return _shorten(told, room) if excess > 0 else [one.finding for one in told]
 
 
 class _Told(NamedTuple):
-    """A finding as it is told, and whose it is."""
+    """A finding as it is told, whose it is, and its whole evidence."""
 
     owner: str
     finding: dict[str, Any]
+    evidence: dict[str, Any]
 
     def whose(self) -> str:
         """For turns."""
@@ -967,7 +1038,7 @@ def _owner(finding: Finding) -> str:
     namespace = finding.namespace or str(finding.evidence.get("claim", "")).rpartition("/")[0]
     if namespace:
         return f"namespace {namespace}"
-    return f"node {finding.node}" if finding.node else "no owner"
+    return finding.owner or (f"node {finding.node}" if finding.node else "no owner")
 
 
 def _shorten(told: Sequence[_Told], characters: int) -> list[dict[str, Any]]:
@@ -980,7 +1051,9 @@ def _shorten(told: Sequence[_Told], characters: int) -> list[dict[str, Any]]:
         told,
         key=lambda one: (SEVERITIES.index(one.finding["severity"]), "workload" not in one.finding),
     )
-    kept, owners = turns.within(told, _Told.whose, _Told.size, characters, _Told.weight)
+    # The one that counts them has to fit as well.
+    room = characters - shortening.MAX_EVIDENCE
+    kept, owners = turns.within(told, _Told.whose, _Told.size, room, _Told.weight)
     there = {id(one.finding) for one in kept}
     left = [one.finding for one in told if id(one.finding) not in there]
     controls = Counter(finding["control"] or "no control" for finding in left)
@@ -992,15 +1065,15 @@ def _shorten(told: Sequence[_Told], characters: int) -> list[dict[str, Any]]:
         name=f"{len(left)} more",
         node="",
         summary=f"{len(left)} more findings are left out, since the result is too long for AWX",
-        verdict="report",
         reason="narrow the run down to see them",
-        runbook="",
         evidence={
             what: [f"{name}: {count}" for name, count in counts.most_common()]
             for what, counts in (("controls", controls), ("nodes", nodes), ("owners", owners))
         },
     )
-    return [*(one.finding for one in kept), others.to_result()]
+    counted = others.to_result()
+    counted["evidence"] = shortening.shortened(others.evidence, counted["evidence"])
+    return [*(one.finding for one in kept), counted]
 
 
 def _message(plan: Plan, healthy: str, check_mode: bool) -> str:
@@ -1042,17 +1115,6 @@ def _audit_message(plan: Plan, healthy: str) -> str:
 
 
 def _lines(lines: list[str]) -> str:
-    return "".join(f"{line}\n" for line in lines)
-
-
-def _clip(value: Any) -> Any:
-    """``value`` with every long list cut to MAX_EVIDENCE_ITEMS and a last item that counts the
-    rest.
-    """
-    if isinstance(value, dict):
-        return {key: _clip(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        kept = [_clip(item) for item in value[:MAX_EVIDENCE_ITEMS]]
-        left = len(value) - len(kept)
-        return kept + [f"(+{left} more)"] if left > 0 else kept
-    return value
+    """One side of a difference."""
+    told = shortening.fitting(lines, MAX_DIFF_CHARACTERS, len(lines))
+    return "".join(f"{line}\n" for line in told)

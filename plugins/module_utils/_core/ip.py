@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """IP addresses and ranges in the one spelling in which they are compared. Pure: no I/O here.
 
 An IPv4-mapped IPv6 address (``::ffff:a.b.c.d``, RFC 4291, section 2.5.5.2) is the IPv4 address: a

@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """Reads the volumes of CSI drivers and the pods that mount them, as whole lists.
 
 The plan joins them.
@@ -130,9 +128,7 @@ class CsiVolumes:
                     name=namespace,
                     node=node,
                     summary=f"volumes of namespace {namespace} were not looked at",
-                    verdict="report",
                     reason=why,
-                    runbook="",
                     evidence={},
                 )
                 for namespace, why in self._joined.left_out.items()

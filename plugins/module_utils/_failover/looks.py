@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """Reads pods and VolumeAttachments again and again while volumes are awaited, so that no tenant
 takes the time of the others.
 """
@@ -11,11 +9,11 @@ takes the time of the others.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Callable
+from typing import Any, Callable
 
 from .._core.turns import TurnOver, timed
 from .._fences.state import ATTACHMENTS, AttachedVolume
-from .._kube.client import Cluster
+from .._kube.client import Cluster, within
 from .._kube.objects import (
     Attachment,
     Tenant,
@@ -50,8 +48,10 @@ class PodLists:
     ) -> None:
         self._cluster, self._renew, self._longest = cluster, renew, longest
         self._spare, self._clock = spare, clock
-        # How long the last LIST of a namespace took, and what was read since begin().
+        # How long the last LIST of a namespace took, what the API server said if it did not end,
+        # and what was read since begin().
         self._took: dict[str, float] = {}
+        self._said: dict[str, str] = {}
         self._known: dict[tuple[str, str], list[Tenant]] = {}
         self._until = clock()
 
@@ -96,13 +96,14 @@ class PodLists:
         seconds = max(_LEAST_SECONDS, min(seconds, self._spare()))
         names = frozenset(covered.volume.claim[1] for covered in volumes if covered.volume)
 
-        pick = timed(seconds, self._clock, lambda item: pick_tenant(item, names))
+        pick = timed(seconds, self._clock, lambda item: _user_of(item, names))
         folder = f"/api/v1/namespaces/{namespace}/pods"
         fields = f"spec.nodeName={node}" if node else ""
         try:
-            self._known[namespace, node] = self._cluster.list(folder, pick, fields=fields)
-        except TurnOver:
-            pass
+            with within(self._cluster, seconds):
+                self._known[namespace, node] = self._cluster.list(folder, pick, fields=fields)
+        except TurnOver as error:
+            self._said[namespace] = str(error)
         finally:
             self._took[namespace] = self._clock() - began
 
@@ -110,7 +111,8 @@ class PodLists:
         return Remark(
             covered.name,
             f"whether pods use {covered.name} is not known: those of namespace {namespace} could "
-            f"not be read within {self._took.get(namespace, 0.0):.0f} s; does it have very many?",
+            f"not be read within {self._took.get(namespace, 0.0):.0f} s "
+            f"({self._said.get(namespace) or 'does it have very many?'})",
         )
 
 
@@ -144,3 +146,12 @@ def _name(covered: AttachedVolume, node: str) -> str:
     if covered.volume and covered.volume.driver:
         return attachment_name(covered.volume.driver, covered.volume.handle, node)
     return ""
+
+
+def _user_of(item: dict[str, Any], claims: frozenset[str]) -> Tenant | None:
+    """A pod that uses one of the claims, with no others: it may have any number of these."""
+    tenant = pick_tenant(item, claims)
+    if tenant is None:
+        return None
+    its = tuple(claim for claim in tenant.pod.claims if claim in claims)
+    return tenant._replace(pod=tenant.pod._replace(claims=its))

@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """Decides how the volumes of a lost and fenced node leave it, and which of them stay. Pure: no I/O
 here.
 
@@ -17,13 +15,13 @@ Whom to fence is decided in _fencing/plan.py.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, NamedTuple
 
 from .._core.codes import Reason
-from .._core.controls import RELEASE
+from .._core.controls import FAIL_OVER, RELEASE
 from .._core.engine import Action, Finding, Plan
 from .._core.turns import in_turns
 from .._core.untrusted import few
@@ -56,9 +54,9 @@ from .._kube.objects import (
     parse_time,
     pick_pod,
     pod_path,
+    tolerates,
 )
 
-RUNBOOK = "storage_ops.runbooks.fail_over_volumes"
 # The fence was read back from Ceph so long ago at most (seconds), whenever anything is detached.
 # The time between the proof of the fence and a detach, in which an entry may be removed: the
 # shorter, the better.
@@ -90,6 +88,7 @@ _HARMLESS = {
 # which has a few.
 MOST_CLAIMS = 1000
 _UNREAD = f"was not read: pods of its namespace on this node name more than {MOST_CLAIMS} claims"
+_UNREAD_ONES = _UNREAD.replace("was not read", "were not read")
 # At most so many pods and attachments are deleted in one run: a busy API server takes 75 s for
 # them, what was read of Ceph is too old after 120 s (_MAX_AGE), and each is told twice in a result.
 MOST_DELETIONS = 500
@@ -142,6 +141,7 @@ class LostPod(NamedTuple):
     ``volumes``: the PersistentVolumes of its claims, each with the driver that attaches it, empty
     where none is known; ``unclear``: the claims of which it is not known what volume they had, each
     with the reason; ``doomed``: claims that are being deleted;
+    ``more``: how many claims it names beyond those that are kept of it;
     ``tolerates``: the taint does not end it; ``inline``: its volumes that have no claim, and that
     no fence covers.
     """
@@ -152,6 +152,7 @@ class LostPod(NamedTuple):
     doomed: tuple[str, ...] = ()
     tolerates: bool = False
     inline: tuple[str, ...] = ()
+    more: int = 0
 
 
 class FailoverState(NamedTuple):
@@ -212,13 +213,16 @@ def pick_lost_pod(item: dict[str, Any]) -> LostPod | None:
     pod, spec = pick_pod(item), item["spec"]
     if pod.terminal:
         return None
-    # Of what its tenant may write in any number, only what is shown is kept.
+    # Of what its tenant may write in any number, only what is shown or read is kept.
+    claims = pod.claims[: MOST_CLAIMS + 1]
     inline = (text for volume in spec.get("volumes") or [] for text in _inline(volume))
     return LostPod(
-        pod,
+        pod._replace(claims=claims),
         volumes={},
-        tolerates=any(_tolerates(toleration) for toleration in spec.get("tolerations") or []),
+        # Also for a while: pods that end too late are deleted by force here.
+        tolerates=any(tolerates(one, *TAINT) for one in spec.get("tolerations") or []),
         inline=tuple(islice(inline, MOST_CLAIMS)),
+        more=len(pod.claims) - len(claims),
     )
 
 
@@ -234,16 +238,27 @@ def with_claims(
     pod = lost.pod
     found = {name: claims.get((pod.namespace, name)) for name in pod.claims}
     bound = _bound(found, volumes)
-    unclear = {
-        name: _why_unclear(claim) if (pod.namespace, name) in claims else _UNREAD
-        for name, claim in found.items()
-        if name not in bound
-    }
+    unclear: dict[str, list[str]] = {}
+    for name, claim in found.items():
+        known = (pod.namespace, name) in claims
+        if name not in bound:
+            unclear.setdefault(_why_unclear(claim) if known else _UNREAD, []).append(name)
     return lost._replace(
+        pod=pod._replace(claims=tuple(bound)),
         volumes={claim.volume: _disk_of(volumes.get(claim.volume)) for claim in bound.values()},
-        unclear=tuple(f"claim {name}, which {why}" for name, why in unclear.items() if why),
+        unclear=tuple(_told_unclear(unclear, lost.more)),
         doomed=tuple(name for name, claim in bound.items() if claim.deleted),
     )
+
+
+def _told_unclear(claims: Mapping[str, list[str]], more: int) -> Iterator[str]:
+    """One text for each reason. ``claims``: by reason; ``more``: so many were not read besides."""
+    for why, names in claims.items():
+        others = len(names) - 1 + (more if why == _UNREAD else 0)
+        if why:
+            yield f"claim {names[0]}{f' (and {others} more)' if others else ''}, which {why}"
+    if more and _UNREAD not in claims:
+        yield f"{more} claims, which {_UNREAD_ONES}"
 
 
 def _bound(claims: Mapping[str, Claim | None], volumes: Mapping[str, Volume]) -> dict[str, Claim]:
@@ -325,7 +340,7 @@ def obstacles(name: str, host: HostRecord | None, ledger: Ledger) -> list[Reason
                 "node_rebooted",
                 f"node {name} was rebooted since it was fenced (bootID {host.boot_id}, then "
                 f"{ledger.boot_id}): it has other clients, and may have another address. Run "
-                f"{RUNBOOK} again, which fences these",
+                f"{FAIL_OVER} again, which fences these",
             )
         ]
     return []
@@ -345,7 +360,7 @@ def plan(state: FailoverState, options: FailoverOptions) -> Plan:
                 Reason(
                     "fence_missing",
                     f"nothing proves that node {options.node} is fenced: it has no ledger. Run "
-                    f"{RUNBOOK}, which fences it first",
+                    f"{FAIL_OVER}, which fences it first",
                 )
             ],
         )
@@ -462,7 +477,7 @@ def not_held(state: FailoverState, options: FailoverOptions) -> list[Reason]:
     danger = Reason(
         "fence_missing",
         f"node {options.node} may write to what was detached from it: switch it off at once, "
-        f"or fence it again ({RUNBOOK})",
+        f"or fence it again ({FAIL_OVER})",
     )
     return [*reasons, danger] if reasons else []
 
@@ -569,7 +584,7 @@ def _ledger_obstacles(node: NodeState, ledger: Ledger) -> list[Reason]:
             Reason(
                 "fence_unfinished",
                 f"the fence of node {ledger.node} was begun and never proven (phase "
-                f"{ledger.phase}): run {RUNBOOK} again",
+                f"{ledger.phase}): run {FAIL_OVER} again",
             )
         ]
     over = [
@@ -582,7 +597,7 @@ def _ledger_obstacles(node: NodeState, ledger: Ledger) -> list[Reason]:
     reasons = [
         Reason(
             "ceph_entry_missing",
-            f"the fence of {entry.entry} ended by itself at {entry.until}: run {RUNBOOK} again",
+            f"the fence of {entry.entry} ended by itself at {entry.until}: run {FAIL_OVER} again",
         )
         for entry in over
     ]
@@ -601,7 +616,7 @@ def _network_obstacles(node: NodeState, ledger: Ledger) -> list[Reason]:
                 Reason(
                     "network_fence_unfit",
                     f"NetworkFence {noted.name}, which is to fence node {ledger.node}, {now}. Run "
-                    f"{RUNBOOK} again",
+                    f"{FAIL_OVER} again",
                 )
             )
     return reasons
@@ -629,8 +644,8 @@ def _undoing(state: FailoverState, ledger: Ledger) -> list[Reason]:
         Reason(
             "network_fence_opposed",
             f"NetworkFence {fence.name} is Unfenced and covers {few(ledger.addresses)}: its "
-            f"controller may take the fence of node {ledger.node} back at any time. Run {RUNBOOK} "
-            "again, which sets it to Fenced",
+            f"controller may take the fence of node {ledger.node} back at any time. Run "
+            f"{FAIL_OVER} again, which sets it to Fenced",
         )
         for fence in opposing(state.node, ledger, drivers)
     ]
@@ -960,7 +975,6 @@ def _describe(state: FailoverState, options: FailoverOptions) -> Finding:
         f"the lost node {options.node}",
         verdict="repair",
         reason=("the node is off" if ledger.power else "the node is fenced") if ledger else "",
-        runbook=RUNBOOK,
         named=True,
         evidence=evidence,
     )
@@ -1023,8 +1037,6 @@ def _about_volume(options: FailoverOptions, covered: AttachedVolume, what: str) 
         node=options.node,
         summary=f"{_title(covered)} {what}",
         verdict="repair",
-        reason="",
-        runbook=RUNBOOK,
         named=True,
         evidence={
             "claim": covered.claim,
@@ -1046,10 +1058,8 @@ def homeless(tenant: Tenant, volumes: Iterable[AttachedVolume]) -> Finding:
         name=pod.name,
         node="",
         summary=f"pod {pod.title} has no node, so what needs {names} does not run",
-        verdict="report",
         reason=f"{tenant.trouble or 'the scheduler gives no reason'}. Its volumes are free; it "
         "starts as soon as a node takes it",
-        runbook=RUNBOOK,
         evidence={"volumes": names, "uid": pod.uid},
     )
 
@@ -1070,19 +1080,3 @@ def _release(name: str) -> str:
 
 def _text(release: tuple[int, int]) -> str:
     return f"{release[0]}.{release[1]} or later"
-
-
-def _tolerates(toleration: dict[str, Any]) -> bool:
-    """The toleration fits the taint, for ever or for a while (tolerationSeconds).
-
-    Pods that end too late are deleted by force here.
-    """
-    # As ToleratesTaint of k8s.io/api/core/v1 toleration.go: an empty key with Exists fits any key,
-    # an empty effect any effect.
-    key, exists = toleration.get("key", ""), toleration.get("operator") == "Exists"
-    fits = key == TAINT[0] or (not key and exists)
-    return (
-        fits
-        and (exists or toleration.get("value", "") == TAINT[1])
-        and toleration.get("effect", "") in ("", TAINT[2])
-    )

@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """Takes the volumes of a lost and fenced node off it: reads the cluster, carries out what
 the plan decides, and proves it.
 
@@ -16,11 +14,21 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from itertools import islice
 from typing import Any, Callable
 
 from .._core.argspec import check_numbers, given_names, given_options
 from .._core.codes import Reason
-from .._core.engine import Action, ActionFailed, Finding, NotStarted, PassedOver, Plan, Prevented
+from .._core.engine import (
+    Action,
+    ActionFailed,
+    Finding,
+    NotStarted,
+    PassedOver,
+    Plan,
+    Prevented,
+    require_time,
+)
 from .._core.errors import BadOption, StorageOpsError
 from .._core.turns import TurnOver, timed
 from .._core.untrusted import few
@@ -38,7 +46,7 @@ from .._fences.state import (
     gather_node,
     pick_host_record,
 )
-from .._kube.changing import change_object, delete_exactly, not_done
+from .._kube.changing import LEAST_SECONDS, change_object, delete_exactly, not_done
 from .._kube.client import Cluster, KubeError, Object, path, until_none, within
 from .._kube.events import Message, pick_message
 from .._kube.objects import (
@@ -57,10 +65,8 @@ from . import plan as pure
 from .looks import PodLists, read_attachments
 from .plan import FailoverOptions, FailoverState, LostPod, Remark, Subject
 
-# Nothing is begun with less time left (seconds).
-_LEAST_SECONDS = 30.0
 # A wait ends with so much left of the deadline (seconds), so that what was proven is noted.
-_KEPT_SECONDS = _LEAST_SECONDS + 15.0
+_KEPT_SECONDS = LEAST_SECONDS + 15.0
 _POLL_SECONDS = 0.5
 # A controller that recreates a pod does so within this time (seconds), and the scheduler has
 # placed it.
@@ -198,10 +204,12 @@ class Failover:
         # Anyone who may create pods may name this node, and any number of claims in each.
         named: dict[str, dict[str, None]] = {}
         for pod in sorted(pods, key=lambda pod: (pod.created or self._cluster.now(), pod.uid)):
-            named.setdefault(pod.namespace, {}).update(dict.fromkeys(pod.claims))
+            theirs = named.setdefault(pod.namespace, {})
+            new = (claim for claim in pod.claims if claim not in theirs)
+            theirs.update(dict.fromkeys(islice(new, pure.MOST_CLAIMS - len(theirs))))
         claims = {}
         for namespace, names in sorted(named.items()):
-            for name in [*names][: pure.MOST_CLAIMS]:
+            for name in names:
                 item = self._cluster.get(path("v1", "persistentvolumeclaims", name, namespace))
                 claims[namespace, name] = pick_claim(item) if item else None
         return claims
@@ -282,10 +290,7 @@ class Failover:
         """
         # Between plan and action minutes may pass in the wait for the Lease or for another volume,
         # in which the node may come back or a fence may end.
-        if self._cluster.deadline.remaining() < _LEAST_SECONDS:
-            raise Prevented(
-                f"less than {_LEAST_SECONDS:g} s are left of the deadline; run again, or raise it"
-            )
+        require_time(self._cluster.deadline, LEAST_SECONDS)
         self._lease.check()
         self._renewed = self._clock()
         name = self._options.node

@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """Which lost nodes still hold volumes (STOR-16), and which fences were left behind (STOR-17).
 
 Pure: no I/O here.
@@ -21,6 +19,7 @@ from typing import Any, NamedTuple
 from .._core import untrusted
 from .._core.controls import FAIL_OVER, RELEASE
 from .._core.engine import MAX_RESULT_CHARACTERS, Finding, Plan
+from .._core.turns import within
 from .._fences.ceph_reading import Blocked, Reading
 from .._fences.ledger import Entry, Ledger, doubt_of
 from .._fences.network_fence import (
@@ -32,13 +31,16 @@ from .._fences.network_fence import (
     networks,
 )
 from .._fences.returned import LONE, is_old, machine_doubt, plain, rebooted
-from .._fences.state import OUT_OF_SERVICE, AttachedVolume, HostRecord
+from .._fences.state import OUT_OF_SERVICE, AttachedVolume, HostRecord, names_cephfs
 from .._kube.objects import Attachment, Pod, age, attachment_names, parse_time
 
 # Of nodes that the user did not name, so much of their volumes and of what their kubelets say is
 # told (characters); a whole data centre may be lost.
 # Ansible passes results between processes and into AWX's database, so one of megabytes hurts.
 _MAX_VOLUMES = 70_000
+# And so much of the volumes of those that are named (characters). Besides, a result has neighbours
+# and ledgers, and what rbd_watcher_info tells of as many images has room in one, too.
+_MAX_NAMED = 250_000
 # Of so many other nodes volumes are told, of each so many: each is a question to Ceph.
 MAX_NEIGHBOURS = 100
 # With one, a volume whose pod has just ended would hide its node.
@@ -131,7 +133,7 @@ class FenceAuditState(NamedTuple):
 
     def ready(self, node: str) -> bool:
         """The node is there and its kubelet reports that it is well."""
-        return node in self.hosts and self.hosts[node].node.ready == "True"
+        return is_ready(self.hosts.get(node))
 
 
 def plan(state: FenceAuditState, options: FenceAuditOptions) -> Plan:
@@ -149,39 +151,88 @@ def plan(state: FenceAuditState, options: FenceAuditOptions) -> Plan:
 
 
 def describe(state: FenceAuditState, options: FenceAuditOptions) -> list[dict[str, Any]]:
-    """The lost nodes as the module returns them, with their volumes; of nodes that were not
-    named, as far as there is room.
-    """
-    # This is what the role hands to rbd_watcher_info, so it has to be whole for nodes that were
-    # named.
+    """The lost nodes as the module returns them, with their volumes, as far as there is room."""
+    if options.nodes:
+        return [_named(lost, state, _MAX_NAMED // len(state.lost)) for lost in state.lost]
     room = _MAX_VOLUMES
     described = []
     for lost in state.lost:
-        volumes = [_describe_volume(volume, False) for volume in lost.volumes] + [
-            _describe_volume(volume, True) for volume in lost.used
-        ]
-        entry = {
-            "node": lost.name,
-            **_describe_host(lost.host, state.now),
-            "ledger": lost.ledger.to_dict() if lost.ledger else {},
-            "volumes": volumes,
-            "volumes_left_out": 0,
-            "neighbours": list(lost.neighbours),
-            "neighbours_left_out": lost.neighbours_left_out,
-        }
-        size = len(json.dumps(untrusted.clean(entry, MAX_RESULT_CHARACTERS)))
-        if not options.nodes and size > room:
+        volumes = _described(lost)
+        entry = _entry(lost, state, volumes)
+        size = _length(entry)
+        if size > room:
             # One node that says too much of itself takes no room from the others.
-            entry.update(
-                volumes=[],
-                volumes_left_out=len(volumes),
-                addresses=[],
-                boot_id="",
-            )
+            entry.update(volumes=[], volumes_left_out=len(volumes), addresses=[], boot_id="")
         else:
             room -= size
         described.append(entry)
     return described
+
+
+def _named(lost: LostNode, state: FenceAuditState, room: int) -> dict[str, Any]:
+    """A node that the user named, with as many volumes as have room. This is what the roles hand to
+    rbd_watcher_info and node_fence.
+    """
+    late = {found.name for found in lost.volumes if found.too_late}
+    fenced = set(lost.ledger.volumes if lost.ledger else ())
+    is_lost = not is_ready(lost.host)
+
+    def rank(one: dict[str, Any]) -> tuple[bool, ...]:
+        # What has left a lost node is in no way of what has not. What is fenced is read for its
+        # proof and its release, images are all that Ceph is asked for, and no fence has what came
+        # too late.
+        left = not (one["attachment"] or one["used"])
+        return is_lost and left, one["name"] not in fenced, not _has_image(one), one["name"] in late
+
+    # What has left and has no image is in the ledger, and nothing more is asked about it.
+    every = [one for one in _described(lost) if one["attachment"] or one["used"] or one["pv"]]
+    kept: set[int] = set()
+    for group in sorted({rank(one) for one in every}):
+        mine = [one for one in every if rank(one) == group]
+        # Each namespace in its turn, since a tenant may have any number attached to a lost node, by
+        # a pod that names it.
+        more, _owners = within(mine, _namespace_of, _length, room)
+        room -= sum(map(_length, more))
+        kept |= set(map(id, more))
+    return {
+        **_entry(lost, state, [one for one in every if id(one) in kept]),
+        "volumes_left_out": len(every) - len(kept),
+    }
+
+
+def is_ready(host: HostRecord | None) -> bool:
+    """Its kubelet reports that it is well. A node that is gone counts as lost: its host may run."""
+    return host is not None and host.node.ready == "True"
+
+
+def _has_image(volume: dict[str, Any]) -> bool:
+    return bool(volume["pv"]) and not names_cephfs(volume["driver"])
+
+
+def _described(lost: LostNode) -> list[dict[str, Any]]:
+    attached = [_describe_volume(volume, False) for volume in lost.volumes]
+    return attached + [_describe_volume(volume, True) for volume in lost.used]
+
+
+def _entry(lost: LostNode, state: FenceAuditState, volumes: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "node": lost.name,
+        **_describe_host(lost.host, state.now),
+        "ledger": lost.ledger.to_dict() if lost.ledger else {},
+        "volumes": volumes,
+        "volumes_left_out": 0,
+        "neighbours": list(lost.neighbours),
+        "neighbours_left_out": lost.neighbours_left_out,
+    }
+
+
+def _length(entry: dict[str, Any]) -> int:
+    """Its characters in the result."""
+    return len(json.dumps(untrusted.clean(entry, MAX_RESULT_CHARACTERS)))
+
+
+def _namespace_of(volume: dict[str, Any]) -> str:
+    return str(volume["claim"]).partition("/")[0]
 
 
 def _describe_host(host: HostRecord | None, now: datetime) -> dict[str, Any]:
@@ -211,7 +262,9 @@ def find_neighbours(
     for found in _single_users(attachments, lost):
         if found.attached and found.node != lost.name:
             by_node[found.node].append(found)
-    asked = sorted(by_node)[:MAX_NEIGHBOURS]
+    # Those that have a volume of the lost node may be taken for it, so they are asked first.
+    theirs = {at.node for found in (*lost.volumes, *lost.used) for at in found.elsewhere}
+    asked = sorted(by_node, key=lambda node: (node not in theirs, node))[:MAX_NEIGHBOURS]
     names = [found.volume for node in asked for found in sorted(by_node[node], key=_since)[:_EACH]]
     return tuple(names), len(by_node) - len(asked)
 
@@ -250,31 +303,29 @@ def _describe_volume(volume: AttachedVolume, used: bool) -> dict[str, Any]:
         "storage_class": volume.storage_class,
         "attachment": volume.attachment.name,
         "used": used,
-        "pv": volume.pv,
+        "pv": volume.pv if volume.is_rbd or volume.is_cephfs else {},
     }
 
 
 def _report(
     control: str,
     severity: str,
-    kind: str,
     name: str,
-    node: str,
     summary: str,
     reason: str,
+    *,
+    kind: str = "Node",
+    node: str = "",
     **evidence: Any,
 ) -> Finding:
-    runbook = FAIL_OVER if control == "STOR-16" else RELEASE
     return Finding(
         control=control,
         severity=severity,
         kind=kind,
         name=name,
-        node=node,
+        node=node or name,
         summary=summary,
-        verdict="report",
         reason=reason,
-        runbook=runbook,
         evidence=evidence,
     )
 
@@ -309,8 +360,6 @@ def _holding(
         _report(
             "STOR-16",
             "critical",
-            "Node",
-            lost.name,
             lost.name,
             f"{lost.name} has been lost for {seconds:.0f} s and {_what_it_holds(attached, used)}",
             _next_step(lost, held),
@@ -364,8 +413,6 @@ def _still_watching(lost: LostNode, ceph: Reading | None) -> list[Finding]:
         _report(
             "STOR-16",
             "critical",
-            "Node",
-            lost.name,
             lost.name,
             f"{lost.name} is fenced according to its ledger, but Ceph still sees {len(left)} "
             "of its watchers",
@@ -437,8 +484,10 @@ def _other_storage(held: list[AttachedVolume], rbd: list[AttachedVolume]) -> str
     """What to do about volumes that no entry of Ceph's blocklist protects."""
     # Ceph's blocklist says nothing about iSCSI, NFS or a cloud's disks; their fences are persistent
     # reservations (SPC-4), export rules, or the detach itself.
+    # CephFS joins the fence of a node that has RBD (_fencing/files.py).
     others = sorted(
-        {volume.attachment.driver for volume in held} - {volume.attachment.driver for volume in rbd}
+        {volume.attachment.driver for volume in held if not (rbd and volume.is_cephfs)}
+        - {volume.attachment.driver for volume in rbd}
     )
     return (
         f" Volumes of {', '.join(others)} are not Ceph RBD: before you move them, prove by their "
@@ -491,8 +540,6 @@ def _judge_ledger(ledger: Ledger, state: FenceAuditState, ceph: Reading | None) 
             _report(
                 "STOR-17",
                 "major",
-                "Node",
-                name,
                 name,
                 f"{name} has a fence, but there is no such node any more",
                 reason,
@@ -509,8 +556,6 @@ def _judge_ledger(ledger: Ledger, state: FenceAuditState, ceph: Reading | None) 
             _report(
                 "STOR-17",
                 "major",
-                "Node",
-                name,
                 name,
                 f"{name} is Ready, and its fence is still there",
                 _release(ledger, host),
@@ -566,15 +611,13 @@ def _judge_entries(
             f"the fence of {name} has expired by itself "
             f"({', '.join(entry.entry for entry in expired[:3])} at {expired[0].until})"
         )
-        found.append(_report("STOR-17", severity, "Node", name, name, what, step, **evidence))
+        found.append(_report("STOR-17", severity, name, what, step, **evidence))
     if missing:
         what = f"the ledger of {name} has {', '.join(missing[:3])}, but Ceph's blocklist does not"
         found.append(
             _report(
                 "STOR-17",
                 severity,
-                "Node",
-                name,
                 name,
                 what,
                 f"it was removed, but not by a release. {step[0].upper()}{step[1:]}",
@@ -633,8 +676,6 @@ def _unreadable(node: str, why: str) -> Finding:
     return _report(
         "STOR-17",
         "major",
-        "Node",
-        node,
         node,
         f"the ledger of {node} cannot be read",
         reason,
@@ -661,8 +702,6 @@ def _copies(node: str, unlike: Unlike, state: FenceAuditState) -> Finding:
     return _report(
         "STOR-17",
         severity,
-        "Node",
-        node,
         node,
         f"the ledger of {node} {unlike.said}",
         reason,
@@ -691,8 +730,6 @@ def _stray_taints(state: FenceAuditState) -> list[Finding]:
         _report(
             "STOR-17",
             "major",
-            "Node",
-            name,
             name,
             f"{name} is Ready, and still carries the taint {OUT_OF_SERVICE}",
             "there is no ledger, so whoever set it has to remove it, once the node was rebooted: "
@@ -765,11 +802,11 @@ def _stray_fence(fence: NetworkFence, nodes: list[str], owner: str, lost: list[s
     return _report(
         "STOR-17",
         "major",
-        "NetworkFence",
         fence.name,
-        nodes[0],
         f"NetworkFence {fence.name} is Fenced and covers {', '.join(nodes[:3])}, which is Ready",
         reason,
+        kind="NetworkFence",
+        node=nodes[0],
         nodes=nodes,
         cidrs=list(fence.cidrs),
         status=fence.status,
@@ -823,11 +860,11 @@ def _stray_entry(entry: Blocked, nodes: list[str], state: FenceAuditState) -> Fi
     return _report(
         "STOR-17",
         "major",
-        "BlocklistEntry",
         entry.spelling,
-        nodes[0],
         f"Ceph's blocklist has {entry.spelling} of {', '.join(nodes[:3])}, and no ledger knows it",
         reason,
+        kind="BlocklistEntry",
+        node=nodes[0],
         entry=entry.entry,
         until=entry.until,
         nodes=nodes,

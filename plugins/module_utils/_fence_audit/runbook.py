@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """Lost nodes and fences that were left behind: reads the cluster for what fence_audit_plan finds.
 
 A healthy cluster costs four requests, answered from the API server's memory where they may be long:
@@ -28,6 +26,7 @@ from .._fences.state import (
     HostRecord,
     attached_volume,
     find_used,
+    is_too_late,
     pick_host_record,
     slim_volume,
     without_attachment,
@@ -195,17 +194,24 @@ class FenceAudit:
         held = {entry.volume for found in here.values() for entry in found if entry.volume}
         volumes = self._volumes(held | _fenced(names, ledgers))
         # Of a Ready node the kubelet itself unmounts what nothing needs.
-        silent = {name: hosts.get(name) for name in names if not _is_ready(hosts.get(name))}
-        used = find_used(self._cluster, silent, ledgers, attachments, volumes, self._cached)
+        silent = {name: hosts.get(name) for name in names if not pure.is_ready(hosts.get(name))}
+        ran: set[tuple[str, str]] = set()
+        used = find_used(self._cluster, silent, ledgers, attachments, volumes, self._cached, ran)
         # One pass over all attachments, not one for each volume.
         by_volume = _by_volume(attachments, held)
         lost = []
         for name in names:
             more = used.get(name, ())
-            attached = _attached(here[name], volumes, by_volume)
+            attached = [
+                entry._replace(too_late=is_too_late(entry, hosts.get(name), ran))
+                for entry in _attached(here[name], volumes, by_volume)
+            ]
             gone = _fenced_away(name, ledgers.get(name), (*attached, *more), volumes)
             found = LostNode(name, hosts.get(name), ledgers.get(name), (*attached, *gone), more)
             lost.append(self._with_neighbours(found, attachments) if self._options.nodes else found)
+        return self._with_waiting(lost)
+
+    def _with_waiting(self, lost: list[LostNode]) -> tuple[LostNode, ...]:
         pods = self._waiting_pods(lost)
         return tuple(
             found._replace(waiting=tuple(pod for pod in pods if pod.node != found.name))
@@ -226,20 +232,18 @@ class FenceAudit:
         volumes = [
             volume
             for found in lost
-            if not _is_ready(found.host)
+            if not pure.is_ready(found.host)
             for volume in (*found.volumes, *found.used)
             if pure.is_exclusive(volume)
         ]
         claims = {volume.volume.claim for volume in volumes if volume.volume and volume.claim}
 
         def pick(item: Object) -> Pod | None:
+            # A tenant may name 43,000 claims in a pod beside that one.
             pod = pick_pod(item)
-            waits = (
-                pod.node
-                and pod.phase == "Pending"
-                and any((pod.namespace, claim) in claims for claim in pod.claims)
-            )
-            return pod if waits else None
+            its = tuple(claim for claim in pod.claims if (pod.namespace, claim) in claims)
+            waits = pod.node and pod.phase == "Pending" and its
+            return pod._replace(claims=its) if waits else None
 
         spaces = sorted({namespace for namespace, _name in claims})
         folders = (
@@ -288,11 +292,6 @@ class FenceAudit:
         if self._options.nodes:
             return {}
         return {"lost": ("STOR-16", lambda entry: str(entry["node"]))}
-
-
-def _is_ready(host: HostRecord | None) -> bool:
-    # A node that is gone counts as lost: its host may run on.
-    return host is not None and host.node.ready == "True"
 
 
 def _check_names(unknown: Iterable[str]) -> None:

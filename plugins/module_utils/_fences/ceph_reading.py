@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """What rbd_watcher_info has read of Ceph, as it reaches the cluster's modules by their option
 ``ceph``. Pure: no I/O here.
 """
@@ -17,6 +15,7 @@ from datetime import datetime
 from ipaddress import ip_address, ip_network
 from typing import Any, Callable, NamedTuple, TypeVar
 
+from .._ceph.addresses import KERNEL_COOKIES
 from .._core.errors import StorageOpsError
 from .._core.ip import exact_address, exact_network, is_host, normal_address
 from .._kube.objects import parse_time
@@ -72,6 +71,15 @@ class Watcher(NamedTuple):
         """As a message names it."""
         return f"{self.entry} ({self.client})"
 
+    @property
+    def is_kernel(self) -> bool:
+        """It is a client of the kernel, as a node has one that maps the image (krbd). Whatever else
+        opens images does so by librbd: a provisioner, a backup, rbd-mirror, rbd-nbd.
+        """
+        # A number of 64 bits has at most 20 digits.
+        text = self.cookie
+        return text.isdecimal() and len(text) <= 20 and int(text) in KERNEL_COOKIES
+
 
 class Lock(NamedTuple):
     """The owner of a lock on an image, which may be dead."""
@@ -109,9 +117,38 @@ class Image(NamedTuple):
         return "/".join(part for part in (self.pool, self.namespace, self.image) if part)
 
 
+class Session(NamedTuple):
+    """A client at the metadata servers of a CephFS. ``hostname``, ``program`` and ``root``, the
+    folder that it has mounted, are its own words. ``more``: that many differ in nothing of it.
+    """
+
+    address: str
+    entry: str
+    client: str
+    hostname: str
+    program: str
+    root: str
+    more: int
+
+    @property
+    def title(self) -> str:
+        """As a message names it."""
+        return f"{self.entry} ({', '.join(filter(None, (self.client, self.program)))})"
+
+
+class FileSystem(NamedTuple):
+    """A CephFS. ``name``: empty if it is not known which there are; ``problem``: why its sessions
+    are not known, or empty.
+    """
+
+    name: str
+    problem: str
+    sessions: tuple[Session, ...]
+
+
 class Reading(NamedTuple):
     """``seconds``: from the first observation to the last; ``read_at``: by the clock of the host
-    that asked Ceph.
+    that asked Ceph; ``files``: every CephFS, None if they were not read.
     """
 
     fsid: str
@@ -120,6 +157,7 @@ class Reading(NamedTuple):
     seconds: float
     blocklist: tuple[Blocked, ...]
     images: tuple[Image, ...]
+    files: tuple[FileSystem, ...] | None = None
 
     def find(self, entry: str) -> Blocked | None:
         """Exactly this entry, in the spelling of the module ceph_blocklist.
@@ -180,7 +218,22 @@ def parse_reading(data: Mapping[str, Any]) -> Reading:
         float(reader.number("seconds")),
         reader.every("blocklist", _blocked),
         reader.every("images", _image),
+        reader.every("filesystems", _file_system) if reader.has("filesystems") else None,
     )
+
+
+def _file_system(reader: _Reader) -> FileSystem:
+    return FileSystem(
+        reader.text("name"), reader.text("problem"), reader.every("sessions", _session)
+    )
+
+
+def _session(reader: _Reader) -> Session:
+    entry, client, hostname, program, root = (
+        reader.text(name) for name in ("entry", "client", "hostname", "program", "root")
+    )
+    more = int(reader.number("more"))
+    return Session(reader.address("address"), entry, client, hostname, program, root, more)
 
 
 def _blocked(reader: _Reader) -> Blocked:
@@ -238,6 +291,10 @@ class _Reader:
         if not isinstance(data, Mapping):
             raise _malformed(where, f"is not a dictionary but {type(data).__name__}")
         self._data, self.where = data, where
+
+    def has(self, name: str) -> bool:
+        """It is there; only for what may be left out."""
+        return name in self._data
 
     def _get(self, name: str) -> Any:
         if name not in self._data:

@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """The ledger of a fence: what was done to a node, and by whom, so that exactly that can be taken
 back.
 
@@ -14,7 +12,6 @@ left undone because of the note alone.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 from collections.abc import Mapping
@@ -90,8 +87,9 @@ class FenceObject(NamedTuple):
 class PowerFence(NamedTuple):
     """The BMC by which a node is switched off. Its user and password are never noted.
 
-    ``kind``: "redfish" or "ipmi"; ``system``: the system's Id in Redfish; ``uuid``: of the machine,
-    as the BMC says, or empty; ``off_at``: when the node was first proven to be off, ISO, or empty.
+    ``kind``: "redfish", "ipmi" or the name of a fence agent; ``system``: the system's Id in
+    Redfish, the plug of a fence agent; ``uuid``: of the machine, as the BMC says, or empty;
+    ``off_at``: when the node was first proven to be off, ISO, or empty.
     """
 
     kind: str
@@ -110,7 +108,8 @@ class Ledger(NamedTuple):
     node's name by now; ``namespace``: where the ledger is kept. Both are empty in the ledgers of an
     older version. ``detached``: those of ``volumes`` that are proven to have left the node, and to
     be attached elsewhere or free; in the phase ``detached`` all of them have. ``power``: with
-    method power, by which BMC.
+    method power, by which BMC. ``proven``: the fence was proven once, so volumes may have moved,
+    whatever the phase says since more was to be fenced.
     """
 
     node: str
@@ -136,6 +135,7 @@ class Ledger(NamedTuple):
     namespace: str = ""
     detached: tuple[str, ...] = ()
     power: PowerFence | None = None
+    proven: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON has it, and as modules return it."""
@@ -226,7 +226,15 @@ def _parse(fields: Mapping[str, Any]) -> Ledger:
         namespace=_text({"namespace": "", **fields}, "namespace"),
         detached=_texts({"detached": [], **fields}["detached"]),
         power=_power(texts["method"], fields.get("power")),
+        proven=_flag({"proven": _may_be_proven(fields), **fields}, "proven"),
     )
+
+
+def _may_be_proven(fields: Mapping[str, Any]) -> bool:
+    """Of the ledger of an older version: only one that was written once, before its fence, was
+    certainly never proven.
+    """
+    return fields["phase"] != "intended" or fields.get("revision") != 1
 
 
 def _power(method: str, item: Mapping[str, Any] | None) -> PowerFence | None:
@@ -373,6 +381,8 @@ class Ledgers:
 
     def __init__(self, cluster: Cluster, namespace: str) -> None:
         self._cluster, self._namespace = cluster, namespace
+        # Which of all() were not read, as a sentence; empty if none.
+        self.unread = ""
         self._folder = path("v1", "configmaps", namespace=namespace)
 
     def read(self, node: str, item: Object | None) -> Ledger | None:
@@ -458,10 +468,16 @@ class Ledgers:
             )
 
         found = self._cluster.list(self._folder, pick, labels=selector())
+        self.unread = ""
         if self._namespace != OWN_NAMESPACE:
             default = path("v1", "configmaps", namespace=OWN_NAMESPACE)
-            with contextlib.suppress(Forbidden):
+            try:
                 found += self._cluster.list(default, pick, labels=selector())
+            except Forbidden:
+                self.unread = (
+                    f"this account may not read the ledgers of namespace {OWN_NAMESPACE}, so it is "
+                    "not known whether another node's fence shares an entry with this one"
+                )
         return found
 
     def _kept(self, node: str) -> tuple[Ledger | None, Object | None]:

@@ -2,13 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """What a node's BMC has said about its power, and whether that proves that the node is off. Pure:
 no I/O here.
 
-The role node_fence reads the BMC by modules of other collections, and switches the node off by
-them. What they answer reaches the cluster's modules by their option ``power``.
+The role node_fence reads the BMC by modules of other collections or by a fence agent, and switches
+the node off by them. What they answer reaches the cluster's modules by their option ``power``.
 """
 
 from __future__ import annotations
@@ -22,14 +20,21 @@ from uuid import UUID
 from .._core.argspec import ArgumentSpec
 from .._core.codes import Reason
 from .._core.errors import BadOption
-from .._core.untrusted import few, shown
+from .._core.ip import normal_address
+from .._core.untrusted import few, is_name, shown
+from .agents import AgentCall, call_of, is_agent
 from .ceph_reading import SKEW_SECONDS, moment
 from .ledger import Ledger, PowerFence
 from .state import HostRecord
 
 # The method of a fence that switches the node off.
 POWER = "power"
-KINDS = ("redfish", "ipmi")
+# With the port where none is named (RFC 9110, section 4.2.2; asf-rmcp of IANA's registry of ports).
+_PORTS = {"redfish": 443, "ipmi": 623}
+KINDS = tuple(_PORTS)
+# How those are asked whose kind is the name of a fence agent.
+AGENT = "agent"
+_LAST_PORT = 65535
 SPEC = ArgumentSpec(
     {
         "power": {
@@ -60,21 +65,138 @@ _LEAST = 2
 _MOST = 200
 # How pyghmi says that a BMC has refused the user, the password or what the user may do
 # (pyghmi/ipmi/private/session.py and pyghmi/ipmi/private/constants.py: the RAKP status codes of
-# IPMI 2.0, table 13-15).
-_REFUSED = ("password", "unauthorized", "insufficient privilege", "authentication")
+# IPMI 2.0, table 13-15), and a fence agent (fail in lib/fencing.py.py of fence-agents).
+_REFUSED = (
+    *("password", "unauthorized", "insufficient privilege", "authentication"),
+    "have the correct privileges",
+)
+# env(1), timeout(1): the program was not found, or cannot be executed.
+_NOT_THERE = (126, 127)
 
 
 # HOST or HOST:PORT, an IPv6 address in brackets.
-_ADDRESS = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]+)(?::[0-9]+)?")
+_ADDRESS = re.compile(
+    r"(?:\[(?P<ipv6>[0-9A-Fa-f:.]+)\]|(?P<name>[A-Za-z0-9.-]+))(?::(?P<port>[0-9]{1,5}))?"
+)
+# So ends what a resolver takes for an IPv4 address, as 192.0.2.011 or 0xc000020b (inet_aton(3)).
+_NUMBER = re.compile(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)")
+
+
+class Place(NamedTuple):
+    """Where a BMC is, in the one spelling in which it is compared.
+
+    ``port``: 0 for the usual one.
+    """
+
+    host: str
+    port: int
+
+
+def place_of(kind: str, address: str) -> Place | None:
+    """Where an address of the inventory leads; None if it is not HOST or HOST:PORT, or can be read
+    in two ways.
+
+    A name and its IP address are two places here, since nothing is resolved.
+    """
+    match = _ADDRESS.fullmatch(address)
+    host = _host(match) if match else ""
+    port = int(match["port"] or 0) if match else 0
+    if not host or port > _LAST_PORT:
+        return None
+    # With a kind that is none, the usual port of either.
+    usual = (_PORTS[kind],) if kind in _PORTS else tuple(_PORTS.values())
+    return Place(host, 0 if port in usual else port)
+
+
+def _host(match: re.Match[str]) -> str:
+    """Empty for what is none."""
+    # Case means nothing in a name (RFC 4343), and a dot at its end that it is absolute.
+    name = (match["ipv6"] or match["name"]).lower().removesuffix(".")
+    if not match["ipv6"] and not _NUMBER.fullmatch(name):
+        return name if is_name(name) else ""
+    try:
+        return normal_address(name)
+    except ValueError:
+        return ""
+
+
+def address_of(bmcs: Mapping[str, Any], node: str) -> str:
+    """The address of a node's BMC as the inventory has it; empty if there is none, or none that
+    can be read. ``bmcs``: the variable of the role.
+    """
+    mine = _Named.of(bmcs.get(node))
+    return mine.address if mine.place else ""
+
+
+def sharing(bmcs: Mapping[str, Any], node: str) -> list[str]:
+    """Other nodes that have the BMC of this one in the inventory, or may have it.
+
+    ``bmcs``: the variable of the role. Empty if it names no BMC of the node.
+    """
+    mine = _Named.of(bmcs.get(node))
+    if mine.place is None:
+        return []
+    others = [(str(name), _Named.of(given)) for name, given in bmcs.items() if name != node]
+    unread = " (its address cannot be read, so it may be the same)"
+    return [
+        name if other.place else f"{name}{unread}"
+        for name, other in others
+        if other.address and (other.place is None or mine.is_of(other))
+    ]
+
+
+def way_of(kind: str) -> str:
+    """How a BMC of this kind is asked: one of KINDS, AGENT, or empty."""
+    return kind if kind in KINDS else AGENT if is_agent(kind) else ""
+
+
+def agent_call(bmcs: Mapping[str, Any], node: str, user: str, password: str) -> AgentCall:
+    """How the fence agent of a node is called; empty for a node without one."""
+    given = bmcs.get(node) or {}
+    mine = _Named.of(given)
+    match = _ADDRESS.fullmatch(mine.address)
+    if match is None or mine.place is None or way_of(mine.kind) != AGENT:
+        return AgentCall()
+    own = {"ip": match["ipv6"] or match["name"], "ipport": match["port"] or "", "plug": mine.system}
+    return call_of(given, {**own, "username": user, "password": password})
+
+
+class _Named(NamedTuple):
+    """A BMC as the inventory names it, whatever was written there."""
+
+    kind: str
+    address: str
+    system: str
+
+    @classmethod
+    def of(cls, given: Any) -> _Named:
+        """What was given for a node."""
+        # A number is taken for its text, as in a URL.
+        fields = given if isinstance(given, Mapping) else {}
+        return cls(*(str(fields.get(name) or "") for name in cls._fields))
+
+    @property
+    def place(self) -> Place | None:
+        """Where it is."""
+        return place_of(self.kind, self.address)
+
+    def is_of(self, other: _Named) -> bool:
+        """Both are of one machine, as far as is known."""
+        # A BMC with several machines tells them apart by their systems; IPMI has none. An agent
+        # that knows none is refused when it is asked (agents.said_of).
+        known = self.kind == other.kind and way_of(self.kind) in ("redfish", AGENT)
+        apart = known and self.system and other.system
+        return self.place == other.place and not (apart and self.system != other.system)
 
 
 class PowerReading(NamedTuple):
     """One look at a BMC.
 
-    ``kind``: one of KINDS, or empty where the inventory names no BMC; ``address``: with its port,
-    if that is not the usual one; ``system``: the system's Id in Redfish; ``shared``: other nodes
-    that have this BMC in the inventory; ``uuid``: what the BMC calls its machine, normalised, empty
-    if it does not say; ``state``: in lower case, empty if it was not read; ``status``: of HTTP, 0
+    ``kind``: one of KINDS, the name of a fence agent, or empty where the inventory names no BMC;
+    ``address``: with its port, if that is not the usual one; ``system``: the system's Id in
+    Redfish, the plug of a fence agent; ``shared``: other nodes that have this BMC in the inventory;
+    ``uuid``: what the BMC calls its machine, normalised, empty if it does not say; ``state``: in
+    lower case, empty if it was not read; ``status``: of HTTP, or the exit code of a fence agent, 0
     for none; ``problem``: what was said instead.
     """
 
@@ -112,7 +234,7 @@ def _reading(item: Mapping[str, Any]) -> PowerReading:
     return PowerReading(
         item["kind"],
         # A user or a password in it would be in the ledger next.
-        item["address"] if _ADDRESS.fullmatch(item["address"]) else "",
+        item["address"] if place_of(item["kind"], item["address"]) else "",
         shown(item["system"]),
         tuple(map(shown, item["shared"])),
         when,
@@ -194,19 +316,28 @@ def _system_uuid(machine: str) -> str:
 
 
 def _is_same_bmc(one: PowerFence, other: PowerFence) -> bool:
-    same = (one.kind, one.address, one.system) == (other.kind, other.address, other.system)
-    return same and is_same_machine(one.uuid, other.uuid)
+    places = [(bmc.kind, place_of(bmc.kind, bmc.address), bmc.system) for bmc in (one, other)]
+    return places[0] == places[1] and is_same_machine(one.uuid, other.uuid)
 
 
 def _unmapped(reading: PowerReading, node: str) -> list[Reason]:
     """Why the inventory does not tell which BMC the node has."""
-    if reading.kind not in KINDS or not reading.address:
+    if not way_of(reading.kind) or not reading.address:
         return [
             Reason(
                 "bmc_unknown",
-                f"the inventory names no BMC of node {node}: give its kind ({' or '.join(KINDS)}) "
-                "and its address (HOST or HOST:PORT, without user or password) in the variable "
-                "bmcs of the role",
+                f"the inventory names no BMC of node {node}: give its kind ({', '.join(KINDS)} or "
+                "the name of a fence agent) and its address (HOST or HOST:PORT, without user or "
+                "password) in the variable bmcs of the role",
+            )
+        ]
+    # Nothing was asked, or the agent has said of itself that it does not fit.
+    if is_agent(reading.kind) and reading.problem and not (reading.status or reading.state):
+        return [
+            Reason(
+                "bmc_unknown",
+                f"{reading.title} cannot be asked as the inventory has it: {reading.problem}. "
+                "Correct the variable bmcs",
             )
         ]
     # A variable that was set for all hosts gives every node one BMC.
@@ -221,15 +352,31 @@ def _unmapped(reading: PowerReading, node: str) -> list[Reason]:
     return []
 
 
+def _missing(reading: PowerReading) -> list[Reason]:
+    """What has to be installed before the BMC can be asked."""
+    # missing_required_lib of ansible.module_utils.basic.
+    if "required Python library" in reading.problem:
+        return [Reason("program_missing", f"{reading.problem}: install it on the controller")]
+    if is_agent(reading.kind) and reading.status in _NOT_THERE:
+        return [
+            Reason(
+                "program_missing",
+                f"{reading.kind} cannot be run on the host that the variable bmcs names "
+                f"({reading.problem}): install fence-agents there",
+            )
+        ]
+    return []
+
+
 def _unread(reading: PowerReading) -> list[Reason]:
     """Why the BMC has not told whether the node is off."""
     said = reading.problem or "it gives no reason"
-    is_refused = reading.kind == "ipmi" and any(
+    is_refused = reading.kind != "redfish" and any(
         word in reading.problem.lower() for word in _REFUSED
     )
-    # missing_required_lib of ansible.module_utils.basic.
-    if "required Python library" in reading.problem:
-        return [Reason("program_missing", f"{said}: install it on the controller")]
+    missing = _missing(reading)
+    if missing:
+        return missing
     # RFC 9110, 15.5.2 and 15.5.4.
     if reading.status in (401, 403) or is_refused:
         return [
@@ -240,11 +387,13 @@ def _unread(reading: PowerReading) -> list[Reason]:
             )
         ]
     if not reading.state:
+        # Of a password that is refused, most agents only say that they cannot connect.
+        login = "check its user and password, and " if is_agent(reading.kind) else ""
         return [
             Reason(
                 "bmc_unreachable",
-                f"{reading.title} did not tell whether the node is on ({said}): make it answer, or "
-                "prove by other means that the node is off, and use method none with "
+                f"{reading.title} did not tell whether the node is on ({said}): {login}make it "
+                "answer, or prove by other means that the node is off, and use method none with "
                 "node_confirmed_off",
             )
         ]

@@ -2,16 +2,15 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """What is read of a node that is to be fenced, or given back."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from .._ceph.images import root_of
 from .._core.ip import host_addresses
 from .._kube.client import Cluster, Object, ServerVersion, path
 from .._kube.objects import (
@@ -21,6 +20,7 @@ from .._kube.objects import (
     Volume,
     attachment_names,
     drivers_that_attach,
+    is_after_silence,
     may_have,
     parse_time,
     pick_attachment,
@@ -42,10 +42,14 @@ TAINT = (OUT_OF_SERVICE, "nodeshutdown", "NoExecute")
 ATTACHMENTS = path("storage.k8s.io/v1", "volumeattachments")
 # So many volumes, and pods of so many nodes, are read one by one; of more, all are.
 _MAX_GETS = 100
+# So many claims of pods are kept. Anyone who may create pods may name a lost node in any number of
+# them, and 43,000 claims in each.
+_MOST_CLAIMS = 10_000
 # ceph-csi's own name for RBD, which others put something before, as Rook does; and how the names of
 # all its drivers end.
 _RBD, _CEPH_CSI = "rbd.csi.ceph.com", ".csi.ceph.com"
-# What names the image of a volume (image_of of _ceph/images.py).
+_CEPHFS = "cephfs.csi.ceph.com"
+# What names the image of a volume (image_of of _ceph/images.py), and what opens it on a node.
 _IMAGE_ATTRIBUTES = (
     "imageName",
     "pool",
@@ -53,7 +57,11 @@ _IMAGE_ATTRIBUTES = (
     "radosNamespace",
     "clusterID",
     "staticVolume",
+    "mounter",
+    "tryOtherMounters",
 )
+# What names the filesystem of a volume, and its folder in it (root_of of _ceph/images.py).
+_FILE_ATTRIBUTES = ("fsName", "subvolumePath", "rootPath")
 
 
 class HostRecord(NamedTuple):
@@ -80,7 +88,7 @@ class AttachedVolume(NamedTuple):
 
     One without a name stands for an attachment that is gone, or that never was.
     ``pv``: what of the PersistentVolume tells its RBD image; ``elsewhere``: the attachments of the
-    same volume to other nodes.
+    same volume to other nodes; ``too_late``: the node cannot have opened it, see is_too_late.
     """
 
     attachment: Attachment
@@ -89,6 +97,7 @@ class AttachedVolume(NamedTuple):
     cluster_id: str
     storage_class: str
     elsewhere: tuple[Attachment, ...]
+    too_late: bool = False
 
     @property
     def name(self) -> str:
@@ -123,7 +132,7 @@ class AttachedVolume(NamedTuple):
         # ceph-csi names its drivers TYPE.csi.ceph.com, and Rook puts its namespace in front
         # (rook-ceph.rbd.csi.ceph.com).
         driver, spec = self.attachment.driver, self.pv.get("spec") or {}
-        attributes = (spec.get("csi") or {}).get("volumeAttributes") or {}
+        attributes = self._attributes
         names_image = bool(
             attributes.get("imageName")
             and (attributes.get("pool") or attributes.get("journalPool"))
@@ -134,13 +143,56 @@ class AttachedVolume(NamedTuple):
             or (names_image and not driver.endswith(_CEPH_CSI))
         )
 
+    @property
+    def is_cephfs(self) -> bool:
+        """A folder of a CephFS is behind it, which the node itself mounts."""
+        return names_cephfs(self.attachment.driver)
+
+    @property
+    def file_system(self) -> str:
+        """The CephFS that it is in; empty where the volume does not tell it."""
+        return str(self._attributes.get("fsName") or "")
+
+    @property
+    def root(self) -> str:
+        """Its folder in the CephFS; empty where the volume does not tell it."""
+        return root_of(self.pv)
+
+    @property
+    def family(self) -> str:
+        """What the names of the drivers of one installation of ceph-csi have in common."""
+        driver = self.attachment.driver
+        kind = next((kind for kind in (_CEPHFS, _RBD) if driver.endswith(kind)), "")
+        return driver[: len(driver) - len(kind)] if kind else driver
+
+    @property
+    def may_be_nbd(self) -> bool:
+        """Its node may have the image open by rbd-nbd, which is a client of librbd."""
+        # ceph-csi maps by krbd unless the StorageClass has these parameters, which it copies into
+        # volumeAttributes (attachRBDImage of internal/rbd/rbd_attach.go).
+        attributes = self._attributes
+        return (
+            attributes.get("mounter") == "rbd-nbd"
+            or str(attributes.get("tryOtherMounters")).lower() == "true"
+        )
+
+    @property
+    def _attributes(self) -> dict[str, Any]:
+        return ((self.pv.get("spec") or {}).get("csi") or {}).get("volumeAttributes") or {}
+
+
+def names_cephfs(driver: str) -> bool:
+    """It is the name of ceph-csi's driver for CephFS."""
+    # Rook puts its namespace in front.
+    return driver == _CEPHFS or driver.endswith(f".{_CEPHFS}")
+
 
 class NodeState(NamedTuple):
     """What was read. ``host`` and ``item``: None when there is no such node; ``fences``: None when
     CSI-Addons is not installed.
 
     ``ledgers``: those of other nodes; ``used``: see find_used; ``attaching``: see
-    drivers_that_attach.
+    drivers_that_attach; ``unread``: which ledgers of others were not read, as a sentence.
     """
 
     now: datetime
@@ -154,6 +206,7 @@ class NodeState(NamedTuple):
     ledgers: tuple[Ledger, ...] = ()
     used: tuple[AttachedVolume, ...] = ()
     attaching: frozenset[str] = frozenset()
+    unread: str = ""
 
     @property
     def held(self) -> tuple[AttachedVolume, ...]:
@@ -217,24 +270,25 @@ def pick_host_record(item: Object) -> HostRecord:
 
 
 def slim_volume(item: Object) -> dict[str, Any]:
-    """What of a PersistentVolume rbd_watcher_info needs to find its image, and the user to know it;
-    nothing secret.
-    """
+    """What of a PersistentVolume rbd_watcher_info needs to find its image; nothing secret."""
     # Results of modules are logged by Ansible and kept by AWX, so secret references and all else
-    # stay behind.
-    spec = item["spec"]
-    slim = {name: spec[name] for name in ("storageClassName", "rbd") if spec.get(name)}
+    # stay behind; and names of claims are told once, since a tenant chooses their length and
+    # number.
+    spec, slim = item["spec"], {}
+    if spec.get("rbd"):
+        slim["rbd"] = {name: spec["rbd"][name] for name in ("pool", "image") if name in spec["rbd"]}
     if spec.get("csi"):
-        slim["csi"] = {
-            name: spec["csi"][name] for name in ("driver", "volumeHandle") if name in spec["csi"]
-        }
         # Some drivers have credentials among the others.
         attributes = spec["csi"].get("volumeAttributes") or {}
+        # The handle is, or has, the name of the image where that is not among them.
+        told = attributes.get("imageName") and "staticVolume" not in attributes
+        names = ("driver",) if told else ("driver", "volumeHandle")
+        slim["csi"] = {name: spec["csi"][name] for name in names if name in spec["csi"]}
         slim["csi"]["volumeAttributes"] = {
-            name: attributes[name] for name in _IMAGE_ATTRIBUTES if name in attributes
+            name: attributes[name]
+            for name in (*_IMAGE_ATTRIBUTES, *_FILE_ATTRIBUTES)
+            if name in attributes
         }
-    if spec.get("claimRef"):
-        slim["claimRef"] = {name: spec["claimRef"].get(name, "") for name in ("namespace", "name")}
     return {"metadata": {"name": item["metadata"]["name"]}, "spec": slim}
 
 
@@ -242,13 +296,14 @@ def attached_volume(
     attachment: Attachment, item: Object | None, elsewhere: Iterable[Attachment] = ()
 ) -> AttachedVolume:
     """An attachment together with its PersistentVolume, as the API has that."""
-    csi = ((item or {}).get("spec") or {}).get("csi") or {}
+    spec = (item or {}).get("spec") or {}
+    attributes = (spec.get("csi") or {}).get("volumeAttributes") or {}
     return AttachedVolume(
         attachment,
         pick_volume(item) if item else None,
         slim_volume(item) if item else {},
-        (csi.get("volumeAttributes") or {}).get("clusterID") or "",
-        ((item or {}).get("spec") or {}).get("storageClassName") or "",
+        attributes.get("clusterID") or "",
+        spec.get("storageClassName") or "",
         tuple(elsewhere),
     )
 
@@ -277,6 +332,7 @@ def find_used(
     attachments: Sequence[Attachment],
     volumes: Mapping[str, Object],
     cached: bool = False,
+    ran: set[tuple[str, str]] | None = None,
 ) -> dict[str, tuple[AttachedVolume, ...]]:
     """By node, the RBD volumes that it may have open although they are not attached to it, but for
     those of a fence that is proven.
@@ -285,24 +341,28 @@ def find_used(
     clients stay. They are known by its pods, if it has any, and by what its kubelet called in use:
     that stays, since only the kubelet writes it, and keeps any other volume attached.
     ``attachments``: all of the cluster; ``volumes``: the PersistentVolumes of those to these
-    nodes, by name.
+    nodes, by name; ``ran``: gets the claims of volumes attached there of which a pod there has ever
+    run a container.
     """
     # After maxWaitForUnmountDuration, six minutes, the controller detaches by force
     # (ReconcilerMaxWaitForUnmountDuration in DefaultTimerConfig of
     # pkg/controller/volume/attachdetach/attach_detach_controller.go), unless
     # --disable-force-detach-on-timeout is set. That deletes the VolumeAttachment and ends no
     # client.
-    by_volume: dict[str, list[Attachment]] = {}
-    known: dict[str, set[str]] = {name: set() for name in hosts}
-    here: dict[str, set[str]] = {name: set() for name in hosts}
-    for found in attachments:
-        by_volume.setdefault(found.volume, []).append(found)
-        if found.node in hosts:
-            known[found.node].add(found.name)
-            here[found.node].add(found.volume)
+    by_volume = _grouped(attachments, "volume")
+    by_node = _grouped(attachments, "node")
+    here = {name: {found.volume for found in by_node.get(name, ())} for name in hosts}
+    attached = {name: _keys_of(volumes, theirs) for name, theirs in here.items()}
     # Most lost nodes use nothing unattached, and then the list of all volumes is not read.
-    users = _users(_pods(cluster, hosts, cached), hosts, here, volumes)
-    unlisted = {name: _unlisted(host, name, known[name]) for name, host in hosts.items()}
+    pods = _pods(cluster, hosts, cached, attached, ran)
+    if pods is None:
+        only = _claims_of_images(cluster, cached)
+        pods = _pods(cluster, hosts, cached, attached, ran, only)
+    users = _users(pods or (), hosts)
+    unlisted = {
+        name: _unlisted(host, name, {found.name for found in by_node.get(name, ())})
+        for name, host in hosts.items()
+    }
     everything = set().union(*users.values(), *unlisted.values())
     if not everything:
         return {}
@@ -329,6 +389,19 @@ def find_used(
     return used
 
 
+def _grouped(attachments: Iterable[Attachment], by: str) -> dict[str, list[Attachment]]:
+    """The attachments of each volume, or of each node."""
+    found: dict[str, list[Attachment]] = {}
+    for attachment in attachments:
+        found.setdefault(getattr(attachment, by), []).append(attachment)
+    return found
+
+
+def _keys_of(volumes: Mapping[str, Object], names: set[str]) -> set[str]:
+    """The keys of those of these PersistentVolumes that exist."""
+    return {key for name in names & volumes.keys() for key in _keys(volumes[name])}
+
+
 def _unlisted(host: HostRecord | None, name: str, known: set[str]) -> set[str]:
     """What the kubelet of a node calls in use, and no attachment of those known is about."""
     if host is None:
@@ -336,24 +409,24 @@ def _unlisted(host: HostRecord | None, name: str, known: set[str]) -> set[str]:
     return {entry for entry in host.node.volumes_in_use if attachment_names((entry,), name) - known}
 
 
-def _users(
-    pods: Iterable[Pod],
-    hosts: Iterable[str],
-    here: Mapping[str, set[str]],
-    volumes: Mapping[str, Object],
-) -> dict[str, dict[Any, list[Pod]]]:
-    """By node, the pods of each claim whose volume is not attached to it.
-
-    ``here``: the volumes of the attachments to each node.
-    """
+def _users(pods: Iterable[Pod], hosts: Iterable[str]) -> dict[str, dict[Any, list[Pod]]]:
+    """By node, the pods of each claim."""
     users: dict[str, dict[Any, list[Pod]]] = {name: {} for name in hosts}
     for pod in pods:
         for claim in pod.claims:
             users[pod.node].setdefault((pod.namespace, claim), []).append(pod)
-    for name, theirs in users.items():
-        for key in {key for volume in here[name] & set(volumes) for key in _keys(volumes[volume])}:
-            theirs.pop(key, None)
     return users
+
+
+def _claims_of_images(cluster: Cluster, cached: bool) -> set[tuple[str, str]]:
+    """The claims that are bound to an RBD volume."""
+
+    def pick(item: Object) -> tuple[str, str] | None:
+        volume = pick_volume(item)
+        is_rbd = without_attachment(volume.name, "", item).is_rbd
+        return volume.claim if is_rbd and volume.phase == "Bound" else None
+
+    return set(cluster.list(path("v1", "persistentvolumes"), pick, cached=cached))
 
 
 def _is_used(
@@ -364,7 +437,12 @@ def _is_used(
     attachments: Mapping[str, list[Attachment]],
 ) -> bool:
     """A pod on the node may have the PersistentVolume mounted. ``attachments``: by volume."""
-    driver, node = pick_volume(item).disk[0], host.node if host else None
+    volume, node = pick_volume(item), host.node if host else None
+    driver = volume.disk[0]
+    # A tenant may make its claim again, under a pod that ran. What is mounted for it, the kubelet
+    # has listed, too.
+    if volume.driver in attaching and is_after_silence(volume.created, node):
+        return False
     pods = [pod for key in _keys(item) & set(users) for pod in users[key]]
     # A pod that waits for what another node has (Multi-Attach) may be any tenant's, on any node.
     # What the kubelet mounted for it, it has listed in volumesInUse before (see may_have).
@@ -385,23 +463,50 @@ def _not_fenced(
     )
 
 
-def _pods(cluster: Cluster, hosts: Mapping[str, HostRecord | None], cached: bool) -> list[Pod]:
-    """The pods on these nodes that have claims and have not ended."""
+def _pods(
+    cluster: Cluster,
+    hosts: Mapping[str, HostRecord | None],
+    cached: bool,
+    attached: Mapping[str, set[Any]],
+    ran: set[tuple[str, str]] | None,
+    only: set[tuple[str, str]] | None = None,
+) -> list[Pod] | None:
+    """The pods on these nodes that have not ended, each with those of its claims that are not
+    attached to its node, of ``only`` these. None if that is more than can be kept.
+
+    ``ran``: see find_used.
+    """
+    kept = 0
 
     def pick(item: Object) -> Pod | None:
-        if item["spec"].get("nodeName") not in hosts:
+        nonlocal kept
+        if item["spec"].get("nodeName") not in hosts or (only is None and kept > _MOST_CLAIMS):
             return None
         pod = pick_pod(item)
-        return pod if pod.claims and not pod.terminal else None
+        if ran is not None and pod.ran:
+            claims_here = ((pod.namespace, claim) for claim in pod.claims)
+            ran.update(claim for claim in claims_here if claim in attached[pod.node])
+        claims = tuple(
+            claim
+            for claim in pod.claims
+            if (pod.namespace, claim) not in attached[pod.node]
+            and (only is None or (pod.namespace, claim) in only)
+        )
+        if not claims or pod.terminal:
+            return None
+        kept += len(claims)
+        return pod._replace(claims=claims)
 
     folder = path("v1", "pods")
     if len(hosts) > _MAX_GETS:
-        return cluster.list(folder, pick, cached=cached)
-    return [
-        pod
-        for name in hosts
-        for pod in cluster.list(folder, pick, fields=f"spec.nodeName={name}", cached=cached)
-    ]
+        pods = cluster.list(folder, pick, cached=cached)
+    else:
+        pods = [
+            pod
+            for name in hosts
+            for pod in cluster.list(folder, pick, fields=f"spec.nodeName={name}", cached=cached)
+        ]
+    return None if only is None and kept > _MOST_CLAIMS else pods
 
 
 def _keys(item: Object) -> set[Any]:
@@ -437,34 +542,69 @@ def gather_node(cluster: Cluster, node: str, ledgers: Ledgers) -> NodeState:
     attachments = cluster.list(ATTACHMENTS, pick_attachment)
     here = [found for found in attachments if found.node == node]
     names = {found.volume for found in here if found.volume}
-    elsewhere: dict[str, list[Attachment]] = {}
-    for found in attachments:
-        if found.node != node and found.volume in names:
-            elsewhere.setdefault(found.volume, []).append(found)
+    # What is in line in an attachment has no name.
+    theirs = [found for found in attachments if found.node != node and found.volume]
+    elsewhere = _grouped(theirs, "volume")
     volumes = _volumes(cluster, names)
     item = cluster.get(path("v1", "nodes", node))
     host = pick_host_record(item) if item else None
-    others = cluster.list(
-        path("v1", "nodes"),
-        lambda other: pick_host_record(other) if other["metadata"]["name"] != node else None,
-    )
+    hosts = cluster.list(path("v1", "nodes"), pick_host_record)
+    others = [other for other in hosts if other.node.name != node]
     fences, ledger = list_fences(cluster), ledgers.read(node, item)
-    used = find_used(cluster, {node: host}, {node: ledger} if ledger else {}, attachments, volumes)
+    ran: set[tuple[str, str]] = set()
+    by_node = {node: ledger} if ledger else {}
+    used = find_used(cluster, {node: host}, by_node, attachments, volumes, ran=ran)
+    others_fenced = tuple(found for found in ledgers.all() if found.node != node)
     return NodeState(
         cluster.now(),
         cluster.version(),
         host,
         item,
-        tuple(
-            attached_volume(found, volumes.get(found.volume), elsewhere.get(found.volume, ()))
-            for found in here
-        ),
+        tuple(_attached(found, volumes, elsewhere, host, ran) for found in here),
         tuple(others),
         fences,
         ledger,
-        tuple(found for found in ledgers.all() if found.node != node),
+        others_fenced,
         used.get(node, ()),
         drivers_that_attach(attachments),
+        ledgers.unread,
+    )
+
+
+def _attached(
+    found: Attachment,
+    volumes: Mapping[str, Object],
+    elsewhere: Mapping[str, Sequence[Attachment]],
+    host: HostRecord | None,
+    ran: Collection[tuple[str, str]],
+) -> AttachedVolume:
+    """What is attached to the node. ``elsewhere``: by volume, its attachments to other nodes;
+    ``ran``: as of ``is_too_late``.
+    """
+    entry = attached_volume(found, volumes.get(found.volume), elsewhere.get(found.volume, ()))
+    return entry._replace(too_late=is_too_late(entry, host, ran))
+
+
+def is_too_late(
+    entry: AttachedVolume, host: HostRecord | None, ran: Collection[tuple[str, str]]
+) -> bool:
+    """The volume was attached after its node fell silent, and the node has not opened it since.
+
+    The attach/detach controller attaches to a silent node as well, for any pod that names it, and
+    any tenant may make one. ``ran``: the claims of pods on the node of which a container ever ran.
+    A claim's name is no identity: a tenant may make it again, under such a pod, and gets another
+    volume.
+    """
+    # A kubelet mounts nothing of it that it has not listed in volumesInUse before (see may_have of
+    # _kube/objects.py).
+    found, volume, node = entry.attachment, entry.volume, host.node if host else None
+    if not (volume and volume.driver and volume.claim_name and node):
+        return False
+    return (
+        is_after_silence(found.created, node)
+        and found.name not in attachment_names(node.volumes_in_use, node.name)
+        and unique_name(volume.driver, volume.handle) not in node.volumes_in_use
+        and (volume.claim not in ran or is_after_silence(volume.created, node))
     )
 
 

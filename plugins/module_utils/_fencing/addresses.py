@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """From which addresses does the node reach Ceph, and may they be fenced? Pure: no I/O here.
 
 It begins with what Ceph saw, not with what Kubernetes calls the node: the clients that hold its
@@ -19,9 +17,9 @@ from ipaddress import ip_address
 from .._core.codes import Reason
 from .._core.untrusted import few
 from .._fences.ceph_reading import Image
-from .case import FenceCase, Holder
+from .case import Doubt, FenceCase, Holder
 from .evidence import check_length
-from .owners import Owner, is_other, moved_volumes, own_on_moved
+from .owners import Owner, is_other, own_beside_others
 
 # What to do about a client whose owner is unknown.
 _FIND_OUT = (
@@ -62,12 +60,15 @@ def find_addresses(case: FenceCase) -> None:
     if case.options.node_confirmed_off:
         _check_off(case, said)
     for holder in case.holders:
-        _check_holder(case, holder, mine, certain)
+        if _is_of_volume(case, holder, said):
+            _doubt_tool(case, holder)
+        else:
+            _check_holder(case, holder, certain)
     counting = _counting(case)
     # What the status or a driver says beside what Ceph shows contradicts nothing: the status is
     # about Kubernetes' network, and any node can write what a driver reports.
     _check_strangers(case, counting, said, bool(certain))
-    _check_claims(case, counting, certain)
+    _check_claims(case, _without_tools(case, counting, said), certain)
     _collect_sources(case)
     # An address that is added to a fence needs the same evidence as a new fence.
     if known and (case.holders or set(case.source) - set(known.addresses)):
@@ -75,21 +76,23 @@ def find_addresses(case: FenceCase) -> None:
 
 
 def _collect_sources(case: FenceCase) -> None:
-    """Fill ``source``, the strongest evidence first: an address keeps the first source."""
+    """Fill ``source``, the strongest evidence first: an address keeps the first source.
+
+    That an address is on the blocklist is none. An entry says that it is blocked, not that Ceph
+    sees the node there: it may be left from long ago, or be about another network than Ceph's.
+    """
     known = case.known
     if known:
         case.source.update(
             {address: known.source.get(address, "ledger") for address in known.addresses}
         )
     for holder in case.holders:
-        case.source.setdefault(holder.address, holder.how)
+        if not _is_doubted(case, holder):
+            case.source.setdefault(holder.address, holder.how)
     for address in _only_noted(case):
         case.source.setdefault(address, "metadata")
     for address in case.options.fence_addresses:
         case.source.setdefault(address, "fence_addresses")
-    for address in (*case.own, *sorted(case.noted)):
-        if _is_blocked_by_hand(case, address):
-            case.source.setdefault(address, "blocklist")
     if not case.source:
         case.source.update(dict.fromkeys(case.prepared(), "network_fence"))
 
@@ -118,24 +121,6 @@ def _holders(case: FenceCase, image: Image) -> list[Holder]:
         for holder in case.clients(image)
         if not case.has(holder.address) and not case.is_elsewhere(image, holder.address)
     ]
-
-
-def _is_blocked_by_hand(case: FenceCase, address: str) -> bool:
-    """An operator has put exactly this address on the blocklist."""
-    # That an operator has blocked the address shows that he takes it for the lost node's.
-    # What an earlier fence of ours has left there says nothing about now.
-    left = {
-        entry.entry
-        for entry in (case.state.ledger.entries if case.state.ledger else ())
-        if entry.ours
-    }
-    found = case.options.reading.find(address) if case.options.reading else None
-    return (
-        found is not None
-        and found.spelling not in left
-        and address not in left
-        and address not in case.owners
-    )
 
 
 def _check_off(case: FenceCase, mine: set[str]) -> None:
@@ -168,28 +153,59 @@ def _check_off(case: FenceCase, mine: set[str]) -> None:
         )
 
 
-def _check_holder(case: FenceCase, holder: Holder, mine: set[str], certain: set[str]) -> None:
+def _is_of_volume(case: FenceCase, holder: Holder, mine: set[str]) -> bool:
+    """It has open what only this node has, as no node does: so it says nothing of other volumes."""
+    # Who copies a volume, or gives back its space, does so by librbd for as long as that takes, and
+    # any tenant may ask for it. At one of the node's addresses it would be fenced.
+    volume = case.volume_of(holder.image)
+    theirs = [
+        found
+        for found in case.holders
+        if found.how == "watcher"
+        and (found.image.title, found.entry) == (holder.image.title, holder.entry)
+    ]
+    return (
+        bool(theirs)
+        and not any(found.is_node for found in theirs)
+        and holder.address not in mine
+        and bool(volume.attachment.name)
+        and not volume.elsewhere
+    )
+
+
+def _doubt_tool(case: FenceCase, holder: Holder) -> None:
+    owner = case.owners.get(holder.address)
+    reason = (
+        _shared(holder, owner)
+        if owner
+        else Reason(
+            "client_unknown",
+            f"{holder.title} {holder.does} of {holder.image.volume} by librbd, as no node has it, "
+            f"at an address that no source lists as this node's. {_FIND_OUT}; or run again once it "
+            "has ended",
+        )
+    )
+    case.doubts.append(Doubt(holder.image.volume, holder.address, reason))
+
+
+def _check_holder(case: FenceCase, holder: Holder, certain: set[str]) -> None:
     """Who holds an image is not another node, and cannot be one."""
     what = f"{holder.title} {holder.does} of {holder.image.volume}"
     owner = case.owners.get(holder.address)
     elsewhere = [found.node for found in case.volume_of(holder.image).elsewhere]
-    known = mine
-    if holder.image.volume in moved_volumes(case.state):
-        own = own_on_moved(case.state, case.all_images, case.owners, holder.image.volume)
-        known = certain | own
+    own = own_beside_others(case.state, case.all_images, case.owners, holder.image.volume)
     if owner and owner.node:
         case.reasons.append(_shared(holder, owner))
-    elif holder.address not in known and elsewhere:
-        # A run that is late would otherwise fence the node to which the volume has moved; and so
-        # would a kubelet that says that its node uses what another one has.
-        case.reasons.append(
-            Reason(
-                "client_unknown",
-                f"{what}, but the volume is attached to {few(elsewhere)} too, and it is "
-                f"unknown whose address {holder.address} is: it may be that node's. If it is "
-                f"{case.options.node}'s, name it in fence_addresses",
-            )
+    elif elsewhere and holder.address not in certain | own:
+        # A run that is late would otherwise fence the node to which the volume has moved. So would
+        # a kubelet that says that its node uses what another one has, or has an address of it.
+        reason = Reason(
+            "client_unknown",
+            f"{what}, but the volume is attached to {few(elsewhere)} too, and it is "
+            f"unknown whose address {holder.address} is. If it is {case.options.node}'s, name it "
+            "in fence_addresses; if it is that other node's, in other_addresses",
         )
+        case.doubts.append(Doubt(holder.image.volume, holder.address, reason))
     elif owner:
         case.reasons.append(_shared(holder, owner))
 
@@ -211,6 +227,10 @@ def _counting(case: FenceCase) -> list[Holder]:
     )
     is_none = case.options.node_confirmed_off and method == "none"
     return [found for found in case.holders if not (is_none and found.how == "lock")]
+
+
+def _without_tools(case: FenceCase, counting: list[Holder], said: set[str]) -> list[Holder]:
+    return [found for found in counting if not _is_of_volume(case, found, said)]
 
 
 def _check_claims(case: FenceCase, counting: list[Holder], certain: set[str]) -> None:
@@ -243,7 +263,9 @@ def _check_strangers(
     strange = {
         found.address: found
         for found in counting
-        if found.address not in mine and found.address not in case.owners
+        if found.address not in mine
+        and found.address not in case.owners
+        and not _is_doubted(case, found)
     }
     if strange and (is_certain or not _is_agreed(case, set(strange))):
         who = few(found.title for found in strange.values())
@@ -258,26 +280,36 @@ def _check_strangers(
         )
 
 
+def _is_doubted(case: FenceCase, holder: Holder) -> bool:
+    """Whose client this one is, is a question about its volume alone."""
+    return any(
+        (found.volume, found.address) == (holder.image.volume, holder.address)
+        for found in case.doubts
+    )
+
+
 def _seen(holders: list[Holder]) -> str:
     return few((f"{found.title} {found.does}" for found in holders), "; ")
 
 
 def _is_agreed(case: FenceCase, addresses: set[str]) -> bool:
     """All that is seen of the node's images is at this one address, where the owner of a lock
-    has its image open too.
+    has its image open too, and each client watches as a node does.
 
     Who has the lock is who writes, and no other node may: none of the volumes is attached
     elsewhere.
     """
+    # Who provisions volumes, resizes them or gives back their space opens images by librbd, takes
+    # their lock as well, and stays for as long as that takes; its address is that of a pod.
     # With the feature exclusive-lock, librbd (src/librbd/ExclusiveLock.h) and the kernel
     # (rbd_img_exclusive_lock of drivers/block/rbd.c) take the lock before they write.
-    watching = {
-        (holder.image.title, holder.entry) for holder in case.holders if holder.how == "watcher"
-    }
+    watchers = [holder for holder in case.holders if holder.how == "watcher"]
+    watching = {(holder.image.title, holder.entry) for holder in watchers}
     locked = {(holder.image.title, holder.entry) for holder in case.holders if holder.how == "lock"}
     return (
         len(addresses) == 1
         and bool(watching & locked)
+        and all(holder.is_node for holder in watchers)
         and all(holder.address in addresses for holder in case.holders)
         and all(found.attachment.name and not found.elsewhere for found in case.rbd)
     )

@@ -2,15 +2,13 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """The evidence about one node: which volumes are meant, who has them open, what is fenced already.
 Pure: no I/O here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
@@ -25,13 +23,17 @@ from .._fences.state import AttachedVolume, HostRecord, NodeState
 from .._kube.objects import age
 from .lost import is_present
 from .options import FenceOptions
-from .owners import fences_for, is_other, owners_of, singles
+from .owners import fences_for, is_other, noted_addresses, owners_of, singles
+
+# The code of what is left out because it needs no fence.
+NEEDS_NONE = "nothing_to_repair"
 
 
 class Holder(NamedTuple):
     """Who has an image open, or a lock on it.
 
-    ``how``: "watcher" or "lock"; ``client``: as client.NUMBER.
+    ``how``: "watcher" or "lock"; ``client``: as client.NUMBER; ``is_node``: it watches as a node
+    does that has this volume, see Watcher.is_kernel.
     """
 
     image: Image
@@ -39,6 +41,7 @@ class Holder(NamedTuple):
     address: str
     entry: str
     client: str
+    is_node: bool = False
 
     @property
     def title(self) -> str:
@@ -49,6 +52,14 @@ class Holder(NamedTuple):
     def does(self) -> str:
         """What it does to the image, as a message says it."""
         return f"{'holds' if self.how == 'watcher' else 'has a lock on'} {self.image.title}"
+
+
+class Doubt(NamedTuple):
+    """It is not known whose client at ``address`` has the image of ``volume`` open."""
+
+    volume: str
+    address: str
+    reason: Reason
 
 
 @dataclass
@@ -66,6 +77,10 @@ class FenceCase:
     spared: dict[str, str] = field(default_factory=dict)
     # Who has the images that are meant, as far as the ledger does not have them already.
     holders: list[Holder] = field(default_factory=list)
+    # What is not known of single volumes; see settle_doubts.
+    doubts: list[Doubt] = field(default_factory=list)
+    # The volumes that are no part of the fence, and why.
+    left_out: dict[str, Reason] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         state, options, ledger = self.state, self.options, self.state.ledger
@@ -77,36 +92,85 @@ class FenceCase:
         continued = options.method == "auto" and self.known and self.known.method == POWER
         self.by_power = options.method == POWER or bool(continued)
         # Every RBD volume that the node may have open, and those volumes that the user means.
-        self.rbd = [found for found in state.held if found.is_rbd]
+        self.rbd = [found for found in state.held if found.is_rbd and not self._is_too_late(found)]
         self.meant = self._pick_meant()
-        self.cluster_ids = {found.cluster_id for found in self.meant if found.is_rbd}
-        if self.known:
-            self.cluster_ids |= set(self.known.cluster_id.split(","))
         self.own = state.host.addresses if state.host else ()
         self._read(options.reading.images if options.reading else ())
+
+    @property
+    def cluster_ids(self) -> set[str]:
+        """The names of its Ceph, by the volumes that are meant and the fence that stands."""
+        known = self.known.cluster_id.split(",") if self.known else ()
+        return {found.cluster_id for found in self.meant if found.is_rbd} | set(known)
 
     def _read(self, images: tuple[Image, ...]) -> None:
         names = {found.name for found in self.meant}
         # Those of other nodes among them, which show from where these reach Ceph.
         self.all_images = images
         self.images = [image for image in images if image.volume in names]
-        # What ceph-csi noted of this node, on any image. It writes the note when it stages the
-        # image (.rbd.csi.ceph.com/clientAddress/NODE, in its design proposal "Non graceful node
-        # shutdown"), so the note outlasts the watch of a client that hangs.
-        self.noted = {
-            found.address
-            for image in images
-            for found in image.client_addresses
-            if found.node == self.options.node
-        }
+        self.noted = noted_addresses(self.state, images, self.options.node)
         self.owners = owners_of(self.state, images, self.options)
 
     def _pick_meant(self) -> list[AttachedVolume]:
         # What has no power writes to no storage, whatever its driver. A volume without a
         # PersistentVolume has no name by which a ledger could know it.
         if self.by_power:
-            return [found for found in self.state.held if found.attachment.volume]
-        return [found for found in self.rbd if self.options.cluster_id in ("", found.cluster_id)]
+            wanted = [found for found in self.state.held if found.attachment.volume]
+        else:
+            wanted = [
+                found
+                for found in self.state.held
+                if found.is_rbd and self.options.cluster_id in ("", found.cluster_id)
+            ]
+        why = {found.name: self._why_left_out(found) for found in wanted}
+        self.left_out = {
+            name: reason for name, reason in why.items() if reason and not self.is_fenced(name)
+        }
+        return [found for found in wanted if not why[found.name]]
+
+    def is_fenced(self, volume: str) -> bool:
+        """The fence that stands has this volume."""
+        return self.known is not None and volume in self.known.volumes
+
+    def leave_out(self, reasons: Mapping[str, Reason]) -> None:
+        """These volumes are no part of the fence.
+
+        It is safe to leave one out: nothing is detached that is not fenced. And what its image
+        would show is no better than if its tenant had never had it.
+        """
+        for name, reason in reasons.items():
+            self.left_out.setdefault(name, reason)
+        self.meant = [found for found in self.meant if found.name not in reasons]
+
+    def _is_too_late(self, found: AttachedVolume) -> bool:
+        # What a fence that stands has, the node may have opened before.
+        return found.too_late and not self.is_fenced(found.name)
+
+    def _why_left_out(self, found: AttachedVolume) -> Reason | None:
+        """Why this volume is no part of the fence; None if it is one."""
+        if self._is_too_late(found):
+            return Reason(
+                NEEDS_NONE,
+                "it was attached after the node fell silent, it was not mounted there before, and "
+                "the node does not call it in use: so the node cannot have it open",
+            )
+        # Its image cannot be found, and no other node can get it.
+        if found.volume is None and not self.by_power:
+            return Reason(NEEDS_NONE, "its PersistentVolume is gone, so no other node can get it")
+        return self.not_begun_with(found)
+
+    def not_begun_with(self, found: AttachedVolume) -> Reason | None:
+        """Why this volume is none of those that the run has begun with; None if it is one."""
+        begun_with = self.options.volumes
+        if begun_with is None or found.name in begun_with or self.is_fenced(found.name):
+            return None
+        # What is proven after the fence was planned before it. So what a tenant has attached in
+        # between, or more than a result has room for, is not waited for.
+        return Reason(
+            "volume_not_fenced",
+            "it is none of the volumes that this run has begun with, since it came after that, or "
+            "had no room there: run again once others have left the node",
+        )
 
     @property
     def evidence(self) -> dict[str, object]:
@@ -127,9 +191,15 @@ class FenceCase:
             "addresses": dict(self.source),
             **self._of_power(),
             **({"not_fenced": dict(self.spared)} if self.spared else {}),
+            **({"left_out": self.stays} if self.left_out else {}),
             "cordoned_before": bool(host and host.node.unschedulable),
             **({"ledger": ledger.to_dict()} if ledger else {}),
         }
+
+    @property
+    def stays(self) -> list[str]:
+        """The volumes that are left out, each with the reason, as a message says it."""
+        return [f"{name}: {why}" for name, why in self.left_out.items()]
 
     def _of_power(self) -> dict[str, object]:
         """What its BMC has said, for the evidence."""
@@ -190,8 +260,16 @@ class FenceCase:
             for watcher in image.watchers
             if watcher.persistent and not is_other(watcher, self.options)
         ]
+        by_librbd = self.volume_of(image).may_be_nbd
         found = [
-            Holder(image, "watcher", watcher.address, watcher.entry, watcher.client)
+            Holder(
+                image,
+                "watcher",
+                watcher.address,
+                watcher.entry,
+                watcher.client,
+                watcher.is_kernel or by_librbd,
+            )
             for watcher in held
         ]
         # The exclusive lock is kept in the image's header, so it outlives its owner's watch
@@ -217,10 +295,11 @@ class FenceCase:
         volume = self.volume_of(image)
         owner = self.owners.get(address)
         theirs = {found.node for found in volume.elsewhere}
+        # In a release a node's entries may be gone already, and a client of before writes again.
         theirs |= {
             other.node
             for other in self.state.ledgers
-            if volume.name in other.volumes and other.reached("fenced")
+            if volume.name in other.volumes and other.phase in ("fenced", "detached")
         }
         is_free = not volume.attachment.name or volume.is_shared
         return is_free and owner is not None and owner.node in theirs

@@ -2,13 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """What proves that the fence of the ledger is in force? Pure: no I/O here."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from .._core.codes import Reason
 from .._core.untrusted import few
@@ -78,7 +76,10 @@ def opposed(state: NodeState, ledger: Ledger) -> list[Reason]:
 def doubts_of(
     ledger: Ledger, reading: Reading, state: NodeState, options: FenceOptions
 ) -> list[Reason]:
-    """What in Ceph contradicts the fence, or does not prove it."""
+    """What in Ceph contradicts the fence, or does not prove it.
+
+    A node that is switched off is proven to be by its BMC, and Ceph may only contradict that.
+    """
     doubts = missing(ledger, reading, state.now)
     if ledger.method == POWER and reading.seconds <= _WATCH_SECONDS:
         doubts.append(
@@ -89,51 +90,74 @@ def doubts_of(
             )
         )
     covered = [image for image in reading.images if image.volume in ledger.volumes]
-    read = {image.volume for image in covered}
-    doubts += [
-        Reason(
-            "ceph_not_read",
-            f"volume {found.name} is not in what was read of Ceph, so whether it is still held is "
-            "not known: read it too",
-        )
-        for found in state.held
-        if found.name in ledger.volumes and found.name not in read
-    ]
+    doubts += _unread(covered, ledger, state)
     owners = owners_of(state, reading.images, options)
     # What was detached by force, another node may open at once, from an address that is unknown.
     here = {found.name for found in state.attached}
+    mine = _node_addresses(ledger, state, options)
     for image in covered:
-        if image.problem:
-            doubts.append(
-                Reason(
-                    "ceph_not_read",
-                    f"image {image.title} of volume {image.volume} could not be read: "
-                    f"{image.problem}",
-                )
-            )
         for watcher in image.watchers:
-            doubts += _watcher_doubts(image, watcher, ledger, state, options, owners, here)
+            if not _may_be_dead(watcher, ledger):
+                is_here = image.volume in here
+                doubts += _watcher_doubts(image, watcher, options, owners, mine, is_here)
     return doubts
+
+
+def _may_be_dead(watcher: Watcher, ledger: Ledger) -> bool:
+    """Its node may have no power any more."""
+    # The watch of a client without power lasts for osd_client_watch_timeout, so only one that was
+    # seen in several looks over a longer time is alive.
+    return ledger.method == POWER and not watcher.persistent
+
+
+def _unread(covered: list[Image], ledger: Ledger, state: NodeState) -> list[Reason]:
+    """The volumes of the fence of which it is not known who has them open."""
+    # What has no power has nothing open, of whatever driver; an image that cannot be read does not
+    # contradict that.
+    is_off = ledger.method == POWER
+    read = {image.volume for image in covered}
+    # One whose PersistentVolume is gone cannot be read, and no other node can get it.
+    missed = [
+        found.name
+        for found in state.held
+        if found.volume
+        # One of CephFS has no image; see files.py.
+        and (found.is_rbd or not (is_off or found.is_cephfs))
+        and found.name in ledger.volumes
+        and found.name not in read
+    ]
+    return [
+        Reason(
+            "ceph_not_read",
+            f"volume {name} is not in what was read of Ceph, so whether it is still held is not "
+            "known: read it too",
+        )
+        for name in missed
+    ] + [
+        Reason(
+            "ceph_not_read",
+            f"image {image.title} of volume {image.volume} could not be read: {image.problem}",
+        )
+        for image in covered
+        if image.problem and not is_off
+    ]
 
 
 def _watcher_doubts(
     image: Image,
     watcher: Watcher,
-    ledger: Ledger,
-    state: NodeState,
     options: FenceOptions,
     owners: Mapping[str, Owner],
-    here: set[str],
+    mine: Collection[str],
+    is_here: bool,
 ) -> list[Reason]:
-    """Why this watcher may be the node, which then still has the image open."""
-    # The watch of a client without power lasts for osd_client_watch_timeout, so only one that was
-    # seen in several looks over a longer time is alive.
-    if ledger.method == POWER and not watcher.persistent:
-        return []
+    """Why this watcher may be the node, which then still has the image open. ``mine``: the node's
+    addresses; ``is_here``: the volume is attached to it.
+    """
     # An OSD drops the watches of a client as soon as it has the OSD map that blocks it
     # (check_blocklisted_watchers of src/osd/PrimaryLogPG.cc), so a watch that is left shows a
     # client that is not fenced, or an OSD that does not know of the fence yet.
-    if _should_be_gone(watcher, ledger, state, options):
+    if watcher.address in mine:
         return [
             Reason(
                 "ceph_watcher_left",
@@ -143,7 +167,7 @@ def _watcher_doubts(
         ]
     # Once is enough. No other node can stage it, so a client that comes and goes may be the lost
     # node with a bad connection; the decision to fence refuses such a client too.
-    if _is_unknown(watcher, owners, options) and image.volume in here:
+    if is_here and _is_unknown(watcher, owners, options):
         return [
             Reason(
                 "client_unknown",
@@ -155,16 +179,14 @@ def _watcher_doubts(
     return []
 
 
-def _should_be_gone(
-    watcher: Watcher, ledger: Ledger, state: NodeState, options: FenceOptions
-) -> bool:
-    """It is a client of the node."""
+def _node_addresses(ledger: Ledger, state: NodeState, options: FenceOptions) -> set[str]:
+    """The addresses at which a watcher is a client of the node."""
     # At one of the node's own addresses, a watcher counts as the node unless the address is another
     # node's too.
     mine = {*(state.host.addresses if state.host else ()), *options.fence_addresses} - set(
         owners_of(state, (), options)
     )
-    return watcher.address in mine | set(ledger.addresses)
+    return mine | set(ledger.addresses)
 
 
 def _is_unknown(watcher: Watcher, owners: Mapping[str, Owner], options: FenceOptions) -> bool:
@@ -173,15 +195,23 @@ def _is_unknown(watcher: Watcher, owners: Mapping[str, Owner], options: FenceOpt
 
 
 def proven_ledger(
-    ledger: Ledger, reading: Reading | None, state: NodeState, options: FenceOptions
+    ledger: Ledger,
+    reading: Reading | None,
+    state: NodeState,
+    options: FenceOptions,
+    joined: Sequence[str] = (),
 ) -> Ledger:
-    """The ledger once the fence is proven; the same one where that changes nothing."""
+    """The ledger once the fence is proven; the same one where that changes nothing.
+
+    ``joined``: volumes that it is proven for as well.
+    """
     entries = []
     for entry in ledger.entries:
         found = reading.find(entry.entry) if reading else None
         # The end that Ceph has counts, since a release compares it.
         entries.append(entry._replace(until=found.until) if found else entry)
-    phase = ledger.phase if ledger.reached("fenced") else "fenced"
+    # What joins has not left the node yet.
+    phase = ledger.phase if ledger.reached("fenced") and not joined else "fenced"
     unverified = ledger.unverified if options.check or ledger.power else reading is None
     power = ledger.power
     if power and not power.off_at and not options.check:
@@ -191,6 +221,8 @@ def proven_ledger(
         entries=tuple(entries),
         unverified=unverified,
         power=power,
+        proven=True,
+        volumes=tuple(sorted({*ledger.volumes, *joined})),
         fsid=ledger.fsid or (reading.fsid if reading else ""),
     )
     return (

@@ -2,19 +2,22 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """Is there something to fence, and was enough of it observed? Pure: no I/O here."""
 
 from __future__ import annotations
 
+import re
+
 from .._core.codes import Reason
+from .._core.untrusted import few
+from .._fences.ceph_reading import Reading
 from .._fences.proof import stale
 from .case import FenceCase
 
 # A healthy node that retries NodeStageVolume opens the image for a moment at each try, so only a
 # client that every look has shown is evidence. Looks, and seconds from the first to the last.
 _LEAST_LOOKS, _LEAST_SECONDS = 3, 60.0
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 
 
 def check_volumes(case: FenceCase) -> None:
@@ -33,7 +36,8 @@ def check_volumes(case: FenceCase) -> None:
                 "nothing_to_repair",
                 f"no {'' if case.by_power else 'RBD '}volume{meant} is attached to node {node}, or "
                 "used there without, so there is nothing to fence; the drivers of what is attached "
-                f"are {', '.join(drivers) or 'none'}",
+                f"are {', '.join(drivers) or 'none'}"
+                + (f". Left out: {few(case.stays, '; ')}" if case.left_out else ""),
             )
         )
 
@@ -50,10 +54,59 @@ def check_reading(case: FenceCase) -> None:
         # A released fence that left no entries binds the node to no Ceph.
         before.fsid if before and (case.known or before.entries) else "",
     )
+    _leave_unread(case)
+    _check_cluster(case, reading)
     # What is added to a fence needs the same evidence as a new one.
     if not case.known or {found.name for found in case.meant} - set(case.known.volumes):
         check_length(case)
     _check_images(case)
+
+
+def _check_cluster(case: FenceCase, reading: Reading) -> None:
+    """The Ceph that was read is the one that the volumes name."""
+    # Another Ceph may have images of the same names, as a copy or a backup site has, and shows them
+    # without a client. A clusterID is any name, and mostly the fsid (ceph-csi's
+    # docs/rbd/deploy.md); where it is another UUID, ceph-csi maps it, as after a fail-over between
+    # two Cephs (internal/util/cluster_mapping.go).
+    before = set(case.known.volumes) if case.known else set()
+    others = {
+        found.cluster_id
+        for found in case.meant
+        if found.name not in before
+        and _UUID.fullmatch(found.cluster_id)
+        and found.cluster_id.lower() != reading.fsid.lower()
+    } - {case.options.cluster_id}
+    if reading.fsid and others:
+        case.reasons.append(
+            Reason(
+                "ceph_reading_unfit",
+                f"what was read is of Ceph cluster {reading.fsid}, and volumes name clusterID "
+                f"{few(sorted(others))}, which looks like another cluster: ask the Ceph that has "
+                "the volumes. If that is this one, because ceph-csi maps the clusterID to it, say "
+                "so by cluster_id",
+            )
+        )
+
+
+def _leave_unread(case: FenceCase) -> None:
+    """Leave out what was not read at all: a tenant may have more attached at any moment.
+
+    What the fence has must be read, and where nothing was read, nothing is known.
+    """
+    read = {image.volume for image in case.images}
+    unread = [found for found in case.meant if found.name not in read]
+    if case.known or len(unread) < len(case.meant):
+        case.leave_out(
+            {
+                found.name: Reason(
+                    "ceph_not_read",
+                    "it is not in what was read of Ceph, since it came after that, or had no room "
+                    "there: run again",
+                )
+                for found in unread
+                if not case.is_fenced(found.name)
+            }
+        )
 
 
 def _check_images(case: FenceCase) -> None:

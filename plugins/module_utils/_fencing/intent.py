@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """The ledger of a fence that is to be set. Pure: no I/O here.
 
 It is written before anything is fenced, so that a run which is killed leaves no fence that is not
@@ -94,6 +92,7 @@ def _continue(case: FenceCase, ledger: Ledger, before: Ledger) -> Ledger:
         machine=ledger.machine
         if ledger.machine == UNKNOWN_MACHINE
         else before.machine or ledger.machine,
+        proven=before.proven,
         # What the node has again has not left it, whatever was proven before.
         detached=tuple(
             name

@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """What the user asks of a fence, and the form of the answer. Pure: no I/O here."""
 
 from __future__ import annotations
@@ -18,8 +16,6 @@ from .._fences.ledger import Ledger
 from .._fences.network_fence import NetworkFence
 from .._fences.power import PowerReading
 from .._kube.objects import OWN_NAMESPACE
-
-RUNBOOK = "storage_ops.runbooks.fail_over_volumes"
 
 
 @dataclass(frozen=True)
@@ -52,6 +48,8 @@ class FenceOptions:
     # A year: Ceph takes no entry without an end, and the repair of a node may take months.
     expiry_seconds: float = 31_536_000.0
     cluster_id: str = ""
+    # The volumes that the run began with; None: any.
+    volumes: frozenset[str] | None = None
     # What proves a NetworkFence: its controller's message, or Ceph's blocklist as well.
     proof: str = "message"
     check: bool = False

@@ -2,13 +2,12 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """Whose is an address, if it is not this node's? Pure: no I/O here."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import chain
 from typing import NamedTuple
 
 from .._core.ip import Network
@@ -87,8 +86,13 @@ def _by_fences(state: NodeState, options: FenceOptions) -> dict[str, Owner]:
     owners: dict[str, Owner] = {}
     mine = state.host.addresses if state.host else ()
     given = _given(state, options)
+    # Looked through once: each node of a large cluster may have one.
+    named: dict[str, list[NetworkFence]] = {}
+    for fence in state.fences or ():
+        named.setdefault(fence.name, []).append(fence)
     for other in state.others:
-        for fence in fences_for(state, other.node.name):
+        theirs = [named.get(name, ()) for name in _fence_names(other.node.name)]
+        for fence in chain(*theirs):
             single = singles([fence])
             # A range says which addresses it hits, but not which of them its node has. That it
             # covers one of this node's is enough to leave that one alone.
@@ -126,8 +130,9 @@ def _by_open_images(
     # Who has an image open that this node has no business with is most likely another node, or a
     # host that is none; a fence would take its storage away.
     owners: dict[str, Owner] = {}
+    confirmed = confirmed - _only_noted(state, images, options)
     for image in _images_of_others(state, images):
-        known = confirmed | own_on_moved(state, images, named, image.volume)
+        known = confirmed | own_beside_others(state, images, named, image.volume)
         for watcher in image.watchers:
             if watcher.address not in known and not is_other(watcher, options):
                 title = (
@@ -138,9 +143,26 @@ def _by_open_images(
     return owners
 
 
-def moved_volumes(state: NodeState) -> dict[str, set[str]]:
-    """The volumes that only this node's pods or its kubelet say are used here, each with the other
-    nodes that it is attached to.
+def _only_noted(state: NodeState, images: tuple[Image, ...], options: FenceOptions) -> set[str]:
+    """The addresses that a note of ceph-csi alone calls this node's, and where Ceph shows no client
+    of an image that this node has.
+
+    The note is as old as the last time that the node staged the image, and the address may be
+    another host's by now.
+    """
+    held = _held(state)
+    mine = [image for image in images if image.volume in held]
+    seen = {watcher.address for image in mine for watcher in image.watchers}
+    seen |= {lock.address for image in mine for lock in image.locks}
+    ledger = state.ledger
+    fenced = ledger.addresses if ledger and is_present(state, ledger) else ()
+    noted = noted_addresses(state, images, options.node)
+    return noted - seen - _given(state, options) - set(fenced)
+
+
+def _moved_volumes(state: NodeState) -> set[str]:
+    """The volumes that only this node's pods or its kubelet say are used here, and that are
+    attached to another node.
 
     Kubernetes detaches a lost node's volumes by force, so this node's client may still have them
     open. But a kubelet writes what it uses (status.volumesInUse) as it likes, so whoever has one of
@@ -149,26 +171,27 @@ def moved_volumes(state: NodeState) -> dict[str, set[str]]:
     # A volume that is attached here, by a VolumeAttachment, is no such case: the attach/detach
     # controller makes those, and a kubelet may only read them (NodeAuthorizer,
     # plugin/pkg/auth/authorizer/node).
-    return {
-        found.name: {attachment.node for attachment in found.elsewhere}
-        for found in state.used
-        if not found.attachment.name and found.elsewhere
-    }
+    return {found.name for found in state.used if not found.attachment.name and found.elsewhere}
 
 
-def own_on_moved(
+def own_beside_others(
     state: NodeState, images: tuple[Image, ...], named: Mapping[str, Owner], volume: str
 ) -> set[str]:
-    """The addresses at which a client of a moved volume is this node's, not that of the node to
-    which it has moved. Empty for a volume that has not moved.
+    """The addresses at which a client of a volume that is attached to other nodes is this node's,
+    not theirs. Empty for a volume that is attached to no other.
 
     An address is this node's where it has an image open, or its lock, whose volume is attached to
     this node and to no other: no kubelet writes a VolumeAttachment. Where Ceph sees each of the
     other nodes at an address that is known to be theirs, this node's own addresses count too.
     """
-    # volumesInUse is a claim of the kubelet alone (NodeStatus in k8s.io/api/core/v1 types.go);
-    # attachments and Ceph's watchers are not.
-    nodes = moved_volumes(state).get(volume)
+    # volumesInUse and the addresses are claims of the kubelet alone (NodeStatus in
+    # k8s.io/api/core/v1 types.go); attachments and Ceph's watchers are not.
+    nodes = {
+        attachment.node
+        for found in state.held
+        if found.name == volume
+        for attachment in found.elsewhere
+    }
     if not nodes:
         return set()
     own = _own_clients(state, images)
@@ -177,6 +200,28 @@ def own_on_moved(
     if state.host and nodes <= seen:
         own |= set(state.host.addresses)
     return own
+
+
+def noted_addresses(state: NodeState, images: Iterable[Image], node: str) -> set[str]:
+    """What ceph-csi noted of this node, on the images of volumes that it has, or had when it was
+    fenced.
+    """
+    # ceph-csi writes the note when it stages the image (.rbd.csi.ceph.com/clientAddress/NODE, in
+    # its design proposal "Non graceful node shutdown"), so the note outlasts the watch of a client
+    # that hangs; and the node's address, where another node has the image since.
+    held = _held(state)
+    return {
+        found.address
+        for image in images
+        if image.volume in held
+        for found in image.client_addresses
+        if found.node == node
+    }
+
+
+def _held(state: NodeState) -> set[str]:
+    """The volumes that this node has, or had when it was fenced."""
+    return {found.name for found in state.held} | set(state.ledger.volumes if state.ledger else ())
 
 
 def _own_clients(state: NodeState, images: tuple[Image, ...]) -> set[str]:
@@ -198,12 +243,7 @@ def _confirmed(state: NodeState, images: Iterable[Image], options: FenceOptions)
     """
     ledger = state.ledger
     return {
-        *(
-            found.address
-            for image in images
-            for found in image.client_addresses
-            if found.node == options.node
-        ),
+        *noted_addresses(state, images, options.node),
         *_given(state, options),
         *(ledger.addresses if ledger and is_present(state, ledger) else ()),
     }
@@ -219,18 +259,23 @@ def _images_of_others(state: NodeState, images: Iterable[Image]) -> list[Image]:
     """The images of volumes that this node neither has nor had when it was fenced, and of those
     that have moved.
     """
-    held = {found.name for found in state.held} - set(moved_volumes(state))
+    held = {found.name for found in state.held} - _moved_volumes(state)
     held |= set(state.ledger.volumes if state.ledger else ())
     return [image for image in images if image.volume and image.volume not in held]
 
 
 def fences_for(state: NodeState, node: str) -> list[NetworkFence]:
     """The NetworkFences that were prepared for a node, by their names."""
+    names = _fence_names(node)
+    return [fence for fence in state.fences or () if fence.name in names]
+
+
+def _fence_names(node: str) -> tuple[str, str]:
+    """What a NetworkFence may be called that was prepared for a node."""
     # Early releases of Rook name a NetworkFence after its node; later ones put driver and namespace
     # behind (fenceResourceName of pkg/operator/ceph/cluster/watcher.go, which 1.20 removed). Ours
     # have a prefix, so that the two never write the same object.
-    names = (node, f"storage-ops-{node}")
-    return [fence for fence in state.fences or () if fence.name in names]
+    return node, f"storage-ops-{node}"
 
 
 def singles(fences: Iterable[NetworkFence]) -> list[str]:

@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """Decides whether a node may be fenced, by what addresses and by what means, and whether that is
 proven. Pure: no I/O here.
 
@@ -15,11 +13,14 @@ Each question has a file of its own:
 * method: by what means?
 * intent: the ledger of the fence.
 * confirmation: what proves the fence?
+* files: does it cover the volumes of CephFS?
 
 A node that is switched off needs none of the questions about addresses (_fences/power.py).
 """
 
 from __future__ import annotations
+
+from itertools import islice
 
 from .._core.codes import Reason
 from .._core.engine import Action, Finding, Plan
@@ -31,14 +32,21 @@ from .._fences.power import POWER, bmc_doubts, proof_doubts
 from .._fences.proof import iso, mapped_clients
 from .._fences.state import NodeState
 from .addresses import check_addresses, find_addresses
-from .case import FenceCase
+from .case import NEEDS_NONE, FenceCase
 from .confirmation import doubts_of, names_a_fence, opposed, proven_ledger, undone_fences
 from .evidence import check_reading, check_volumes
+from .files import Files, judge_files
 from .intent import make_ledger
 from .lost import majority_lost, not_lost, not_standing, unfit
 from .method import check_coverage, check_fences, check_ledgers, choose_method
-from .options import RUNBOOK, Decision, FenceOptions, Subject
-from .whole_node import check_attached_here, check_silent, check_visitors, widen
+from .options import Decision, FenceOptions, Subject
+from .whole_node import (
+    check_attached_here,
+    check_silent,
+    check_visitors,
+    settle_doubts,
+    widen,
+)
 
 # Ceph refuses the requests of a blocklisted client (EBLOCKLISTED); nothing tells the container,
 # which may answer from its page cache for hours.
@@ -46,6 +54,8 @@ _ASIDE = (
     "the containers on the node may go on running, and serve what they have cached: the fence "
     "protects the storage, not the application"
 )
+# So many volumes that are left out are a finding each.
+_MOST_LEFT_OUT = 20
 
 
 def intend(state: NodeState, options: FenceOptions, busy: str = "") -> Decision:
@@ -63,6 +73,9 @@ def intend(state: NodeState, options: FenceOptions, busy: str = "") -> Decision:
         else [*not_lost(state, options), *majority_lost(state, options), *unfit(state, options)]
     )
     ledger = None if reasons else _judge(case)
+    # What is left in doubt is told first: it may be why the rest could not be judged.
+    if not ledger:
+        reasons += [doubt.reason for doubt in case.doubts]
     reasons += case.reasons
     finding = _finding(state, options, case.evidence)
     if ledger is None or reasons:
@@ -82,10 +95,40 @@ def intend(state: NodeState, options: FenceOptions, busy: str = "") -> Decision:
             )
         )
     # All of it stands already, as in a second run.
+    # A tenant may have any number of them; the node's finding has their number.
+    some = islice(case.left_out.items(), _MOST_LEFT_OUT)
+    left = [_left_out(case, name, reason) for name, reason in some]
     if not finding.repair:
-        return Decision(Plan([]), ledger)
-    finding.reason = _why(ledger)
-    return Decision(Plan([finding]), ledger)
+        return Decision(Plan(left), ledger)
+    finding.reason = "; ".join(filter(None, (_why(ledger), state.unread)))
+    return Decision(Plan([finding, *left]), ledger)
+
+
+def _left_out(case: FenceCase, volume: str, reason: Reason) -> Finding:
+    """The finding about a volume that is no part of the fence."""
+    node = case.options.node
+    attached = any(found.name == volume for found in case.state.attached)
+    # volume_failover sets no taint where something is not fenced, unless the node is off: that
+    # writes to no storage at all.
+    rest = (
+        f"node {node} may have it open, although it is not attached there"
+        if not attached
+        else "an out-of-service taint would detach it with the others"
+        if case.by_power
+        else "stays attached"
+    )
+    finding = Finding(
+        control="STOR-16",
+        # What needs no fence is a hint. Of all else the run fails at its end.
+        severity="info" if reason.code == NEEDS_NONE else "major",
+        kind="PersistentVolume",
+        name=volume,
+        node=node,
+        summary=f"{volume} is left out of the fence of node {node}, and {rest}",
+        verdict="report",
+    )
+    finding.leave(reason)
+    return finding
 
 
 def _judge(case: FenceCase) -> Ledger | None:
@@ -110,7 +153,9 @@ def _judge(case: FenceCase) -> Ledger | None:
     # What shows no client at all is judged last, by what the method does about it.
     check_silent(case, method)
     check_ledgers(case, method)
-    return None if case.reasons else make_ledger(case, method, fences)
+    if case.reasons or not settle_doubts(case):
+        return None
+    return make_ledger(case, method, fences)
 
 
 def _judge_power(case: FenceCase) -> Ledger | None:
@@ -153,20 +198,26 @@ def confirm(state: NodeState, options: FenceOptions, busy: str = "") -> Decision
     if known is None or reasons:
         finding.refuse(*reasons)
         return Decision(Plan([finding]), known)
-    proven, reasons = _complete(state, known, options, finding)
+    files = judge_files(state, known, options, options.reading)
+    proven, reasons = _complete(state, known, options, finding, files)
+    reasons += files.opposed
     if reasons:
         finding.refuse(*reasons)
         return Decision(Plan([finding]), known)
     if proven and (proven != known or not _is_noted(state, known)):
         finding.repair.append(_write(proven, options, "record_fence"))
+    # Before the fence is proven, none of them could be.
+    some = islice(files.left.items() if proven else (), _MOST_LEFT_OUT)
+    case = FenceCase(state, options)
+    left = [_left_out(case, name, reason) for name, reason in some]
     if not finding.repair:
-        return Decision(Plan([]), known)
+        return Decision(Plan(left), known)
     finding.reason = f"{_why(known)}; " + (
         "the steps before have changed nothing, so nothing is proven"
         if options.check
         else "it is lost still"
     )
-    return Decision(Plan([finding]), proven or known)
+    return Decision(Plan([finding, *left]), proven or known)
 
 
 def hold(state: NodeState, options: FenceOptions, _busy: str = "") -> Decision:
@@ -185,7 +236,7 @@ def hold(state: NodeState, options: FenceOptions, _busy: str = "") -> Decision:
 
 
 def _complete(
-    state: NodeState, known: Ledger, options: FenceOptions, finding: Finding
+    state: NodeState, known: Ledger, options: FenceOptions, finding: Finding, files: Files
 ) -> tuple[Ledger | None, list[Reason]]:
     """Put what is left to be fenced into the finding.
 
@@ -210,7 +261,7 @@ def _complete(
     if known.method == POWER:
         proven, doubts = _prove_off(state, known, options)
     else:
-        proven, doubts = _prove(state, known, options, bool(undone))
+        proven, doubts = _prove(state, known, options, bool(undone), files)
     return proven, reasons + doubts
 
 
@@ -230,7 +281,11 @@ def _prove_off(
 
 
 def _prove(
-    state: NodeState, known: Ledger, options: FenceOptions, changes_fences: bool
+    state: NodeState,
+    known: Ledger,
+    options: FenceOptions,
+    changes_fences: bool,
+    files: Files,
 ) -> tuple[Ledger | None, list[Reason]]:
     """The ledger once the fence is proven (None: not yet), and what contradicts the fence.
 
@@ -241,7 +296,7 @@ def _prove(
     reading = _usable_reading(options, changes_fences)
     if reading:
         return (
-            proven_ledger(known, reading, state, options),
+            proven_ledger(known, reading, state, options, files.covered),
             doubts_of(known, reading, state, options),
         )
     # Method none needs it as well, where the user wants Ceph to show that no client is left.
@@ -278,7 +333,7 @@ def is_alone(state: NodeState, ledger: Ledger) -> bool:
 
 
 def _finding(state: NodeState, options: FenceOptions, evidence: dict[str, object]) -> Finding:
-    # A fence of Ceph protects RBD alone.
+    # What is fenced is decided from the RBD volumes alone.
     rbd = sum(found.is_rbd for found in state.held)
     # Nothing runs on a node without power.
     is_off = POWER in (options.method, state.ledger.method if state.ledger else "")
@@ -291,8 +346,6 @@ def _finding(state: NodeState, options: FenceOptions, evidence: dict[str, object
         summary=f"node {options.node} is {_readiness(state)} and has {rbd} RBD volumes"
         + (f" and {len(state.held) - rbd} others" if len(state.held) > rbd else ""),
         verdict="repair",
-        reason="",
-        runbook=RUNBOOK,
         evidence=evidence if is_off else {**evidence, "aside": _ASIDE},
         named=True,
     )

@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """Fences a lost node: reads the cluster, carries out what the plan decides, and proves it.
 
 Ceph's part is another module's.
@@ -18,7 +16,7 @@ from typing import Any, Callable
 
 from .._core.argspec import ArgumentSpec, check_numbers
 from .._core.codes import Reason
-from .._core.engine import Action, Finding, NotStarted, Plan
+from .._core.engine import Action, Finding, NotStarted, Plan, require_time
 from .._core.errors import BadOption, StorageOpsError
 from .._core.ip import normal_address, normal_network
 from .._fences import network_fence
@@ -29,6 +27,7 @@ from .._fences.power import SPEC as POWER_SPEC
 from .._fences.power import parse_power
 from .._fences.proof import LEAST_EXPIRY
 from .._fences.state import NodeState, gather_node, pick_host_record
+from .._kube.changing import LEAST_SECONDS
 from .._kube.client import Cluster, Conflict, NotFound, path
 from . import plan as pure
 from .lost import not_lost
@@ -56,6 +55,7 @@ SCOPE = ArgumentSpec(
         # renewed.
         "expiry_seconds": {"type": "float", "default": 31_536_000.0},
         "cluster_id": {"type": "str", "default": ""},
+        "volumes": {"type": "list", "elements": "str"},
         "fence_timeout": {"type": "float", "default": 60.0},
         "proof": {"type": "str", "choices": ["message", "ceph"], "default": "message"},
         "accept_majority": {"type": "bool", "default": False},
@@ -103,6 +103,7 @@ def fence_options(params: Mapping[str, Any], run: RunOptions, check_mode: bool) 
         ),
         expiry_seconds=params["expiry_seconds"],
         cluster_id=params["cluster_id"],
+        volumes=None if params["volumes"] is None else frozenset(params["volumes"]),
         proof=params["proof"],
         check=check_mode,
         accept_majority=params["accept_majority"],
@@ -227,6 +228,8 @@ class Fence:
         elif action.verb == "uncordon_node":
             self._set_unschedulable(subject.ledger, None)
         else:
+            # A fence that is begun is followed until its message says that it is there.
+            require_time(self._cluster.deadline, LEAST_SECONDS)
             self._recheck(subject.ledger)
             if subject.fence:
                 network_fence.fence(self._cluster, subject.fence, self._fence_timeout, self._sleep)

@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """Which other addresses of the node are fenced, and is that the whole node? Pure: no I/O here.
 
 A client that hangs is no watcher any more after 30 s and still may write later, so every other
@@ -19,7 +17,7 @@ from .._core.untrusted import few
 from .._fences.ceph_reading import Image, Watcher
 from .._fences.network_fence import coverage
 from .._fences.state import AttachedVolume
-from .case import FenceCase
+from .case import Doubt, FenceCase
 from .method import POWER
 from .owners import is_other
 
@@ -94,9 +92,14 @@ def check_silent(case: FenceCase, method: str) -> None:
     """
     silent = _silent(case)
     check_attached_here(case, silent)
-    if silent and method != "none" and case.source and not _is_whole(case, method):
+    if silent and method != "none" and case.source and not is_whole(case, method):
         names = few(found.name for found in silent)
-        left = few((f"{address} {why}" for address, why in case.spared.items()), "; ")
+        why = dict.fromkeys(
+            _only_seen(case),
+            "is where Ceph shows it, and nothing else calls that its own, so it may have others: "
+            "name all by which it reaches Ceph in fence_addresses",
+        )
+        left = few((f"{address} {text}" for address, text in {**why, **case.spared}.items()), "; ")
         case.reasons.append(
             Reason(
                 "fence_incomplete",
@@ -136,7 +139,7 @@ def _silent(case: FenceCase) -> list[AttachedVolume]:
     ]
 
 
-def _is_whole(case: FenceCase, method: str) -> bool:
+def is_whole(case: FenceCase, method: str) -> bool:
     """Every address of the node is fenced, as far as they can be known."""
     # The user has said by which addresses the node reaches Ceph, so no other address matters then.
     # What the driver reports (CSIAddonsNode status.networkFenceClientStatus) is no such word: root
@@ -144,7 +147,28 @@ def _is_whole(case: FenceCase, method: str) -> bool:
     prepared = set(case.prepared())
     given = method == "network_fence" and bool(prepared) and prepared <= set(case.source)
     # Once its Node object is gone, what was left out when the ledger was written is unknown.
-    return bool(case.own) and (not case.spared or given)
+    return bool(case.own) and not _only_seen(case) and (not case.spared or given)
+
+
+def _only_seen(case: FenceCase) -> list[str]:
+    """The addresses at which Ceph shows the node, and that nothing else calls the node's.
+
+    Where there is one, its status does not list what Ceph sees, so that it may have others, too.
+    """
+    if not case.own:
+        return []
+    known = {
+        *case.own,
+        *case.reported(),
+        *case.noted,
+        *case.options.fence_addresses,
+        *case.prepared(),
+    }
+    return [
+        address
+        for address, how in case.source.items()
+        if how in ("watcher", "lock") and address not in known
+    ]
 
 
 def _is_shown(case: FenceCase, image: Image | None) -> bool:
@@ -182,16 +206,42 @@ def check_visitors(case: FenceCase) -> None:
                 )
             )
         elif _is_outside(case, watcher.address) and _is_only_here(case, image):
-            case.reasons.append(
-                Reason(
-                    "client_unknown",
-                    f"{watcher.title} comes and goes on {image.title}, which no other "
-                    "node has, at an address that would not be fenced: a node with a bad "
-                    "connection looks like this too. Find out whose it is: if it "
-                    "is this node's, name it in fence_addresses; if it belongs to a host that is "
-                    "not a node, in other_addresses; or run again",
-                )
+            reason = Reason(
+                "client_unknown",
+                f"{watcher.title} comes and goes on {image.title}, which no other "
+                "node has, at an address that would not be fenced: a node with a bad "
+                "connection looks like this too. Find out whose it is: if it "
+                "is this node's, name it in fence_addresses; if it belongs to a host that is "
+                "not a node, in other_addresses; or run again",
             )
+            case.doubts.append(Doubt(image.volume, watcher.address, reason))
+
+
+def settle_doubts(case: FenceCase) -> bool:
+    """Leave out the volumes of which it is not known who has them open.
+
+    False where something else hangs on the answer: the fence is refused then. So a tenant whose
+    volume is cloned all the time holds up no other.
+    """
+    # One client of a node has one address, as long as it lives. So a volume of which Ceph shows the
+    # client is fenced by that address, whoever else is somewhere; but what is seen nowhere, another
+    # client of the node may have, at the address in question.
+    if not case.doubts:
+        return True
+    doubtful = {doubt.volume for doubt in case.doubts}
+    rest = [found for found in case.meant if found.name not in doubtful]
+    known = case.known
+    # Of a fence that was begun, it is not noted what was seen of each volume.
+    begun = known is not None and (not known.reached("fenced") or doubtful & set(known.volumes))
+    hit = {doubt.address for doubt in case.doubts} & set(case.source)
+    # A fence that stands is brought to its end, though nothing joins it.
+    if not (rest or known) or _silent(case) or begun or hit:
+        return False
+    first: dict[str, Reason] = {}
+    for doubt in case.doubts:
+        first.setdefault(doubt.volume, doubt.reason)
+    case.leave_out(first)
+    return True
 
 
 def _visitors(case: FenceCase) -> list[tuple[Image, Watcher]]:

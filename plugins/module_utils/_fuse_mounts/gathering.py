@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """Reads what the plan of dead FUSE mounts needs besides the node's own mounts and their answers.
 
 No function here touches a FUSE mount: a look at a hung one would never return.
@@ -47,7 +45,7 @@ def details(
     noted = [target.point for one in state.unfinished for target in one.targets]
     inside = _kubelet_points(state, blocks, noted)
     others = other_mounts(host, {block.device for block in blocks})
-    paths = _note_paths(blocks, found)
+    paths = _note_paths(state.root, inside, found)
     notes = dict(zip(paths, kubelet.read_notes(host, paths, state.root)))
     drivers = {note.driver for note in notes.values()} | {one.driver for one in options.volumes}
     kept = [block for block in blocks if stacks.kept_elsewhere(state.table, block)]
@@ -58,7 +56,8 @@ def details(
         crowded=others.crowded,
         processes=tuple(read_processes(host)),
         notes=notes,
-        absent=tuple(absent_points(host, noted)),
+        # What is mounted is there, and each question to one that hangs leaves a child.
+        absent=tuple(absent_points(host, [path for path in noted if not _is_mounted(state, path)])),
         parents=dict(zip(inside, kubelet.parents_problem(host, inside, state.root))),
         waiting={block.device: waiting_requests(host, block.device) for block in blocks},
         programs=_programs(options, blocks),
@@ -66,9 +65,19 @@ def details(
         systemd=host.exists("/run/systemd/system"),
         folders=pod_folders(host, state.root) if blocks and not remount else (),
     )
+    return _with_servers(host, state, kept)
+
+
+def _with_servers(host: Host, state: FuseState, kept: list[Superblock]) -> FuseState:
+    """The state with the servers of what is also mounted elsewhere."""
     beside = {one.pid: one for block in kept for one in stacks.beside(state, block.device)}
     servers, unread = fuse_servers(host, list(beside.values()))
     return replace(state, servers=servers, unread=unread)
+
+
+def _is_mounted(state: FuseState, path: str) -> bool:
+    top = state.table.holding(path)
+    return bool(top and top.point == path)
 
 
 def _kubelet_points(state: FuseState, blocks: list[Superblock], noted: list[str]) -> list[str]:
@@ -82,15 +91,18 @@ def _kubelet_points(state: FuseState, blocks: list[Superblock], noted: list[str]
     ]
 
 
-def _note_paths(blocks: list[Superblock], found: dict[str, Superblock]) -> list[str]:
-    """The notes of broken superblocks, and one of each that answers.
+def _note_paths(root: str, inside: list[str], found: dict[str, Superblock]) -> list[str]:
+    """The notes of mount points that may be replaced, and of the superblocks that answer.
 
-    That one names the driver, by which majorities are counted.
+    Of one that answers, the first names the driver, by which majorities are counted, and those of
+    its staging mounts whether these may replace a dead one.
     """
-    of_all = ([place.note for _mount, place in one.mounts if place.note] for one in found.values())
-    first = {notes[0] for notes in of_all if notes}
-    mine = {place.note for block in blocks for _mount, place in block.mounts if place.note}
-    return sorted(first | mine)
+    mine = filter(None, (kubelet.classify(point, root) for point in inside))
+    paths = {place.note for place in mine}
+    for superblock in found.values():
+        places = [place for _mount, place in superblock.mounts if place.note]
+        paths |= {one.note for one in places if one.kind == kubelet.STAGING or one is places[0]}
+    return sorted(paths - {""})
 
 
 def _programs(options: FuseOptions, blocks: list[Superblock]) -> dict[str, str]:
@@ -198,24 +210,17 @@ def pod_folders(host: Host, root: str) -> tuple[PodFolder, ...]:
             f"the pods' folders below {root} could not be listed: {reply.problem}"
         )
     # The layout is pods/UID/volumes/PLUGIN/VOLUME (kubernetes pkg/kubelet/kubelet_getters.go).
-    # Folders with names that Kubernetes does not give are not its own.
-    # A pod's folder also has volumes of other plugins, with the pod's own name for each.
-    known = [
-        (pod, plugin, volume)
+    # Folders with names that Kubernetes does not give are not its own. Those of other plugins are
+    # of other volumes, and have any name: the pod's owner chooses it.
+    at = {
+        f"{root}/pods/{pod}/volumes/{plugin}/{volume}": (pod, volume)
         for pod, plugin, volume in reply.value
-        if kubelet.classify(f"{root}/pods/{pod}/volumes/{plugin}/{volume}/mount", root)
-        or plugin != "kubernetes.io~csi"
-    ]
-    paths = [
-        f"{root}/pods/{pod}/volumes/{plugin}/{volume}/vol_data.json"
-        for pod, plugin, volume in known
         if plugin == "kubernetes.io~csi"
-    ]
-    notes = dict(zip(paths, kubelet.read_notes(host, paths, root)))
-    folders = []
-    for pod, plugin, volume in known:
-        note = notes.get(
-            f"{root}/pods/{pod}/volumes/{plugin}/{volume}/vol_data.json", kubelet.VolumeNote()
-        )
-        folders.append(PodFolder(pod, volume, note.driver, note.handle))
-    return tuple(folders)
+        and kubelet.classify(f"{root}/pods/{pod}/volumes/{plugin}/{volume}/mount", root)
+    }
+    notes = kubelet.read_notes(host, [f"{path}/vol_data.json" for path in at], root)
+    # Without a readable note it may be the volume that its name is of.
+    return tuple(
+        PodFolder(pod, volume if note.problem else note.volume, note.driver, note.handle)
+        for (pod, volume), note in zip(at.values(), notes)
+    )

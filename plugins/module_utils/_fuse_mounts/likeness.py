@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """Whether a new mount may replace a dead one: same source, same options. Pure: no I/O here.
 
 The pods must get back what they had: never the data of another volume, never more than they could
@@ -37,7 +35,7 @@ def renewed_by_driver(
     taken = {target.point for target in recovery.targets}
     for note in notes:
         # The note names driver and handle, and these the only two paths that the kubelet would use.
-        for point in kubelet.staging_points(note, state.root):
+        for point in kubelet.staging_points(note, state.notes, state.root):
             layers = state.table.layers(point)
             # Of another type, or a folder within: not what the driver mounts there.
             same = answers_at(state, point, recovery.devices) and (

@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """The types that the plan of dead FUSE mounts reads and writes. Pure: no I/O here."""
 
 from __future__ import annotations
@@ -19,7 +17,6 @@ from .._node.probes import Answer
 from .._node.processes import Process
 from .limits import Limits
 
-RUNBOOK = "storage_ops.runbooks.recover_fuse_mounts"
 KIND = "FUSE mount"
 # Where new mounts are made before they replace dead ones. /run is a tmpfs: a reboot, which also
 # ends every mount, removes what an interrupted run left (file-hierarchy(7)).
@@ -231,7 +228,8 @@ class PodFolder:
     """A volume's folder in the folder of a pod.
 
     The kubelet removes it once the volume is torn down for the pod, so until then it is not done
-    with the volume (kubernetes pkg/kubelet/kubelet_volumes.go podVolumesExist).
+    with the volume (kubernetes pkg/kubelet/kubelet_volumes.go podVolumesExist). ``volume``: the
+    PersistentVolume, or what may be its name; empty for an inline volume.
     """
 
     pod: str
@@ -274,6 +272,8 @@ class FuseState:
     # A tenant can mount a volume any number of times in namespaces of its own.
     crowded: dict[str, str] = field(default_factory=dict)
     limits: dict[str, Limits] = field(default_factory=dict)
+    # Of pods, by their uid, as far as the node tells.
+    namespaces: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """Whether so many FUSE mounts are broken at once that what they talk to may be down.
 
 Replacing mounts during an outage loses what their servers have not written yet, and the new ones
@@ -13,7 +11,7 @@ cannot start either. Pure: no I/O here.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from typing import Callable, NamedTuple
 
 from .._core import untrusted
@@ -22,7 +20,7 @@ from .._core.engine import Finding
 from .._core.guards import majority, most_of
 from .._node import kubelet
 from .._node.kubelet import Place
-from .identity import entries_for, volumes_of
+from .identity import entries_for, handles_of, volumes_of
 from .model import FuseOptions, FuseState, FuseVolume, Recovery, Superblock
 from .stacks import is_broken
 
@@ -32,7 +30,9 @@ class Remote(NamedTuple):
 
     ``namespace``: that of the Secret with which they are mounted. Whoever may write the Secret can
     name any endpoint in it. With healthy mounts of their own they could outvote the broken mounts
-    of others, so an endpoint from a Secret counts for that namespace only.
+    of others, so an endpoint from a Secret counts for that namespace only. An inline volume has its
+    Secret, and all else, from its pod's namespace (kubernetes/api core/v1/types.go
+    CSIVolumeSource).
     """
 
     driver: str
@@ -95,19 +95,37 @@ def _remote(state: FuseState, options: FuseOptions, places: list[Place]) -> Remo
     # Only notes that could be read tell the driver and the handle.
     read = [state.notes.get(place.note) for place in places]
     notes = [note for note in read if note and not note.problem]
-    handles = tuple({(note.driver, note.handle) for note in notes})
     points = {place.point for place in places}
-    entries = entries_for(state, options, volumes_of(places, notes), handles, points)
+    entries = entries_for(state, options, volumes_of(places, notes), handles_of(notes), points)
     # Two entries contradict each other, and then the endpoint is unknown.
     entry = entries[0] if len(entries) == 1 else FuseVolume()
     known = {place.driver for place in places} | {note.driver for note in notes} | {entry.driver}
     # Contradicting names are refused elsewhere; here any of them will do, if it is always the same.
     driver = min(known - {""}, default="")
+    if any(note.inline for note in notes):
+        pods = {place.pod for place in places} - {""}
+        return Remote(driver, "", min((state.namespaces.get(pod, pod) for pod in pods), default=""))
     # A trailing slash or another case does not make another server (RFC 3986, 6.2.3 and 6.2.2.1).
     return Remote(driver, entry.endpoint.rstrip("/").lower(), entry.secret_namespace)
 
 
-def turns_by_namespace(options: FuseOptions) -> Callable[[Finding], Hashable]:
+def owner_of(
+    finding: Finding, state: FuseState, options: FuseOptions, found: Mapping[str, Superblock]
+) -> str:
+    """Whose the mounts of a finding are, for its room in the result: the namespaces of its volume,
+    or else of its pods; where these are not known, the pods.
+    """
+    places = [
+        place for device in finding.evidence["devices"] for _mount, place in found[device].mounts
+    ]
+    pods = {place.pod for place in places} - {""}
+    spaces = turns_by_namespace(options)(finding) or {
+        state.namespaces.get(pod, f"of pod {pod}") for pod in pods
+    }
+    return f"namespace {untrusted.few(sorted(spaces))}" if spaces else ""
+
+
+def turns_by_namespace(options: FuseOptions) -> Callable[[Finding], tuple[str, ...]]:
     """The namespaces of the pods of a finding, whose turn it is."""
     namespaces = {
         entry.volume: {pod.namespace for pod in entry.pods or ()} for entry in options.volumes

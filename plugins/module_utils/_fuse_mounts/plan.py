@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """Dead and hung FUSE mounts of the kubelet's (STOR-05, STOR-06): whether and how they may be
 replaced. Pure: no I/O here.
 """
@@ -23,13 +21,12 @@ from .._node import kubelet
 from .._node.kubelet import Place, VolumeNote
 from .._node.mounts import Mount, is_fuse
 from .._node.probes import DEAD, ERROR, HUNG
-from .identity import entries_for, notes_of, volumes_of
+from .identity import entries_for, handles_of, namesakes, notes_of, volumes_of
 from .likeness import KEPT, contexts, origin_of, renewed_by_driver, unlike
 from .model import (
     CONNECTIONS,
     KIND,
     PRIVATE,
-    RUNBOOK,
     FuseOptions,
     FuseState,
     FuseVolume,
@@ -40,7 +37,7 @@ from .model import (
     Unfinished,
     printable,
 )
-from .outages import outages_by_remote, remotes_of, turns_by_namespace
+from .outages import outages_by_remote, owner_of, remotes_of, turns_by_namespace
 from .remounting import (
     clean_up,
     elsewhere_obstacles,
@@ -92,6 +89,7 @@ def plan(state: FuseState, options: FuseOptions) -> Plan:
         mine = [one for one in left if meets(one, group)]
         left = [one for one in left if one not in mine]
         findings.append(_judge(state, options, found, group, mine))
+        findings[-1].owner = owner_of(findings[-1], state, options, found)
         points[id(findings[-1])] = {target.point for target in group.targets}
     # Those whose dead mounts are gone: they have no group to belong to.
     findings += [_judge_unfinished(state, options, one) for one in left]
@@ -188,8 +186,6 @@ def _group_finding(
         node=state.node,
         summary=f"the server of {group.name} {'does not answer' if hung else 'is gone'}",
         verdict="repair",
-        reason="",
-        runbook=RUNBOOK,
         evidence={
             "devices": group.devices,
             "fstype": first.fstype,
@@ -309,10 +305,10 @@ def _recovery(
 
     Adds what is known of the volume to the evidence.
     """
-    mounts = [(mount, place) for device in group.devices for mount, place in found[device].mounts]
-    notes, obstacles = notes_of(state, mounts, finding)
+    places = [place for device in group.devices for _mount, place in found[device].mounts]
+    notes, obstacles = notes_of(state, places, finding)
     obstacles += _node_obstacles(options, notes)
-    recovery = _dead_mounts(state, options, group, left, [place for _mount, place in mounts], notes)
+    recovery = _dead_mounts(state, options, group, left, places, notes)
     finding.evidence["volumes"] = list(recovery.volumes)
     finding.evidence["handles"] = [f"{driver} {handle}" for driver, handle in recovery.handles]
     # Nothing is replaced, so it does not matter what would be mounted.
@@ -320,12 +316,14 @@ def _recovery(
         return recovery, obstacles
     obstacles += point_obstacles(state, recovery.targets)
     obstacles += elsewhere_obstacles(state, found, group, finding)
-    points = {mount.point for mount, _place in mounts}
+    points = {place.point for place in places}
     entries = entries_for(state, options, recovery.volumes, recovery.handles, points)
     # It mounts nothing, so the source of the dead mounts does not matter to it.
     if options.strategy == "kubelet":
         return for_kubelet(state, options, recovery, entries, obstacles, finding)
     obstacles += _source_obstacles(group)
+    if not entries:
+        obstacles += namesakes(options, recovery)
     return _by_remount(state, recovery, left, notes, entries, obstacles)
 
 
@@ -376,7 +374,7 @@ def _dead_mounts(
         origins[0] if origins else "",
         (*(option for option in KEPT if option in dead.super_options), *contexts(dead)),
         volumes=volumes_of(places, notes),
-        handles=tuple(sorted({(note.driver, note.handle) for note in notes})),
+        handles=handles_of(notes),
     )
 
 
@@ -442,7 +440,6 @@ def _judge_unfinished(state: FuseState, options: FuseOptions, one: Unfinished) -
         else f"a repair of {one.name} was not tidied up",
         verdict="repair",
         reason="it was begun, and is finished" if bare else "nothing needs what is left",
-        runbook=RUNBOOK,
         evidence={"folder": f"{PRIVATE}/{one.key}", "mounts": [target.point for target in bare]},
     )
     if one.credentials:
@@ -477,11 +474,14 @@ def _finish(
     obstacles = point_obstacles(state, bare)
     # The server of the interrupted run has ended, so a new one is needed.
     if not ready:
-        # With no dead mount there is no note, so only the paths tell the volume.
-        places = [kubelet.classify(target.point, state.root) for target in bare]
-        volumes = volumes_of([place for place in places if place], [])
-        recovery = replace(recovery, volumes=volumes)
-        entries = entries_for(state, options, volumes, (), {target.point for target in bare})
+        told = (kubelet.classify(target.point, state.root) for target in bare)
+        places = [place for place in told if place]
+        notes, contradictions = notes_of(state, places, finding)
+        volumes, handles = volumes_of(places, notes), handles_of(notes)
+        recovery = replace(recovery, volumes=volumes, handles=handles)
+        points = {place.point for place in places}
+        entries = entries_for(state, options, volumes, handles, points)
+        obstacles += [*contradictions, *_node_obstacles(options, notes)]
         recovery, obstacles = to_be_mounted(state, recovery, entries, obstacles)
     if obstacles:
         finding.refuse(*obstacles)
@@ -516,9 +516,6 @@ def _errors(state: FuseState, found: Mapping[str, Superblock]) -> list[Finding]:
             summary=f"whether the server of {point} answers is not known"
             if answer.unasked
             else f"the server of {point} answers with an error: {answer.text}",
-            verdict="report",
-            reason="",
-            runbook=RUNBOOK,
         )
         finding.evidence = {
             "devices": [device],
@@ -555,7 +552,8 @@ def _in_scope(
             *points_of.get(id(finding), finding.evidence["mounts"]),
             *finding.evidence.get("covered", []),
         }
-        if points & set(options.paths):
+        finding.given = sorted(points & set(options.paths))
+        if finding.given:
             finding.named = True
             wanted.append(finding)
             met |= points
@@ -576,9 +574,6 @@ def _without_finding(state: FuseState, found: Mapping[str, Superblock], path: st
         name=printable(path),
         node=state.node,
         summary=f"{printable(path)} is not to be repaired",
-        verdict="report",
-        reason="",
-        runbook=RUNBOOK,
         named=True,
         evidence={
             "mounts": [],

@@ -2,19 +2,51 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """The files that a repair of FUSE mounts keeps below /run, for the run after an interrupted one."""
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 from typing import Any
 
+from .._core.errors import StorageOpsError
 from .._node.host import Host
 from .model import PRIVATE, Target, Unfinished
+
+# Beside the folders of repairs, each of which is named by a key.
+LOCK = f"{PRIVATE}.lock"
+
+
+def lock(host: Host) -> int:
+    """The descriptor of the lock that only one run on this node has. Raises StorageOpsError.
+
+    The kernel gives it back when the descriptor is closed, or this process ends.
+    """
+    descriptor = -1
+    try:
+        os.makedirs(os.path.dirname(host.path(LOCK)), exist_ok=True)
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(host.path(LOCK), flags, 0o600)
+        # Not flock(2), whose locks a child shares: one in D state, at a mount that hangs, would
+        # keep it for as long as its server does not answer. These are the process's own (fcntl(2),
+        # F_SETLK).
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if descriptor >= 0:
+            os.close(descriptor)
+        # Which of the two says that another has it is left to the system (fcntl(2), ERRORS).
+        if descriptor >= 0 and isinstance(error, (BlockingIOError, PermissionError)):
+            raise StorageOpsError(
+                "another run repairs FUSE mounts on this node: run again when it has ended",
+                code="lease_held",
+            ) from error
+        raise StorageOpsError(
+            f"{LOCK} cannot be locked: {error.strerror}", code="repair_failed"
+        ) from error
+    return descriptor
 
 
 def note_of(host: Host, key: str) -> dict[str, Any]:

@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """The strategy remount: start a new server, and replace the dead mounts by its mount.
 
 Pure: no I/O here.
@@ -126,16 +124,6 @@ def to_be_mounted(
         return recovery, [*obstacles, said]
     # All problems are told at once, so that the user does not meet them one by one.
     service, problems = service_for(state, entries[0], recovery)
-    # The kubelet's note is about this very mount; the option may be about another of that name.
-    known = [handle for driver, handle in recovery.handles if entries[0].driver in ("", driver)]
-    if entries[0].handle and recovery.handles and entries[0].handle not in known:
-        problems.append(
-            Reason(
-                "evidence_contradicts",
-                f"'volumes' has the volume handle {entries[0].handle}, the kubelet's note "
-                f"{', '.join(known) or 'another driver'}",
-            )
-        )
     return replace(recovery, service=service), obstacles + problems
 
 

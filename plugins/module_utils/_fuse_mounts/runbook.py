@@ -2,19 +2,17 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """Dead and hung FUSE mounts: reads the node, carries out the plan, and proves the result."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-from .._core.bounded import Deadline
+from .._core.bounded import Deadline, Reply
 from .._core.engine import (
     Action,
     ActionFailed,
@@ -29,9 +27,21 @@ from .._node import kubelet
 from .._node.copies import other_mounts
 from .._node.host import UNDO_SECONDS, Host
 from .._node.mounts import Mount, MountTable, is_fuse, read_table
-from .._node.probes import DEAD, ERROR, HUNG, OK, Answer, probe_folders
+from .._node.probes import (
+    DEAD,
+    ERROR,
+    HUNG,
+    OK,
+    Answer,
+    call_self,
+    held_children,
+    hung_before,
+    is_enough,
+    probe_folders,
+    probe_opened,
+)
 from .._node.processes import read_processes, require_host_namespace
-from .._node.unmount import bind, call_libc, unmount
+from .._node.unmount import Source, bind, call_libc, held, same, unmount, unmount_dead
 from .._node.unmount import replace as replace_mount
 from . import likeness, stacks, unmounting
 from . import plan as pure
@@ -48,12 +58,14 @@ from .model import (
     Unfinished,
     printable,
 )
-from .records import make_folder, note_of, read_unfinished, remove, write_private
+from .records import lock, make_folder, note_of, read_unfinished, remove, write_private
 
 # Seconds that one step of a repair may take besides the time-outs that the user has set.
 _STEP_SECONDS = 5.0
 # What each further mount point of the same repair adds.
 _MORE_SECONDS = 2.0
+# The same where mounts are only taken off: twice what each of 1,200 subPaths took.
+_MORE_UNMOUNT_SECONDS = 0.2
 # Characters. A shorter line of a configuration file, such as "[x]", is no secret, and masking it
 # would make errors unreadable.
 _SECRET_LINE = 8
@@ -77,6 +89,20 @@ class FuseRecovery:
         self._bare: set[str] = set()
         # Keys of repairs whose new mount is in use, so that it must not be taken back.
         self._begun: set[str] = set()
+        # By key of a repair, the device of the new mount that was proven.
+        self._devices: dict[str, str] = {}
+        self._lock = -1
+
+    def prepare(self) -> None:
+        """Keep other runs on this node away: two would take each other's new mounts."""
+        self._host.require_root()
+        self._lock = lock(self._host)
+
+    def close(self, failed: bool) -> None:
+        """Let others run again, however this one ended."""
+        if self._lock >= 0:
+            os.close(self._lock)
+        self._lock = -1
 
     def gather(self) -> FuseState:
         """Probe each FUSE superblock of the kubelet once; gather more only if one is broken."""
@@ -99,10 +125,14 @@ class FuseRecovery:
         found = stacks.superblocks(table, root)
         unfinished = read_unfinished(host)
         asked = _asked(table, found, unfinished)
-        owners = _owners(asked, found, kubelet.namespaces_of(host))
+        namespaces = kubelet.namespaces_of(host)
+        owners = _owners(asked, found, namespaces)
         timeout = self._options.probe_timeout
-        answers = dict(zip(asked, probe_folders(host, list(asked.values()), timeout, owners)))
-        state = FuseState(host.name, root, table, answers, unfinished=unfinished)
+        paths = list(asked.values())
+        answers = dict(zip(asked, probe_folders(host, paths, timeout, owners, list(asked))))
+        state = FuseState(
+            host.name, root, table, answers, unfinished=unfinished, namespaces=namespaces
+        )
         broken = _broken(found, answers)
         if broken or unfinished:
             self._ask_buried(state, found, answers)
@@ -156,24 +186,44 @@ class FuseRecovery:
             layers = stacks.buried(state.table, found, answers)
             if not layers:
                 return
+            waiting = held_children(self._host)
             for mount in layers:
-                answers[mount.device] = self._ask_below(state.table, mount)
+                before = waiting.get(mount.device, [])
+                answers[mount.device] = (
+                    hung_before(before)
+                    if is_enough(before)
+                    else self._ask_below(state.table, mount)
+                )
 
     def _ask_below(self, table: MountTable, mount: Mount) -> Answer:
         """Probe a mount with the layers above it taken off, in a mount namespace of the child's own
         that ends with it. The node's mounts stay as they are.
         """
-        host, timeout = self._host, self._options.probe_timeout
-        # The table may have changed since it was read.
-        stack = [layer.id for layer in table.layers(mount.point)]
-        if mount.id not in stack:
-            return Answer(ERROR, text="it is no longer mounted there")
-        depth = len(stack) - stack.index(mount.id) - 1
-        if not depth:
-            return probe_folders(host, [mount.point], timeout)[0]
+        timeout = self._options.probe_timeout
+        reply = self._at_layer(
+            table, mount, lambda found: asdict(probe_opened(self._host, found, timeout))
+        )
+        return Answer(ERROR, text=reply.problem) if reply.problem else Answer(**reply.value)
 
-        def asking() -> dict[str, Any]:
-            _own_namespace()
+    def _at_layer(
+        self, table: MountTable, mount: Mount, doing: Callable[[int], dict[str, Any]]
+    ) -> Reply:
+        """Call a function in a child, with an O_PATH descriptor of a mount that is held meanwhile.
+
+        The error of the reply is StorageOpsError if the mount is no longer there.
+        """
+        host = self._host
+        # The table may have changed since it was read.
+        stack = [same(layer, mount) for layer in table.layers(mount.point)]
+        depth = len(stack) - stack.index(True) - 1 if any(stack) else -1
+
+        def working() -> dict[str, Any]:
+            if depth < 0:
+                raise StorageOpsError("it is no longer mounted there")
+            # Its own children are called so, too.
+            call_self(mount.device)
+            if depth:
+                _own_namespace()
             for _layer in range(depth):
                 with kubelet.opened_parent(host.path(mount.point), host.path(self._root)) as (
                     folder,
@@ -183,10 +233,11 @@ class FuseRecovery:
                     call_libc(
                         "umount2", f"/proc/self/fd/{folder}/{name}".encode(), _MNT_DETACH_NOFOLLOW
                     )
-            return asdict(probe_folders(host, [mount.point], timeout)[0])
+            # In a copy of the namespace it has another number.
+            with held(host, mount, self._root, number=not depth) as found:
+                return doing(found)
 
-        reply = host.bounded(asking, timeout + _STEP_SECONDS)
-        return Answer(ERROR, text=reply.problem) if reply.problem else Answer(**reply.value)
+        return host.bounded(working, self._options.probe_timeout + _STEP_SECONDS)
 
     # apply
 
@@ -354,6 +405,7 @@ class FuseRecovery:
         if different:
             raise ActionFailed(different, code="mount_differs")
         self._require_roots(recovery)
+        self._devices[recovery.key] = mount.device
 
     def _adopt(self, _action: Action, step: Step) -> None:
         """Use a mount that already answers."""
@@ -376,6 +428,8 @@ class FuseRecovery:
         (answer,) = probe_folders(self._host, [recovery.source], self._options.probe_timeout)
         if answer.state != OK:
             raise NotStarted(f"the new mount at {recovery.source} no longer answers: {answer.text}")
+        if self._devices.setdefault(recovery.key, layers[-1].device) != layers[-1].device:
+            raise NotStarted(f"the mount at {recovery.source} is not the one that was proven")
         return layers[-1]
 
     def _require_roots(self, recovery: Recovery) -> None:
@@ -419,22 +473,30 @@ class FuseRecovery:
             for mount in target.take
             if mount.device == device
         )
-        answer = self._ask_below(read_table(host, "1"), layer)
-        if answer.state != HUNG:
-            raise NotStarted(
-                f"{layer.point} does not hang at a second look: {answer.text or answer.state}"
-            )
+        self._require_points(step.recovery)
         # The command as it was planned and shown; no shell is involved.
         *mounting, _write_word, file, text = action.command
         # Without systemd's sys-fs-fuse-connections.mount, fusectl may not be mounted.
         if mounting and not host.exists(os.path.dirname(file)):
+            _require_hung(layer, self._ask_below(read_table(host, "1"), layer))
             result = host.run(mounting[:-1])
             if not result.ok:
                 raise ActionFailed(result.describe(), code="program_failed")
+
+        def cutting(found: int) -> dict[str, Any]:
+            answer = probe_opened(host, found, self._options.probe_timeout)
+            # The number of the connection is that of the device, which is not another's as long as
+            # the mount is held.
+            if answer.state == HUNG:
+                _poke(host.path(file), text)
+            return asdict(answer)
+
         # In a child with a deadline, like everything that touches a filesystem that hangs.
-        reply = host.bounded(lambda: _poke(host.path(file), text))
+        reply = self._at_layer(read_table(host, "1"), layer, cutting)
         if reply.problem:
-            raise ActionFailed(reply.problem)
+            kind = NotStarted if reply.error == StorageOpsError.__name__ else ActionFailed
+            raise kind(f"{layer.point}: {reply.problem}")
+        _require_hung(layer, Answer(**reply.value))
         # All waiting requests have failed by now (fs/fuse/dev.c fuse_abort_conn), and it answers as
         # a dead mount does.
         if self._ask_below(read_table(host, "1"), layer).state == HUNG:
@@ -444,35 +506,29 @@ class FuseRecovery:
         """Take the dead layers off, and bind the new mount there in the same step."""
         host, recovery, target = self._host, step.recovery, step.target
         self._require_time(_STEP_SECONDS)
-        source, trusted = self._source(recovery, target)
+        source = self._source(recovery, target)
         # Noted first: from here on its server may serve mounts in use, and must not be stopped.
         if recovery.key not in self._begun:
             self._record(recovery, begun=True)
         self._begun.add(recovery.key)
         table = read_table(host, "1")
         layers = table.layers(target.point)
-        left = {layer.id for layer in layers}
-        take = [mount for mount in target.take if mount.id in left]
-        rest = [layer for layer in layers if layer.id not in [mount.id for mount in take]]
+        take = [mount for mount in target.take if _among(mount, layers)]
+        rest = [layer for layer in layers if not _among(layer, take)]
         if not _came(rest, table.layers(recovery.source), target) and (
             stacks.top_id(rest) != target.beneath
         ):
             raise NotStarted(f"another mount is now at {target.point}")
         self._bare.add(target.point)
-        replace_mount(host, take, source, trusted, target.point, self._root)
+        timeout = self._options.probe_timeout
+        replace_mount(host, take, source, target.point, self._root, timeout)
         self._bare.discard(target.point)
 
     def _take_off(self, target: Target) -> None:
-        """Unmount the dead layers that are still there.
-
-        Where mount points are peers, they may have gone with those of another point.
-        """
-        left = {layer.id for layer in read_table(self._host, "1").layers(target.point)}
-        for mount in target.take:
-            if mount.id in left:
-                # Lazy, since a process may have files of the dead mount open; these only give
-                # errors.
-                unmount(self._host, mount, self._root, lazy=True)
+        """Unmount the dead layers that are still there."""
+        # Lazy, since a process may have files of the dead mount open; these only give errors.
+        timeout = self._options.probe_timeout
+        unmount_dead(self._host, target.take, target.point, self._root, timeout)
 
     def _bind(self, _action: Action, step: Step) -> None:
         """Undo an emptied mount point: put the new mount there, unless it is there already."""
@@ -480,12 +536,11 @@ class FuseRecovery:
         # The new mount may have come by propagation before the failure.
         layers = read_table(self._host, "1").layers(target.point)
         if (layers[-1].id if layers else 0) == target.beneath:
-            source, trusted = self._source(step.recovery, target)
-            bind(self._host, source, trusted, target.point, self._root)
+            bind(self._host, self._source(step.recovery, target), target.point, self._root)
         self._bare.discard(target.point)
 
-    def _source(self, recovery: Recovery, target: Target) -> tuple[str, str]:
-        """(path to bind, a trusted folder above it with no links in between).
+    def _source(self, recovery: Recovery, target: Target) -> Source:
+        """What to bind.
 
         A bind has the options of what is bound (mount(2), MS_BIND). So where the target had more,
         a copy with just these is made in the repair's own folder, and bound instead.
@@ -494,7 +549,7 @@ class FuseRecovery:
         flags = [flag for flag in target.flags if flag not in top.options]
         inside = "" if target.root == "/" else target.root
         if not flags:
-            return f"{recovery.source}{inside}", _trusted(recovery)
+            return Source(f"{recovery.source}{inside}", _trusted(recovery), top.device)
         folder = f"{recovery.folder}/{'-'.join(flags)}"
 
         def bound() -> list[Mount]:
@@ -516,7 +571,7 @@ class FuseRecovery:
             result = host.run(["mount", "--bind", "-o", ",".join(flags), recovery.source, folder])
             if not result.ok or not good(bound()):
                 raise ActionFailed(result.describe(), code="program_failed")
-        return f"{folder}{inside}", PRIVATE
+        return Source(f"{folder}{inside}", PRIVATE, top.device)
 
     def _clean_up(self, _action: Action, step: Step) -> None:
         self._sweep(step.recovery)
@@ -615,6 +670,8 @@ class FuseRecovery:
         # Waiting for nothing needs no time, so this comes after the first look.
         if running and not timeout:
             raise Prevented("no time is left to wait for containers: raise deadline")
+        if running:
+            self._require_points(recovery)
         # An unmount below a running container would leave it with the dead mount for good.
         if running and not host.wait_for(lambda: not look(), timeout):
             left = ", ".join(look()[:5])
@@ -623,36 +680,55 @@ class FuseRecovery:
             )
 
     def _unmount(self, _action: Action, step: Step) -> None:
-        """Take the dead layers off, if no container has come up meanwhile."""
+        """Take the dead layers off, if no container or pod has come up meanwhile."""
         recovery = step.recovery
-        # Once the pods' mounts are gone, the kubelet must have its whole time to unstage.
-        unstaging = recovery.pods and any(
-            target.kind == kubelet.STAGING for target in recovery.targets
-        )
-        self._require_time(_STEP_SECONDS + (self._options.unstage_timeout if unstaging else 0))
+        self._require_points(recovery, step.target)
         running = running_processes(self._host, recovery.pods, recovery.devices)
         if running:
             raise NotStarted(
                 f"containers of its pods run: {', '.join(running[:5])}", code="pods_running"
             )
+        # A new pod has a folder before the driver mounts anything for it.
+        still = [] if recovery.pods else self._still_wanted(recovery)
+        if still:
+            raise NotStarted(
+                f"the kubelet has folders of this volume for the pods {', '.join(still)} by now",
+                code="pods_wanted",
+            )
         self._take_off(step.target)
+
+    def _still_wanted(self, recovery: Recovery) -> list[str]:
+        return unmounting.still_wanted(pod_folders(self._host, self._root), recovery)
+
+    def _require_points(self, recovery: Recovery, target: Target | None = None) -> None:
+        """There must be time for all mount points of a repair, or for those from ``target`` on.
+
+        What one needs only for being large is no reason to end the run.
+        """
+        each, more = _MORE_SECONDS, 0.0
+        points = unmounting.in_order(recovery)
+        left = points[points.index(target) if target else 0 :]
+        if self._options.strategy == "kubelet":
+            each = _MORE_UNMOUNT_SECONDS
+            # Once the pods' mounts are gone, the kubelet must have its whole time to unstage.
+            if recovery.pods and any(one.kind == kubelet.STAGING for one in left):
+                more = self._options.unstage_timeout
+        more += each * len(left[1:])
+        self._require_time(_STEP_SECONDS + self._options.probe_timeout, more)
 
     def _wait_unstaged(self, _action: Action, step: Step) -> None:
         """Let the kubelet unstage the volume; unmount it if the kubelet has forgotten it."""
         host, target, timeout = self._host, step.target, self._options.unstage_timeout
-        devices = [mount.device for mount in target.take]
 
         def gone() -> bool:
-            return not any(
-                layer.device in devices for layer in read_table(host, "1").layers(target.point)
-            )
+            return not self._left_dead(target, read_table(host, "1"))
 
         if gone():
             return
-        self._require_time(timeout)
+        self._require_time(_STEP_SECONDS, timeout)
         if host.wait_for(gone, timeout):
             return
-        still = unmounting.still_wanted(pod_folders(host, self._root), step.recovery)
+        still = self._still_wanted(step.recovery)
         if still:
             raise ActionFailed(
                 f"the kubelet has not unstaged it within {timeout:g} s, since it still has folders "
@@ -672,8 +748,13 @@ class FuseRecovery:
         host = self._host
         recovery: Recovery = finding.repair[0].subject.recovery
         table = read_table(host, "1")
-        stale = self._still_held(recovery, table)
-        doubts = _dead_left(recovery, table)
+        dead = self._still_dead(recovery, table)
+        stale = self._still_held(recovery, dead, table)
+        doubts = [
+            f"the dead mount is still at {target.point}"
+            for target in recovery.targets
+            if self._left_dead(target, table)
+        ]
         if self._options.strategy == "kubelet":
             proof = [f"{target.point} has no dead mount any more" for target in recovery.targets]
         else:
@@ -688,11 +769,38 @@ class FuseRecovery:
                 f"the repair of {finding.name} is not proven: {recovery.folder} is still there",
                 code="repair_unproven",
             )
-        return proof + _remainders(recovery, table, stale)
+        return proof + _remainders(dead, table, stale)
 
-    def _still_held(self, recovery: Recovery, table: MountTable) -> list[dict[str, object]]:
-        """Containers that keep a dead mount of this repair; facts() reports them, too."""
-        others = other_mounts(self._host, recovery.devices).mounts
+    def _left_dead(self, target: Target, table: MountTable) -> bool:
+        """Whether one of the mounts that a repair takes off is still there."""
+        layers = table.layers(target.point)
+        left = [layer for layer in layers if _among(layer, target.take)]
+        # Below another, or gone: what is at the path says nothing of it.
+        if not left or left != layers[-1:]:
+            return bool(left)
+        # The next mount may have all of its numbers; but that one answers.
+        (answer,) = probe_folders(self._host, [target.point], self._options.probe_timeout)
+        return answer.state != OK
+
+    def _still_dead(self, recovery: Recovery, table: MountTable) -> tuple[str, ...]:
+        """The dead superblocks, without those whose number is another filesystem's by now."""
+        tops = {
+            mount.device: mount.point
+            for mount in table.mounts
+            if mount.device in recovery.devices and table.layers(mount.point)[-1:] == [mount]
+        }
+        answers = probe_folders(self._host, list(tops.values()), self._options.probe_timeout)
+        other = [device for device, answer in zip(tops, answers) if answer.state == OK]
+        return tuple(device for device in recovery.devices if device not in other)
+
+    def _still_held(
+        self, recovery: Recovery, devices: tuple[str, ...], table: MountTable
+    ) -> list[dict[str, object]]:
+        """Containers that keep a dead mount of this repair; facts() reports them, too.
+
+        ``devices``: of its superblocks, those that are still dead.
+        """
+        others = other_mounts(self._host, devices).mounts
         now = FuseState(
             self._host.name,
             self._root,
@@ -700,7 +808,7 @@ class FuseRecovery:
             others=others,
             processes=tuple(read_processes(self._host)),
         )
-        stale = stacks.stale(now, set(recovery.devices))
+        stale = stacks.stale(now, set(devices))
         self._stale = stale + [
             entry for entry in self._stale or [] if entry["device"] not in recovery.devices
         ]
@@ -786,11 +894,20 @@ def _points(recovery: Recovery, table: MountTable) -> dict[str, str]:
 def _as_planned(target: Target, layers: list[Mount]) -> bool:
     """Whether the mounts to remove are still on top, and on the same mount as before."""
     kept = max(0, len(layers) - len(target.take))
-    # IDs are used again (proc_pid_mountinfo(5)), so the device has to be the same, too.
-    same = [(layer.id, layer.device) for layer in reversed(layers[kept:])] == [
-        (mount.id, mount.device) for mount in target.take
-    ]
-    return same and stacks.top_id(layers[:kept]) == target.beneath
+    tops = list(reversed(layers[kept:]))
+    unchanged = len(tops) == len(target.take) and all(map(same, tops, target.take))
+    return unchanged and stacks.top_id(layers[:kept]) == target.beneath
+
+
+def _among(mount: Mount, mounts: Iterable[Mount]) -> bool:
+    return any(same(one, mount) for one in mounts)
+
+
+def _require_hung(layer: Mount, answer: Answer) -> None:
+    if answer.state != HUNG:
+        raise NotStarted(
+            f"{layer.point} does not hang at a second look: {answer.text or answer.state}"
+        )
 
 
 def _came(rest: list[Mount], made: list[Mount], target: Target) -> bool:
@@ -804,26 +921,14 @@ def _came(rest: list[Mount], made: list[Mount], target: Target) -> bool:
     )
 
 
-def _dead_left(recovery: Recovery, table: MountTable) -> list[str]:
-    """The targets that still have one of the mounts that the repair takes off."""
-    return [
-        f"the dead mount is still at {target.point}"
-        for target in recovery.targets
-        if any(
-            layer.device in recovery.devices and layer.id in [mount.id for mount in target.take]
-            for layer in table.layers(target.point)
-        )
-    ]
-
-
-def _remainders(recovery: Recovery, table: MountTable, stale: list[dict[str, object]]) -> list[str]:
+def _remainders(
+    devices: tuple[str, ...], table: MountTable, stale: list[dict[str, object]]
+) -> list[str]:
     """Where the dead filesystem is still mounted, which does not make the repair doubtful.
 
     Mounts that are not the kubelet's stay, and running containers keep theirs until they end.
     """
-    left = sorted(
-        {printable(mount.point) for mount in table.mounts if mount.device in recovery.devices}
-    )
+    left = sorted({printable(mount.point) for mount in table.mounts if mount.device in devices})
     told = [f"the dead filesystem is still mounted at {', '.join(left)}"] if left else []
     waiting = [
         f"{entry['container'] or entry['pod'] or entry['pid']} at {entry['point']}"

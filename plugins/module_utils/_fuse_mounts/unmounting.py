@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """The strategy kubelet: unmount what the kubelet left behind; the driver mounts it for new pods.
 
 Pure: no I/O here.
@@ -37,6 +35,8 @@ def for_kubelet(
     # Only paths below a pod's folder name a pod; a staging mount has none.
     places = [kubelet.classify(target.point, state.root) for target in recovery.targets]
     pods = tuple(sorted({place.pod for place in places if place and place.pod}))
+    # The playbook moves these pods, and no other that has a volume of the same name.
+    finding.evidence["pods"] = list(pods)
     obstacles = [
         *obstacles,
         *_unknown_pods(pods, entries),
@@ -175,15 +175,10 @@ def kubelet_actions(recovery: Recovery, options: FuseOptions) -> list[Action]:
                 step,
             )
         )
-    staged = [target for target in recovery.targets if target.kind == kubelet.STAGING]
-    # The kubelet unstages a volume only after all its publish mounts are gone (CSI specification,
-    # NodeUnstageVolume).
-    for target in [target for target in recovery.targets if target not in staged]:
-        actions.append(_unmount_action(recovery, target))
-    for target in staged:
+    for target in in_order(recovery):
         # Once its pods are gone the kubelet unstages the volume by itself (NodeUnstageVolume,
         # kubernetes pkg/kubelet/volumemanager/reconciler), and so keeps its records right.
-        if recovery.pods:
+        if recovery.pods and target.kind == kubelet.STAGING:
             actions.append(
                 Action(
                     "wait_unstaged",
@@ -196,6 +191,13 @@ def kubelet_actions(recovery: Recovery, options: FuseOptions) -> list[Action]:
         else:
             actions.append(_unmount_action(recovery, target))
     return actions
+
+
+def in_order(recovery: Recovery) -> list[Target]:
+    """The mount points in the order in which they are unmounted."""
+    # The kubelet unstages a volume only after all its publish mounts are gone (CSI specification,
+    # NodeUnstageVolume).
+    return sorted(recovery.targets, key=lambda target: target.kind == kubelet.STAGING)
 
 
 def _unmount_action(recovery: Recovery, target: Target) -> Action:

@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """The nodes of a cluster as hosts of an inventory: what is kept of each, and where it is reached.
 
 Root on a node writes most of this about itself. So every text is one to show, and never a template;

@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """The pods through which Ansible reaches nodes without ssh: which one is ours on which node.
 
 What runs there is root on the node. So a pod counts by whose it is, never by its name alone. Only

@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """Changes and deletions of an object that others write too."""
 
 from __future__ import annotations
@@ -17,6 +15,9 @@ from .client import Cluster, Conflict, KubeError, NotFound, Object
 T = TypeVar("T")
 # What is to be patched in an object, None for nothing; and it may be gone.
 Change = Callable[[Optional[Object]], Optional[Object]]
+# No change is begun with less of the deadline left (seconds): it has to be followed to its end,
+# with the repetitions of a request that an API server in trouble lost.
+LEAST_SECONDS = 30.0
 # Nodes change all the time: the kubelet of one that has come back writes its Node often, and each
 # write is another resourceVersion.
 TRIES = 10
@@ -52,15 +53,22 @@ def change_object(cluster: Cluster, where: str, change: Change, dry_run: bool = 
 
 
 def delete_exactly(
-    cluster: Cluster, where: str, uid: str, dry_run: bool = False, grace: int | None = None
+    cluster: Cluster,
+    where: str,
+    uid: str,
+    dry_run: bool = False,
+    grace: int | None = None,
+    version: str = "",
 ) -> None:
     """Delete that object; one that is gone already, or replaced by another one, needs no
     deletion.
+
+    ``version``: its resourceVersion; one that was changed since stays as well.
     """
     # A precondition on the uid (DeleteOptions of k8s.io/apimachinery meta/v1) spares an object that
     # was made again under the name.
     with contextlib.suppress(NotFound, Conflict):
-        cluster.delete(where, uid, dry_run, grace)
+        cluster.delete(where, uid, dry_run, grace, version)
 
 
 def not_done(error: KubeError) -> ActionFailed:

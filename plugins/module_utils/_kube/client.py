@@ -2,7 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
 """Requests to one API server: raw JSON, bounded retries, one deadline, and errors that say what to
 do.
 """
@@ -457,18 +456,27 @@ class Cluster:
             _read_object,
         )
 
-    def delete(self, path: str, uid: str, dry_run: bool = False, grace: int | None = None) -> None:
+    def delete(
+        self,
+        path: str,
+        uid: str,
+        dry_run: bool = False,
+        grace: int | None = None,
+        version: str = "",
+    ) -> None:
         """Delete exactly the object with that uid. It exists for as long as a finalizer holds it.
 
         ``grace``: seconds that a pod gets to end, by default as many as it asks for. With 0 its
         object is gone at once, whatever its node does, so this is for a node that is known to be
-        fenced.
+        fenced. ``version``: its resourceVersion, if it must not have changed since it was read.
 
-        Raises NotFound if it was gone already, and Conflict if another object has its name now.
+        Raises NotFound if it was gone already, and Conflict if another object has its name now, or
+        it was changed.
         """
         # When the answer to a deletion was lost, and at the next try the object is gone or another
         # one has its name, our first try deleted it: that is success.
-        body: Object = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": uid}}
+        exactly = {"uid": uid, **({"resourceVersion": version} if version else {})}
+        body: Object = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": exactly}
         if grace is not None:
             body["gracePeriodSeconds"] = grace
         if dry_run:

@@ -2,7 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
 """Where the API server is, how to prove who we are, and one kept-alive connection to it.
 
 The standard library's HTTP client is used directly: its socket is at hand, so that every wait is

@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """Driver and handle by which Kubernetes attaches a volume of one of its former in-tree plugins.
 
 As k8s.io/csi-translation-lib v0.36.3 does in TranslateInTreePVToCSI of plugins/*.go, for RBD

@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """Leases as locks, and the only code that takes, renews and gives back one.
 
 A Lease is created, which fails where its name is taken, or renewed under its uid and
@@ -103,8 +101,10 @@ class Leases:
         cluster.patch(self._path(lease.name), body)
 
     def give_back(self, cluster: Cluster, lease: Lease, dry_run: bool = False) -> None:
-        """Delete exactly that one."""
-        delete_exactly(cluster, self._path(lease.name), lease.uid, dry_run)
+        """Delete exactly that one, unless it was renewed since it was read."""
+        # Its uid stays the same when its owner, who is late, renews it.
+        where = self._path(lease.name)
+        delete_exactly(cluster, where, lease.uid, dry_run, version=lease.version)
 
     def _path(self, name: str = "") -> str:
         return path(_VERSION, "leases", name, self._namespace)

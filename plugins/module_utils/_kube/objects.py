@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """The records that the collection keeps of API objects, and how they are made.
 
 A big cluster has tens of thousands of objects, so each becomes a small tuple as soon as it is
@@ -105,6 +103,7 @@ class Volume(NamedTuple):
     deleted: datetime | None
     # Driver and handle by which Kubernetes attaches a volume of a former in-tree plugin.
     migrated: in_tree.Disk = in_tree.NO_DISK
+    created: datetime | None = None
 
     @property
     def disk(self) -> in_tree.Disk:
@@ -230,13 +229,21 @@ def drivers_that_attach(attachments: Iterable[Attachment]) -> frozenset[str]:
 
 def is_too_late(pod: Pod, node: Node | None) -> bool:
     """The pod was created after its node fell silent, and none of its containers ever ran."""
+    return is_after_silence(pod.created, node) and not pod.ran
+
+
+def is_after_silence(created: datetime | None, node: Node | None) -> bool:
+    """What was created then was created after the node's kubelet fell silent.
+
+    The API server and the controller manager set the two times, and their clocks may differ by
+    seconds. So this alone does not tell what a node has open; see may_have.
+    """
     return bool(
         node
         and node.ready == "Unknown"
         and node.ready_since
-        and pod.created
-        and pod.created > node.ready_since
-        and not pod.ran
+        and created
+        and created > node.ready_since
     )
 
 
@@ -452,6 +459,7 @@ def pick_volume(item: dict[str, Any]) -> Volume:
         claim.get("uid") or "",
         parse_time(meta.get("deletionTimestamp")),
         in_tree.translate(spec, meta),
+        parse_time(meta.get("creationTimestamp")),
     )
 
 
@@ -506,7 +514,8 @@ def pick_pod(item: dict[str, Any]) -> Pod:
         _why_they_wait(states),
         _placed(item, conditions.get("PodScheduled", {})),
         conditions.get("Ready", {}).get("status") == "True",
-        any(_tolerates_hold(toleration) for toleration in spec.get("tolerations") or []),
+        # Our taint has no value.
+        any(tolerates(one, HOLD, "", "NoSchedule") for one in spec.get("tolerations") or []),
         _has_run(status, containers),
     )
 
@@ -648,12 +657,15 @@ def _error(error: dict[str, Any] | None) -> VolumeError | None:
     return VolumeError(message, parse_time(error.get("time")), code)
 
 
-def _tolerates_hold(toleration: dict[str, Any]) -> bool:
-    """A toleration that lets a pod onto a node that is held."""
-    # Our taint has the effect NoSchedule. An empty key or effect matches all, and "Exists" any
-    # value (ToleratesTaint of k8s.io/api/core/v1/toleration.go).
-    fits = toleration.get("key", "") in ("", HOLD) and toleration.get("operator") == "Exists"
-    return fits and toleration.get("effect", "") in ("", "NoSchedule")
+def tolerates(toleration: dict[str, Any], key: str, value: str, effect: str) -> bool:
+    """The toleration fits the taint, for ever or for a while (tolerationSeconds)."""
+    # As ToleratesTaint of k8s.io/api/core/v1/toleration.go: without an operator it is "Equal", an
+    # empty key with Exists fits any key and value, and an empty effect any effect.
+    exists = toleration.get("operator") == "Exists"
+    equals = toleration.get("operator") in (None, "", "Equal")
+    fits = toleration.get("key", "") == key or (not toleration.get("key") and exists)
+    same = exists or (equals and toleration.get("value", "") == value)
+    return fits and same and toleration.get("effect", "") in ("", effect)
 
 
 # Seconds; DefaultTerminationGracePeriodSeconds of k8s.io/api/core/v1.

@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """Lists of Kubernetes objects, and changes of a watch, read one by one while their bytes arrive.
 
 A list of 50,000 pods is 180 MB of text and 3 GB as Python objects. Here only one chunk of text and

@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """What a driver reports of the node that it runs on, and whether it runs there. Pure: no I/O here.
 
 Whoever may write a CSIAddonsNode, as any node, chooses the node in it (nodeID) and where the

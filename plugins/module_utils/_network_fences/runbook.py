@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """One Unfenced NetworkFence for each node, made while all is well, so that a lost node is fenced by
 a patch.
 
@@ -17,12 +15,13 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any, Callable
 
-from .._core.engine import Action, ActionFailed, Finding, NotStarted, Plan
+from .._core.engine import Action, ActionFailed, Finding, NotStarted, Plan, require_time
 from .._core.errors import BadOption, StorageOpsError
 from .._fences import network_fence
 from .._fences.ledger import Ledgers
 from .._fences.network_fence import FENCED, FENCES, GROUP, UNFENCED
 from .._fences.proof import stale
+from .._kube.changing import LEAST_SECONDS
 from .._kube.client import Cluster, Conflict, path
 from .plan import (
     CAPABLE,
@@ -118,6 +117,7 @@ class FencePreparation:
         # The message of the first unfencing shows that controller, driver and secret work, long
         # before a fence is needed.
         subject: Subject = action.subject
+        require_time(self._cluster.deadline, LEAST_SECONDS)
         self._recheck(subject)
         fence = network_fence.pick_fence(self._create(subject.body), {})
         network_fence.await_message(self._cluster, fence, self._options.fence_timeout, self._sleep)

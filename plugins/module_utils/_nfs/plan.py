@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """Why an NFS share cannot be mounted, or only slowly, and what can be done (STOR-09).
 
 It judges what was measured. Pure: no I/O here.
@@ -19,8 +17,6 @@ from typing import Any
 from .._core.codes import Reason
 from .._core.engine import Finding, Plan
 from .._core.errors import BadOption, StorageOpsError
-
-RUNBOOK = "storage_ops.runbooks.check_nfs"
 
 # In the order in which mount.nfs tries them if none is given (nfs(5), nfsvers).
 VERSIONS = ("4.2", "4.1", "4.0", "3")
@@ -525,9 +521,7 @@ def _finding(share: Share, state: NfsState, severity: str, summary: str, reason:
         name=printable(share.target.share),
         node=state.node,
         summary=printable(summary),
-        verdict="report",
-        reason="",
-        runbook=RUNBOOK,
+        owner=f"namespace {share.target.turn}",
     )
     finding.reason = printable(reason)
     finding.evidence = {
@@ -584,9 +578,6 @@ def _judge_left(state: NfsState) -> list[Finding]:
         name=", ".join(names[:3]),
         node=state.node,
         summary=summary,
-        verdict="report",
-        reason="",
-        runbook=RUNBOOK,
     )
     finding.reason = (
         "they were killed, are in mount namespaces of their own, and end by "

@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """Whether NFS shares can be mounted on this node: names, routes, ports, and timed mounts.
 
 The mounts are made where no other process sees them.
@@ -90,7 +88,8 @@ _NOT_TCP = {"proto=rdma", "proto=rdma6", "rdma", "proto=udp", "proto=udp6", "udp
 # Options that the user may not give: the version, which is what is tried, and bg, since a mount in
 # the background would outlive this module (nfs(5)).
 _NOT_TO_BE_GIVEN = re.compile(r"(nfsvers|vers|minorversion)(=|$)|v[34](\.\d)?$|bg$", re.ASCII)
-# The options of an existing mount without which another one of the share may fail.
+# The options of an existing mount without which another one of the share may fail, or reach another
+# server.
 _KEPT = re.compile(r"(sec|proto)=[\w:]+|port=[1-9]\d*", re.ASCII)
 # Below /run, with the process's ID: what an ended run left is known by it, and removed.
 _FOLDER = re.compile(r"storage_ops-nfs-(\d+)", re.ASCII)
@@ -234,26 +233,33 @@ def nfs_mounts(mounts: Iterable[Mount], root: str) -> list[Mount]:
 def targets_of(
     mounts: Iterable[Mount], root: str, namespaces: Mapping[str, str] | None = None
 ) -> list[Target]:
-    """One share for each server, of the NFS mounts below ``root``.
+    """One share for each server and way to mount from it, of the NFS mounts below ``root``.
 
-    That the others are mounted shows that their exports exist. ``namespaces``: of pods, by uid.
+    That the others are mounted shows that their exports exist. Behind one address there may be
+    several servers, each at its port. ``namespaces``: of pods, by uid.
     """
     known = namespaces or {}
-    by_server: dict[str, list[Mount]] = {}
+    by_server: dict[tuple[str, tuple[str, ...]], list[Mount]] = {}
     for mount in nfs_mounts(mounts, root):
         # A source that is no share cannot be tried.
         with contextlib.suppress(StorageOpsError):
-            by_server.setdefault(split_share(mount.source)[0], []).append(mount)
+            way = split_share(mount.source)[0], _options_of(mount)
+            by_server.setdefault(way, []).append(mount)
     return [
         Target(
             found[0].source,
             tuple(dict.fromkeys(_version_of(mount) for mount in found)),
-            tuple(option for option in found[0].super_options if _KEPT.fullmatch(option)),
+            options,
             len(found),
             ", ".join(sorted({owner_of(mount.point, root, known) for mount in found})),
         )
-        for found in by_server.values()
+        for (_server, options), found in by_server.items()
     ]
+
+
+def _options_of(mount: Mount) -> tuple[str, ...]:
+    """The options without which another mount may fail, or reach another server."""
+    return tuple(option for option in mount.super_options if _KEPT.fullmatch(option))
 
 
 def _version_of(mount: Mount) -> str:
@@ -569,8 +575,8 @@ def _measure_alone(
     folder: str,
     found: dict[tuple[int, str], Attempt],
 ) -> None:
-    """Repeat the slow attempts in ``found`` one by one, in turns of their servers; those without
-    time left are marked.
+    """Repeat the slow attempts in ``found`` one by one, in turns of the namespaces and, within
+    each, of their servers; those without time left are marked.
 
     Linux starts no NFS mount while that of another server hangs, so in company a server looks as
     slow as the slowest one.
@@ -583,17 +589,22 @@ def _measure_alone(
     # A server that does not answer takes the whole time-out, so it is tried once for NFS 3 and once
     # for NFS 4, and after those that do answer.
     silent: set[tuple[str, str]] = set()
-    # Seconds that each server took alone.
-    spent: defaultdict[str, float] = defaultdict(float)
+    # Seconds that each took alone: by namespace, and by namespace and server.
+    spent: defaultdict[tuple[str, ...], float] = defaultdict(float)
 
-    def turn(job: tuple[int, str]) -> tuple[float, bool]:
-        server = shares[job[0]].target.server
+    def takers(number: int) -> tuple[tuple[str, ...], ...]:
+        target = shares[number].target
+        return (target.turn,), (target.turn, target.server)
+
+    def turn(job: tuple[int, str]) -> tuple[float, float, bool]:
         # By time, since a server may be as slow as its tenant likes. In steps of slow_seconds, so
         # that a quick server is measured as a whole.
-        return spent[server] // options.slow_seconds, found[job].state == NO_ANSWER
+        whose, server = (spent[taker] // options.slow_seconds for taker in takers(job[0]))
+        return whose, server, found[job].state == NO_ANSWER
 
     while again:
-        # The turn of the server that took the least: so a slow one uses up its own time alone.
+        # The turn of the namespace that took the least: so a slow one uses up its own time alone. A
+        # tenant may have any number of names for servers.
         job = min(again, key=turn)
         again.remove(job)
         number, version = job
@@ -603,7 +614,9 @@ def _measure_alone(
         left = host.deadline.remaining()
         if left > options.mount_timeout + 2 * _GRACE:
             found[job] = _mount_each(host, [(shares[number], version)], options, limit, folder)[0]
-            spent[server] += left - host.deadline.remaining()
+            took = left - host.deadline.remaining()
+            for taker in takers(number):
+                spent[taker] += took
             silent |= {(server, version[0])} if found[job].state == NO_ANSWER else set()
         else:
             found[job] = replace(found[job], alone=False)

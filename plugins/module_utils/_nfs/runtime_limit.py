@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """How many files a container may open (STOR-10).
 
 A program that closes all descriptors that it might have, as rpc.statd does when it starts, takes
@@ -28,7 +26,6 @@ from .._node.control_groups import pod_of
 from .._node.host import Host
 from .._node.options import NOFILE
 
-RUNBOOK = "storage_ops.runbooks.check_nfs"
 # Drop-ins are applied in the order of their names (systemd.unit(5)), so 50- overrides most others.
 DROP_IN = "/etc/systemd/system/{unit}.d/50-storage_ops-nofile.conf"
 
@@ -352,9 +349,6 @@ def _finding(state: LimitState, severity: str, kind: str, name: str, summary: st
         name=name,
         node=state.node,
         summary=summary,
-        verdict="report",
-        reason="",
-        runbook=RUNBOOK,
     )
 
 
@@ -393,7 +387,7 @@ def _judge(runtime: Runtime, state: LimitState, options: LimitOptions) -> Findin
         "fragment": runtime.fragment,
         "drop_ins": list(runtime.drop_ins),
         "drop_in": DROP_IN.format(unit=runtime.unit),
-        "drop_in_lines": drop_in(options).splitlines(),
+        "drop_in_lines": drop_in(options),
     }
     return finding
 
@@ -496,10 +490,10 @@ def _unread(state: LimitState) -> list[Finding]:
     return [finding]
 
 
-def drop_in(options: LimitOptions) -> str:
-    """The text of the systemd drop-in that sets the limit."""
+def drop_in(options: LimitOptions) -> list[str]:
+    """The lines of the systemd drop-in that sets the limit."""
     # One number sets the soft limit as well as the hard one (systemd.exec(5), LimitNOFILE).
-    return f"[Service]\nLimitNOFILE={options.limit_nofile_max}\n"
+    return ["[Service]", f"LimitNOFILE={options.limit_nofile_max}"]
 
 
 def describe(runtime: Runtime, state: LimitState, options: LimitOptions) -> dict[str, Any]:
@@ -512,7 +506,7 @@ def describe(runtime: Runtime, state: LimitState, options: LimitOptions) -> dict
         "process_limit": runtime.process_limit,
         "limit_after_restart": _next(runtime, state),
         "pid": runtime.pid,
-        "drop_in": {"path": DROP_IN.format(unit=runtime.unit), "text": drop_in(options)},
+        "drop_in": {"path": DROP_IN.format(unit=runtime.unit), "lines": drop_in(options)},
         "drop_in_needed": _next(runtime, state) > most,
         "restart_needed": runtime.process_limit > most,
         "keeps_containers": runtime.keeps_containers,

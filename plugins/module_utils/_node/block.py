@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """Block devices as sysfs shows them: SCSI disks with their transport, and device-mapper devices.
 
 Only sysfs is read here, which never waits for a device.
@@ -27,9 +25,10 @@ _PARTITION = re.compile(r"part\d+-mpath-")
 class Disk:
     """A SCSI disk.
 
-    ``hctl``: its address HOST:CHANNEL:TARGET:LUN. ``wwid``: the one in sysfs, spelled as multipath
-    spells it. ``names``: all names it had when it was found, spelled like ``scsi.Answer.wwids``;
-    empty if the kernel does not show them. ``transport``: its session or remote port, if any.
+    ``hctl``: its address HOST:CHANNEL:TARGET:LUN. ``names``: all names it had when it was found,
+    spelled like ``scsi.Answer.wwids``; empty if the kernel does not show them. ``wwid``: the one of
+    these by which multipath knows it, or the kernel's choice if there are none. ``transport``: its
+    session or remote port, if any.
     """
 
     name: str
@@ -161,31 +160,35 @@ def transports(host: Host) -> dict[str, Transport]:
 
 
 def disks(host: Host, reached: dict[str, Transport]) -> dict[str, Disk]:
-    """Every SCSI disk that is not removable, by its kernel name."""
+    """Every SCSI disk that is not removable, or is reached through a session or a remote port, by
+    its kernel name.
+    """
     found = {}
     for hctl in host.names("/sys/class/scsi_disk"):
         device = f"/sys/class/scsi_disk/{hctl}/device"
         for name in host.names(f"{device}/block"):
             block = f"{device}/block/{name}"
-            # Card readers and virtual media of a BMC are SCSI disks, too, and no array's.
-            if host.read(f"{block}/removable") == "1":
+            # The device's real path goes through its session or remote port.
+            parts = host.resolve(device).split("/")
+            transport = next((reached[part] for part in parts if part in reached), None)
+            # Card readers and virtual media of a BMC are SCSI disks, too, and no array's. What a
+            # target says of its LUN is for whoever runs it to decide (RMB of SPC-4, standard
+            # INQUIRY data).
+            if transport is None and host.read(f"{block}/removable") == "1":
                 continue
+            names = _names(host, device)
             found[name] = Disk(
                 name,
                 host.read(f"{block}/dev") or "",
                 hctl,
                 host.read(f"{device}/state") or "unknown",
-                scsi.wwid_from_sysfs(host.read(f"{device}/wwid") or ""),
+                scsi.wwid_of(names) or scsi.wwid_from_sysfs(host.read(f"{device}/wwid") or ""),
                 # INQUIRY fields are padded with blanks (SPC-4, standard INQUIRY data).
                 (host.read(f"{device}/vendor") or "").strip(),
                 (host.read(f"{device}/model") or "").strip(),
                 tuple(host.names(f"{block}/holders")),
-                # The device's real path goes through its session or remote port.
-                next(
-                    (reached[part] for part in host.resolve(device).split("/") if part in reached),
-                    None,
-                ),
-                _names(host, device),
+                transport,
+                names,
             )
     return found
 

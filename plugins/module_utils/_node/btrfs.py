@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """The block devices of a btrfs filesystem, which its device number does not tell."""
 
 # A btrfs may have several devices, so the kernel gives its superblock an anonymous number, 0:N
@@ -18,6 +16,7 @@ import uuid
 from collections.abc import Mapping
 
 from .._core.bounded import call_each
+from . import fdinfo
 from .host import Host
 
 # include/uapi/linux/btrfs.h: BTRFS_IOC_FS_INFO is _IOR(0x94, 31, struct btrfs_ioctl_fs_info_args).
@@ -43,16 +42,12 @@ def read_devices(host: Host, points: Mapping[str, str]) -> dict[str, tuple[str, 
 
 def _ask(path: str) -> str:
     """The fsid of the filesystem that is mounted there; empty if it is no btrfs. May block."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        with fdinfo.opened(path, flags) as descriptor:
+            return fsid_of(fcntl.ioctl(descriptor, _FS_INFO, bytes(_INFO_BYTES)))
     except OSError:
         return ""
-    try:
-        return fsid_of(fcntl.ioctl(descriptor, _FS_INFO, bytes(_INFO_BYTES)))
-    except OSError:
-        return ""
-    finally:
-        os.close(descriptor)
 
 
 def fsid_of(info: bytes) -> str:

@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """The mounts that other mount namespaces have of the node's filesystems, as many as can be kept."""
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Callable, NamedTuple
 
-from .._core.turns import in_turns
+from .._core.turns import within
 from .control_groups import of_pod
 from .host import Host
 from .mounts import Mount
@@ -24,6 +22,8 @@ from .namespaces import Namespace, Namespaces
 # (fs.mount-max, Documentation/admin-guide/sysctl/fs.rst).
 MOST_COPIES = 1000
 MOST_OF_ALL = 10_000
+# Characters. Of a mount that has more, as many as it has times that count as mounts of all.
+_USUAL = 512
 # Of the paths of a mount: twice what a path has that a system call takes
 # (include/uapi/linux/limits.h PATH_MAX).
 _MOST_CHARACTERS = 8192
@@ -49,6 +49,7 @@ def other_mounts(host: Host, devices: Collection[str]) -> Others:
     everywhere = Namespaces(host)
     others = [one for one in everywhere.found if one.link != own]
     found: list[_Copy] = []
+    size = 0
     crowded: dict[str, str] = {}
     counts: Counter[tuple[str, str]] = Counter()
 
@@ -66,14 +67,17 @@ def other_mounts(host: Host, devices: Collection[str]) -> Others:
             too_long(mount)
         elif counts[copy.owner, mount.device] <= MOST_COPIES:
             found.append(copy)
-        if len(found) > 2 * MOST_OF_ALL:
+            size += copy.size
+        if size > 2 * MOST_OF_ALL:
             found = _fewer(found, crowded)
+            size = sum(copy.size for copy in found)
     found = _fewer(found, crowded)
     parents = _parents(everywhere, found, too_long)
     crowded.update(_too_many(counts))
     for unread in everywhere.unread.values():
         crowded.update((one, f"perhaps mounts in {unread}, not read in time") for one in devices)
-    mounts = [one for copy, parent in zip(found, parents) for one in (parent, copy.mount) if one]
+    # A copy may be what another one is on. It is whole.
+    mounts = [*filter(None, parents), *(copy.mount for copy in found)]
     unique = {(mount.pid, mount.id): mount for mount in mounts}
     # Kept now: that process may end before the others of its namespace do.
     spaces = {copy.mount.pid: copy.namespace.link for copy in found}
@@ -96,14 +100,23 @@ class _Copy(NamedTuple):
         """UID of the pod, UNKNOWN, or ``pid NUMBER`` of what is in none."""
         return self.namespace.pod or f"pid {self.mount.pid}"
 
+    @property
+    def size(self) -> int:
+        """As how many usual mounts it counts."""
+        one = self.mount
+        return 1 + sum(map(len, (one.point, one.root, one.source, *one.super_options))) // _USUAL
+
 
 def _fewer(found: list[_Copy], crowded: dict[str, str]) -> list[_Copy]:
     """As many as are kept; those of others are in ``crowded``."""
-    # In turns, so that the many of one pod leave room for the few of another.
-    found = in_turns(found, lambda copy: copy.owner)
-    for copy in found[MOST_OF_ALL:]:
-        crowded[copy.mount.device] = f"more mounts than the {MOST_OF_ALL} looked at in all"
-    return found[:MOST_OF_ALL]
+    # In turns, so that the many, or the long ones, of one pod leave room for the few of another.
+    kept, left = within(found, lambda copy: copy.owner, lambda copy: copy.size, MOST_OF_ALL)
+    if left:
+        keys = {id(copy) for copy in kept}
+        devices = {copy.mount.device for copy in found if id(copy) not in keys}
+        said = f"more mounts, or longer paths, than the {MOST_OF_ALL} looked at in all"
+        crowded.update(dict.fromkeys(devices, said))
+    return kept
 
 
 def _parents(
@@ -123,7 +136,14 @@ def _parents(
         if _is_long(mount):
             long.add(mount.pid)
         else:
-            parents[namespace.link, mount.id] = mount
+            # Only its peer groups matter; some characters tell where it is.
+            parents[namespace.link, mount.id] = replace(
+                mount,
+                point=mount.point[:_USUAL],
+                root=mount.root[:_USUAL],
+                source=mount.source[:_USUAL],
+                super_options=(),
+            )
     # On which mounts they are is then not known of all.
     for copy in found:
         if copy.mount.pid in long:

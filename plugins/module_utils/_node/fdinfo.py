@@ -2,14 +2,14 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
-"""What /proc says of an open file (proc_pid_fdinfo(5))."""
+"""An open file, and what /proc says of one (proc_pid_fdinfo(5))."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from .._core.errors import StorageOpsError
@@ -28,13 +28,20 @@ class FdInfo(NamedTuple):
     mount: int
 
 
-def read(path: str) -> FdInfo:
-    """Of an open file, by the path of its fdinfo. Raises OSError, StorageOpsError."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+@contextlib.contextmanager
+def opened(path: str, flags: int, folder: int | None = None) -> Iterator[int]:
+    """The descriptor of a file, which is closed in the end. Raises OSError; open(2) may block."""
+    descriptor = os.open(path, flags, dir_fd=folder)
     try:
-        return parse(os.read(descriptor, _MOST_BYTES))
+        yield descriptor
     finally:
         os.close(descriptor)
+
+
+def read(path: str) -> FdInfo:
+    """Of an open file, by the path of its fdinfo. Raises OSError, StorageOpsError."""
+    with opened(path, os.O_RDONLY | os.O_CLOEXEC) as descriptor:
+        return parse(os.read(descriptor, _MOST_BYTES))
 
 
 def parse(text: bytes) -> FdInfo:
@@ -52,8 +59,5 @@ def mount_at(path: str) -> int:
     """
     # Links as /proc/PID/root lead straight to the open file, without a lookup by name
     # (proc_pid_fd(5)).
-    descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
-    try:
+    with opened(path, os.O_PATH | os.O_CLOEXEC) as descriptor:
         return read(f"/proc/self/fdinfo/{descriptor}").mount
-    finally:
-        os.close(descriptor)

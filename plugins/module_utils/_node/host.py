@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """The node a module runs on: all access to files, commands and devices goes through a Host.
 
 Tests give another one in its place.
@@ -18,7 +16,7 @@ import os
 import re
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Any, Callable, TypeVar
 
 from .._core.bounded import (
@@ -31,7 +29,7 @@ from .._core.bounded import (
     run_command,
 )
 from .._core.errors import StorageOpsError
-from . import scsi
+from . import fdinfo, scsi
 
 # Seconds that are kept back from the deadline for taking an action back.
 UNDO_SECONDS = 10.0
@@ -222,19 +220,14 @@ class Host:
         a link /proc/PID/ns/user; empty if it cannot be told.
         """
         try:
-            namespace = os.open(self.path(path), os.O_RDONLY)
+            with fdinfo.opened(self.path(path), os.O_RDONLY) as namespace:
+                found = fcntl.ioctl(namespace, _NS_GET_USERNS)
+                try:
+                    return f"user:[{os.fstat(found).st_ino}]"
+                finally:
+                    os.close(found)
         except OSError:
             return ""
-        try:
-            found = fcntl.ioctl(namespace, _NS_GET_USERNS)
-            try:
-                return f"user:[{os.fstat(found).st_ino}]"
-            finally:
-                os.close(found)
-        except OSError:
-            return ""
-        finally:
-            os.close(namespace)
 
     def run(self, argv: Sequence[str], timeout: float | None = None) -> CommandResult:
         """Run a command for at most ``timeout`` seconds (default: ``command_timeout``), and not
@@ -246,11 +239,16 @@ class Host:
         """Run a function that may block, in a child. Its result must be representable as JSON."""
         return call(function, self.deadline.cap(timeout or self.command_timeout))
 
-    def ask(self, questions: Sequence[tuple[str, bool]], timeout: float) -> list[scsi.Answer]:
+    def ask(
+        self,
+        questions: Sequence[tuple[str, bool]],
+        timeout: float,
+        owners: Sequence[Hashable],
+    ) -> list[scsi.Answer]:
         """Ask disks in parallel; one answer for each question, in order.
 
         ``questions``: (kernel name of the disk, whether to send REPORT LUNS, too). ``timeout``:
-        seconds for each command.
+        seconds for each command. ``owners``: of each, whose turns it uses up.
         """
 
         def asking(question: tuple[str, bool]) -> dict[str, Any]:
@@ -260,7 +258,12 @@ class Host:
         # The kernel bounds each command by itself (sg_io_hdr.timeout), so any number of disks may
         # be asked at a time; the second is for the child.
         replies = call_each(
-            asking, questions, timeout + 1, self.deadline.remaining(), workers=MAX_WORKERS
+            asking,
+            questions,
+            timeout + 1,
+            self.deadline.remaining(),
+            owners=owners,
+            workers=MAX_WORKERS,
         )
         return [
             scsi.Answer(problem=reply.problem, denied=reply.error == "PermissionError")

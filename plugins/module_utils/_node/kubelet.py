@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """The kubelet's folder: what each mount point in it is for, and the kubelet's notes about volumes.
 
 Other programs can make folders and mounts there, too. So a path counts only if every part of it is
@@ -78,9 +76,10 @@ _FORMS = tuple(
 class Place:
     """What a mount point is for; fields that its path does not tell are empty.
 
-    ``volume``: the PersistentVolume, or the pod's own name for a volume without one. ``plugin``: as
-    ``kubernetes.io~csi``. ``driver`` and
-    ``digest``: CSI driver and SHA-256 of the volume handle, in staging paths since Kubernetes 1.24.
+    ``volume``: the PersistentVolume. In the folder of a pod it may also be the name that the pod's
+    owner chose for an inline volume; there, only the note tells. ``plugin``: as
+    ``kubernetes.io~csi``. ``driver`` and ``digest``: CSI driver and SHA-256 of the volume handle,
+    in staging paths since Kubernetes 1.24.
     ``index``: of the volumeMount in the container. ``below``: where the driver mounted within the
     folder it was given. ``note``: the kubelet's vol_data.json of the volume.
     """
@@ -102,18 +101,26 @@ class Place:
 class VolumeNote:
     """The content of a vol_data.json. ``problem``: why there is none.
 
-    The note of a staging path lacks ``volume`` and ``node``.
+    ``name``: the PersistentVolume, or what the pod's owner calls an ``inline`` volume. The note of
+    a staging path lacks ``name`` and ``node``.
     """
 
-    # Its keys are driverName, volumeHandle, specVolID and nodeName (kubernetes
-    # pkg/volume/csi/csi_plugin.go volDataKey; csi_attacher.go MountDevice writes only the first
-    # two).
+    # Its keys are driverName, volumeHandle, specVolID, nodeName and volumeLifecycleMode (kubernetes
+    # pkg/volume/csi/csi_mounter.go volDataKey, csi_plugin.go NewMounter; csi_attacher.go
+    # MountDevice writes only the first two).
 
     driver: str = ""
     handle: str = ""
-    volume: str = ""
+    name: str = ""
     node: str = ""
     problem: str = ""
+    inline: bool = False
+
+    @property
+    def volume(self) -> str:
+        """The PersistentVolume; empty for an inline volume, whose name only its pod knows."""
+        # A tenant may give it the name of any PersistentVolume.
+        return "" if self.inline else self.name
 
 
 def classify(point: str, root: str = ROOT) -> Place | None:
@@ -170,12 +177,22 @@ def digest_of(handle: str) -> str:
     return hashlib.sha256(handle.encode(errors="surrogatepass")).hexdigest()
 
 
-def staging_points(note: VolumeNote, root: str = ROOT) -> tuple[str, str]:
-    """Where the kubelet stages a volume: (since Kubernetes 1.24, before)."""
-    return (
-        f"{root}/{_CSI}/{note.driver}/{digest_of(note.handle)}/globalmount",
-        f"{root}/{_CSI}/pv/{note.volume}/globalmount",
-    )
+def staging_points(
+    note: VolumeNote, notes: Mapping[str, VolumeNote], root: str = ROOT
+) -> tuple[str, ...]:
+    """Where the kubelet stages a volume: since Kubernetes 1.24, and before.
+
+    ``notes``: those of staging folders, by path. The older folder has only the PersistentVolume's
+    name. So it counts only if its note names the same driver and volume handle.
+    """
+    # An inline volume is never staged (kubernetes pkg/volume/csi/csi_plugin.go CanDeviceMount).
+    if note.inline:
+        return ()
+    newer = f"{root}/{_CSI}/{note.driver}/{digest_of(note.handle)}"
+    older = f"{root}/{_CSI}/pv/{note.volume}"
+    beside = notes.get(f"{older}/{_NOTE}", VolumeNote())
+    same = (beside.driver, beside.handle) == (note.driver, note.handle)
+    return tuple(f"{folder}/globalmount" for folder in ([newer, older] if same else [newer]))
 
 
 def parse_note(text: str, path: str) -> VolumeNote:
@@ -205,13 +222,15 @@ def parse_note(text: str, path: str) -> VolumeNote:
         handle,
         take("specVolID", _NAME, False),
         take("nodeName", _NAME, False),
+        # kubernetes/api storage/v1/types.go VolumeLifecycleMode.
+        inline=take("volumeLifecycleMode", "Persistent|Ephemeral", False) == "Ephemeral",
     )
 
 
 def contradiction(place: Place, note: VolumeNote) -> str:
     """Why a note cannot be about a place, as a sentence; empty if it can."""
-    if note.volume and place.volume and note.volume != place.volume:
-        return f"{place.note} is of the volume {note.volume}, not {place.volume}"
+    if note.name and place.volume and note.name != place.volume:
+        return f"{place.note} is of the volume {note.name}, not {place.volume}"
     if place.driver and note.driver != place.driver:
         return (
             f"{place.note} names the driver {note.driver}, but is in the folder of {place.driver}"

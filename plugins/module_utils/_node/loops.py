@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """Loop devices: on which filesystem the backing file of each one is (loop(4))."""
 
 from __future__ import annotations
@@ -15,6 +13,7 @@ import struct
 from collections.abc import Iterable
 
 from .._core.bounded import call_each
+from . import fdinfo
 from .host import Host
 
 # LOOP_MAJOR (include/uapi/linux/major.h). Partitions of loop devices have another major number.
@@ -64,19 +63,14 @@ def _ask(question: tuple[str, str]) -> str:
     """The filesystem below; empty if this is now another device, or has no file. May block."""
     device, path = question
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+        with fdinfo.opened(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW) as descriptor:
+            status = os.fstat(descriptor)
+            number = f"{os.major(status.st_rdev)}:{os.minor(status.st_rdev)}"
+            if not stat.S_ISBLK(status.st_mode) or number != device:
+                return ""
+            return filesystem_of(fcntl.ioctl(descriptor, _LOOP_GET_STATUS64, bytes(_INFO_BYTES)))
     except OSError:
         return ""
-    try:
-        status = os.fstat(descriptor)
-        number = f"{os.major(status.st_rdev)}:{os.minor(status.st_rdev)}"
-        if not stat.S_ISBLK(status.st_mode) or number != device:
-            return ""
-        return filesystem_of(fcntl.ioctl(descriptor, _LOOP_GET_STATUS64, bytes(_INFO_BYTES)))
-    except OSError:
-        return ""
-    finally:
-        os.close(descriptor)
 
 
 def filesystem_of(info: bytes) -> str:

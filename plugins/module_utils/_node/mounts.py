@@ -2,12 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """mountinfo of every mount namespace, and swap (see proc_pid_mountinfo(5))."""
 
 from __future__ import annotations
 
+import errno
 import functools
 import hashlib
 import math
@@ -27,6 +26,8 @@ _HEAD = re.compile(r"(?P<id>\d{1,10}) (?P<parent>\d{1,10}) (?P<device>\d+:\d+)",
 # ID, parent and device of a mount are within so many bytes; characters of a line in an error.
 _HEAD_BYTES = 64
 _SHOWN = 200
+# Characters of options that are split once for all mounts that have the same.
+_MOST_KEPT = 500
 # Characters of a root that are kept.
 _MOST_ROOT = 1_000
 _DELETED = "//deleted"
@@ -69,12 +70,6 @@ class _Digest(Protocol):
 
 Wanted = Callable[[str, str], bool]
 TooLong = Optional[Callable[[Mount], object]]
-
-
-def parse_mountinfo(text: str, pid: str) -> list[Mount]:
-    """The mounts in a mountinfo file. Raises StorageOpsError for a line of another form."""
-    # Mount points may contain the other characters at which str.splitlines would split.
-    return [_mount(line, pid) for line in text.split("\n") if line]
 
 
 def each_mount(
@@ -171,10 +166,19 @@ def _root(text: str) -> str:
     return f"{begin[:_MOST_ROOT]}...{name}{_DELETED * text.endswith(_DELETED)}"
 
 
-# Most mounts share theirs with others, and are many.
-@functools.lru_cache(maxsize=1000)
 def _words(text: str) -> tuple[str, ...]:
     """Options in a list; a comma within one is escaped."""
+    # An overlay in a user namespace may have 120 KB of them, and each such mount others.
+    return _kept_words(text) if len(text) <= _MOST_KEPT else _split(text)
+
+
+# Most mounts share theirs with others, and are many.
+@functools.lru_cache(maxsize=1000)
+def _kept_words(text: str) -> tuple[str, ...]:
+    return _split(text)
+
+
+def _split(text: str) -> tuple[str, ...]:
     return tuple(_unescape(word) for word in text.split(","))
 
 
@@ -283,7 +287,14 @@ def read_table(host: Host, pid: str, most: float = math.inf) -> MountTable:
         digest = hashlib.sha256()
         try:
             found = [*_table(host, path, pid, most, digest)]
-        except OSError:
+        except OSError as error:
+            if error.errno == errno.ENOMEM:
+                # The kernel writes a line as a whole (fs/seq_file.c seq_read_iter).
+                raise StorageOpsError(
+                    f"{path} cannot be read: it has a path that is longer than the kernel has "
+                    "memory for. Find the pod with a subPath in a very deep folder, and delete it",
+                    code="evidence_unreadable",
+                ) from error
             found = []
         if not found:
             raise StorageOpsError(

@@ -2,117 +2,112 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """What multipathd and device-mapper say about multipath maps; every question is bounded."""
 
 from __future__ import annotations
 
-import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-from .._core.errors import StorageOpsError, words
-from .block import unmangled
+from .._core.errors import StorageOpsError
+from .block import DmDevice, unmangled
 from .host import Host
 
-# Of "multipathd show maps json" (multipath-tools, libmultipath/print.c PRINT_JSON_MAJOR_VERSION, in
-# print.h before 0.8.7); 0 in every release from the first with JSON, 0.6.2, to 0.14.3.
-_MAJOR_VERSION = 0
 # Seconds: the default of max_polling_interval, four times polling_interval (multipath.conf(5)).
 DEFAULT_CHECKER_INTERVAL = 20.0
-# multipathd writes one text of its JSON a line, and escapes nothing in it (multipath-tools,
-# libmultipath/print.h PRINT_JSON_MAP). A mangled alias (my\x20disk) is no JSON, and a quotation
-# mark would end the text too early. Whoever runs a target chooses its name and its products, so
-# that one of his could hide all maps, or look like another map. None of them has a line break: the
-# kernel replaces those of an INQUIRY (drivers/scsi/scsi_scan.c scsi_sanitize_inquiry_string), and a
-# target's name is one line of its record (open-iscsi, usr/idbm.c).
-_TEXT_LINE = re.compile(r'(\s*"\w+"\s*:\s*)"(.*)"(,?\s*)')
+# Only what the kernel and multipathd themselves write: names of devices, and states
+# (multipath-tools, libmultipath/print.c mpd and pd; the same from 0.6.2 to 0.14.3). multipathd
+# escapes nothing, and whoever runs a target chooses its name, its products and its WWIDs, which may
+# have line breaks. So which map a path is in, and of which WWID, sysfs tells, and no text of a
+# target is asked for.
+_MAPS = ["multipathd", "show", "maps", "raw", "format", "%d"]
+_PATHS = ["multipathd", "show", "paths", "raw", "format", "%d %t %T"]
+# What it prints instead, at times with exit status 0: it is busy, or it failed.
+_NO_ANSWER = ("timeout", "fail")
+_MAP_LINE = re.compile(r"\S+")
+# The second state may have a blank: "i/o pending". NVMe, which multipathd only shows, has "n/a".
+_PATH_LINE = re.compile(r"(\S+) ((?:active|failed|undef|n/a) \S.*)")
 _TABLE_LINE = re.compile(r"^(?P<name>.*): \d+ \d+ multipath (?P<features>.*)$")
 
 
 @dataclass(frozen=True)
 class Daemon:
-    """The maps of multipathd. ``problem``: why it does not tell them; then ``paths`` is empty.
+    """The maps of multipathd. ``problem``: why it does not tell them; then the others are empty.
 
-    ``paths``: WWID of a map -> disk name -> its states by device-mapper and by the checker, such as
-    ``failed faulty``.
+    ``paths``: WWID of a map that it knows -> disk name -> its states by device-mapper and by the
+    checker, such as ``failed faulty``. ``known``: kernel names of its maps (``dm-0``), also of
+    those that the kernel does not have any more.
     """
 
     paths: dict[str, dict[str, str]] = field(default_factory=dict)
     problem: str = ""
+    known: frozenset[str] = frozenset()
 
 
-def ask_daemon(host: Host) -> Daemon:
-    """Ask multipathd for its maps."""
-    result = host.run(["multipathd", "show", "maps", "json"])
-    # Without the daemon nothing tells a path that fails from one that is being checked.
-    if not result.ok:
-        return Daemon(problem=f"multipathd does not answer: {result.describe()}")
+def ask_daemon(host: Host, dm: Mapping[str, DmDevice]) -> Daemon:
+    """Ask multipathd for its maps and paths. ``dm``: the devices of the kernel, by their names."""
     try:
-        return Daemon(parse_maps(result.stdout))
+        known = _known_maps(_said(host, _MAPS))
+        states = _states(_said(host, _PATHS))
     except StorageOpsError as error:
         return Daemon(problem=str(error))
+    maps = [dm[name] for name in known if name in dm and dm[name].is_multipath]
+    return Daemon(
+        {
+            device.wwid: {name: states[name] for name in device.slaves if name in states}
+            for device in maps
+        },
+        known=known,
+    )
 
 
-def parse_maps(text: str) -> dict[str, dict[str, str]]:
-    """``Daemon.paths`` from the output of ``multipathd show maps json``. Raises StorageOpsError."""
-    # A busy daemon prints "timeout" instead, and exits with status 0.
-    repaired = "\n".join(_with_escapes(line) for line in text.split("\n"))
-    try:
-        answer = json.loads(repaired, strict=False)
-    except json.JSONDecodeError as error:
-        if text.startswith("{"):
-            near = " ".join(repaired[max(0, error.pos - 40) : error.pos + 40].split())
-            raise StorageOpsError(
-                f"multipathd's JSON is broken near {near!r}",
-                code="multipathd_unusable",
-            ) from None
+def _said(host: Host, command: list[str]) -> str:
+    result = host.run(command)
+    # Without the daemon nothing tells a path that fails from one that is being checked.
+    if not result.ok:
         raise StorageOpsError(
-            f"multipathd answered {' '.join(text.split())[:100]!r} instead of JSON",
-            code="multipathd_unusable",
-        ) from None
-    version = answer.get("major_version") if isinstance(answer, dict) else None
-    # Fields that mean something else by then would make healthy paths look dead.
-    if version != _MAJOR_VERSION:
-        raise StorageOpsError(
-            f"multipathd's JSON has version {version!r}, and this collection knows version "
-            f"{_MAJOR_VERSION} only",
-            code="version_unsupported",
+            f"multipathd does not answer: {result.describe()}", code="multipathd_unusable"
         )
-    found: dict[str, dict[str, str]] = {}
-    try:
-        # 0.9.4 lists a map with a mangled alias twice, by both names, with its paths in one of
-        # them.
-        for entry in answer["maps"]:
-            found.setdefault(entry["uuid"], {}).update(_paths(entry))
-    except (KeyError, TypeError, AttributeError) as error:
-        raise StorageOpsError(
-            f"multipathd's JSON lacks what is needed: {words(error)}",
-            code="multipathd_unusable",
-        ) from None
+    return result.stdout
+
+
+def _known_maps(text: str) -> frozenset[str]:
+    """``Daemon.known``; raises StorageOpsError."""
+    # Beside them it may have "undef" for a map that is not in the kernel, NVMe devices with paths
+    # of their own, and "ok" where there is none.
+    found = _matches(_MAP_LINE, text)
+    return frozenset(one[0] for one in found if re.fullmatch(r"dm-\d+", one[0]))
+
+
+def _states(text: str) -> dict[str, str]:
+    """Disk name -> its states, as in ``Daemon.paths``; raises StorageOpsError."""
+    # "ok" where it has no path.
+    if text.strip() == "ok":
+        return {}
+    return {found[1]: found[2] for found in _matches(_PATH_LINE, text)}
+
+
+def _matches(line_pattern: re.Pattern[str], text: str) -> list[re.Match[str]]:
+    found = []
+    for line in filter(None, map(str.strip, text.split("\n"))):
+        match = line_pattern.fullmatch(line)
+        if match is None or line in _NO_ANSWER:
+            raise StorageOpsError(
+                f"multipathd answered {' '.join(text.split())[:100]!r} instead of its maps and "
+                "paths",
+                code="multipathd_unusable",
+            )
+        found.append(match)
     return found
-
-
-def _with_escapes(line: str) -> str:
-    """A line of multipathd's JSON with its text as JSON has it; others as they are."""
-    found = _TEXT_LINE.fullmatch(line)
-    return f"{found[1]}{json.dumps(found[2])}{found[3]}" if found else line
-
-
-def _paths(entry: dict[str, Any]) -> dict[str, str]:
-    return {
-        path["dev"]: f"{path['dm_st']} {path['chk_st']}"
-        for group in entry.get("path_groups", [])
-        for path in group.get("paths", [])
-    }
 
 
 def known_paths(host: Host) -> set[str] | None:
     """The disks that multipathd knows, in a map or not; None if it does not answer."""
-    result = host.run(["multipathd", "show", "paths", "raw", "format", "%d"])
-    return set(result.stdout.split()) if result.ok and result.stdout.strip() != "timeout" else None
+    try:
+        return set(_states(_said(host, _PATHS)))
+    except StorageOpsError:
+        return None
 
 
 def checker_interval(host: Host) -> float:

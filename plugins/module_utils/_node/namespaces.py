@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """The mounts of every mount namespace, in turns of their owners."""
 
 from __future__ import annotations
@@ -16,15 +14,15 @@ from functools import partial
 from itertools import chain
 from typing import NamedTuple
 
-from .._core.bounded import Deadline, call_each
+from .._core.bounded import call_each
 from .._core.errors import StorageOpsError
 from . import control_groups, fdinfo
 from .control_groups import pod_of
 from .host import Fleeting, Host, target_of
 from .mounts import Mount, TooLong, Wanted, wanted_mount
 
-# Seconds that all mount namespaces of one owner may take. Those of the usual kind take
-# milliseconds; for a path of 1 MiB the kernel takes 11.
+# Seconds that all mount namespaces of one pod may take. Those of the usual kind take milliseconds;
+# for a path of 1 MiB the kernel takes 11.
 _SECONDS = 10.0
 # Seconds until the others have their turn.
 _TURN = 0.1
@@ -78,7 +76,7 @@ class Namespaces:
 
         ``wanted``, ``too_long``: as for ``each_mount``. ``among``: only of these. What one pod has
         too many of is in ``unread`` afterwards. Raises StorageOpsError if namespaces that are in no
-        pod could not be read, and when the deadline passes.
+        pod could not be read in half of the time that is left, and when the deadline passes.
         """
         of_owner: dict[str, list[Namespace]] = {}
         for namespace in self.found if among is None else among:
@@ -88,12 +86,15 @@ class Namespaces:
         }
         latest = {owner: several[0] for owner, several in of_owner.items()}
         had = dict.fromkeys(of_owner, 0.0)
-        clock = self._host.deadline.clock
-        until = Deadline(self._host.deadline.cap(self._host.command_timeout), clock)
+        deadline, clock = self._host.deadline, self._host.deadline.clock
+        # By whether it is of a pod. Each service of the node has copies of the subPaths of pods, at
+        # paths that tenants lengthen. These have to be read, or nothing of the node is repaired.
+        room = {True: deadline.cap(self._host.command_timeout), False: deadline.remaining() / 2}
         while waiting:
             # Who had the least is next. By time, since one mount may take as long as a thousand.
             owner = min(waiting, key=had.__getitem__)
-            if had[owner] > _SECONDS or not until.remaining():
+            of_pod = bool(latest[owner].pod)
+            if min(room[of_pod], deadline.remaining()) <= 0 or (of_pod and had[owner] > _SECONDS):
                 del waiting[owner]
                 most = max(had, key=had.__getitem__)
                 why = f"the longest took {latest[most].describe()}, {had[most]:.1f} s"
@@ -109,6 +110,7 @@ class Namespaces:
             else:
                 del waiting[owner]
             had[owner] += clock() - since
+            room[of_pod] -= clock() - since
 
     def _read(
         self, several: Iterable[Namespace], wanted: Wanted | None, too_long: TooLong
@@ -151,8 +153,9 @@ class Namespaces:
         left = self._host.deadline.remaining()
         if not namespace.pod or not left:
             raise StorageOpsError(
-                f"not all mount namespaces of the node could be read ({why}): raise deadline and "
-                "command_timeout, or find out whose processes have so many mounts",
+                f"not all mount namespaces of the node could be read ({why}): raise deadline, or "
+                "find out whose processes have so many mounts, or which pod has subPaths in very "
+                "deep folders",
                 code="evidence_unreadable" if left else "deadline_passed",
             )
         self.unread[namespace.owner] = namespace.describe()

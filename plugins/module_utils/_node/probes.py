@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """Whether mounted folders answer.
 
 mountinfo and mountpoint(1) show a dead mount like a healthy one, so each folder is read.
@@ -15,12 +13,15 @@ import contextlib
 import errno
 import mmap
 import os
+import re
 import stat
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from .._core.bounded import Reply, call_each
+from . import fdinfo
+from .control_groups import pod_of
 from .host import Host
 
 OK = "ok"
@@ -34,6 +35,16 @@ ERROR = "error"
 DEAD_ERRORS = ("ENOTCONN", "ECONNABORTED")
 # Some servers answer statvfs by themselves while their backend hangs, so a listing follows.
 _STEPS = ("", "statvfs", "listing")
+
+# What a child is called while it asks a mount: this, and the device. So a later run knows it.
+# 15 bytes in all (PR_SET_NAME of prctl(2)).
+_NAME = "sops"
+# How many children may wait for one device, with those of earlier runs. Each keeps the memory of
+# its run for as long as the mount hangs, and a node may be audited every night.
+MOST_HELD = 8
+# SIGKILL in a mask of pending signals (proc_pid_status(5)).
+_PENDING = re.compile(r"^(?:SigPnd|ShdPnd):\s*([0-9a-f]+)$", re.MULTILINE)
+_KILLED = 1 << 8
 
 
 @dataclass(frozen=True)
@@ -59,23 +70,61 @@ class Answer:
 
 
 def probe_folders(
-    host: Host, paths: Sequence[str], timeout: float, owners: Sequence[Hashable] = ()
+    host: Host,
+    paths: Sequence[str],
+    timeout: float,
+    owners: Sequence[Hashable] = (),
+    devices: Sequence[str] = (),
 ) -> list[Answer]:
     """Probe folders in parallel; one answer for each path, in order.
 
     ``timeout``: seconds for each, within the deadline. ``owners``: whose each is, as for
-    ``call_each``. The topmost mount of a path answers. A file that is mounted by itself (a subPath)
-    is opened instead of listed.
+    ``call_each``. ``devices``: of the superblock of each, as major:minor, where one that children
+    of earlier runs still wait for is not asked once more without end; it hangs. The topmost mount
+    of a path answers. A file that is mounted by itself (a subPath) is opened instead of listed.
     """
+    held = held_children(host) if devices else {}
+    waiting = {
+        index: held[device] for index, device in enumerate(devices) if is_enough(held.get(device))
+    }
+    asked = [index for index in range(len(paths)) if index not in waiting]
+    said = _probe(
+        host,
+        [host.path(paths[index]) for index in asked],
+        timeout,
+        [owners[index] for index in asked] if owners else (),
+        [devices[index] for index in asked] if devices else (),
+    )
+    answers = dict(zip(asked, said))
+    answers.update((index, hung_before(pids)) for index, pids in waiting.items())
+    return [answers[index] for index in range(len(paths))]
+
+
+def probe_opened(host: Host, descriptor: int, timeout: float) -> Answer:
+    """The same for what an O_PATH descriptor holds, whatever is at its path by now."""
+    (answer,) = _probe(host, [descriptor], timeout)
+    return answer
+
+
+def _probe(
+    host: Host,
+    asked: Sequence[str | int],
+    timeout: float,
+    owners: Sequence[Hashable] = (),
+    devices: Sequence[str] = (),
+) -> list[Answer]:
+    """Probe paths, or O_PATH descriptors."""
     # Shared with the children, to know how far one came that never returns.
-    with mmap.mmap(-1, max(1, len(paths))) as steps:
+    with mmap.mmap(-1, max(1, len(asked))) as steps:
 
         def asking(index: int) -> dict[str, str] | None:
+            if devices:
+                call_self(devices[index])
             try:
                 steps[index] = 1
-                os.statvfs(host.path(paths[index]))
+                os.statvfs(asked[index])
                 steps[index] = 2
-                _list(host.path(paths[index]))
+                _list(asked[index])
             except OSError as error:
                 return {
                     "error": errno.errorcode.get(error.errno or 0, str(error.errno)),
@@ -85,14 +134,58 @@ def probe_folders(
 
         deadline = host.deadline
         replies = call_each(
-            asking, range(len(paths)), timeout, deadline.remaining(), deadline.clock, owners
+            asking, range(len(asked)), timeout, deadline.remaining(), deadline.clock, owners
         )
-        return [_judge(reply, _STEPS[step]) for reply, step in zip(replies, steps[: len(paths)])]
+        return [_judge(reply, _STEPS[step]) for reply, step in zip(replies, steps[: len(asked)])]
 
 
-def _list(path: str) -> None:
+def call_self(device: str) -> None:
+    """Name this child after what it is about to ask."""
+    # Only a help for later runs.
+    with contextlib.suppress(OSError), open("/proc/self/comm", "w", encoding="ascii") as file:
+        file.write(f"{_NAME}{device}")
+
+
+def held_children(host: Host) -> dict[str, list[int]]:
+    """By device, the children of earlier runs that still wait for it, though they were killed."""
+    found: dict[str, list[int]] = {}
+    for pid in filter(str.isdigit, host.names("/proc")):
+        name = host.read(f"/proc/{pid}/comm") or ""
+        # The kernel gives a device's number to no other as long as one waits for it. What is of a
+        # pod, or may be, has the name that it likes.
+        device = name[len(_NAME) :] if name.startswith(_NAME) else ""
+        if device and _is_killed(host, pid) and not pod_of(host, pid):
+            found.setdefault(device, []).append(int(pid))
+    return found
+
+
+def hung_before(pids: Sequence[int]) -> Answer:
+    """What a mount answers that so many wait for already."""
+    return Answer(HUNG, text=still(pids), left=pids[0])
+
+
+def is_enough(pids: Sequence[int] | None) -> bool:
+    """So many wait that no other is to ask the same."""
+    return len(pids or ()) >= MOST_HELD
+
+
+def still(pids: Sequence[int]) -> str:
+    """The sentence about them."""
+    return (
+        f"{len(pids)} processes of earlier runs of this check still wait for its answer (as pid "
+        f"{pids[0]}), so it is not asked again"
+    )
+
+
+def _is_killed(host: Host, pid: str) -> bool:
+    """SIGKILL was sent to a process, and has not ended it."""
+    masks = _PENDING.findall(host.read(f"/proc/{pid}/status") or "")
+    return any(int(mask, 16) & _KILLED for mask in masks)
+
+
+def _list(asked: str | int) -> None:
     """Read the first entry of a folder."""
-    with opened_itself(path) as found:
+    with opened_itself(asked) if isinstance(asked, str) else _reopened(asked) as found:
         if stat.S_ISDIR(os.fstat(found).st_mode):
             # scandir() duplicates the descriptor, and closes only its own.
             with os.scandir(found) as entries:
@@ -123,6 +216,18 @@ def opened_itself(path: str, folder: int | None = None) -> Iterator[int]:
         yield opened
     finally:
         os.close(opened)
+
+
+@contextlib.contextmanager
+def _reopened(descriptor: int) -> Iterator[int]:
+    """The same of what an O_PATH descriptor holds."""
+    mode = os.fstat(descriptor).st_mode
+    if not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+    # This link leads to the opened file itself (proc_pid_fd(5)).
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+    with fdinfo.opened(f"/proc/self/fd/{descriptor}", flags) as found:
+        yield found
 
 
 def _judge(reply: Reply, step: str) -> Answer:

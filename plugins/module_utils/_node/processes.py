@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """Every process with its mount namespace, its pod, and the mounts that it uses."""
 
 from __future__ import annotations
@@ -15,10 +13,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Callable
 
-from .._core.bounded import Reply, call_each
+from .._core.bounded import Deadline, Reply, call_each
 from .._core.errors import StorageOpsError
+from .._core.turns import in_turns
 from . import fdinfo
-from .control_groups import UNKNOWN, container_id_of, pod_uid_of, text_of
+from .control_groups import UNKNOWN, container_id_of, of_pod, pod_uid_of, text_of
 from .host import Fleeting, Host, of_living, target_of
 
 # How many open files, and how many mappings, are read of one process. A process with more is not
@@ -30,6 +29,8 @@ _SECONDS = 10.0
 _WORKERS = 16
 # Of a process that was not asked for.
 NOT_READ = "its open files were not read"
+# Of one that was not looked at, since its owner has too many.
+_NO_TURN = "there was no time to look at it"
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class Process:
 
     def describe(self) -> str:
         """``postgres (pid 4711)``."""
-        return f"{self.command} (pid {self.pid})"
+        return f"{self.command or 'a process' + of_pod(self.pod)} (pid {self.pid})"
 
     def may_be_in(self, namespaces: Collection[str]) -> bool:
         """Whether it is in one of these mount namespaces; so, too, if that is unknown."""
@@ -87,13 +88,26 @@ def read_processes(host: Host, namespaces: Collection[str] = ()) -> list[Process
 
 
 def identify(host: Host) -> list[Process]:
-    """All processes, by ID, of which no uses were read. Raises StorageOpsError."""
+    """All processes, by ID, of which no uses were read. Raises StorageOpsError.
+
+    Of an owner with too many, the others are there with ``unknown`` and without a name: they may be
+    in any mount namespace.
+    """
     proc = host.path("/proc")
-    # None of this can be made to hang or to be long by the process itself.
-    reply = host.bounded(lambda: list(filter(None, map(partial(_identity, proc), _pids(proc)))))
+    seconds, clock = host.deadline.cap(host.command_timeout), host.deadline.clock
+    # None of this can be made to hang or to be long by the process itself. A third of the time is
+    # for whose they are, one for the rest of it, and one to hand it on.
+    reply = host.bounded(lambda: _identities(proc, partial(Deadline, seconds / 3, clock)))
     if reply.problem:
         raise StorageOpsError(f"the processes of this node could not be read: {reply.problem}")
-    return [Process(**identity, unknown=NOT_READ) for identity in reply.value]
+    read, left = reply.value
+    found = [Process(**identity, unknown=NOT_READ) for identity in read]
+    found += [
+        Process(pid, "", "", pod, "", (), _NO_TURN, owner)
+        for pod, owner, pids in left
+        for pid in pids
+    ]
+    return sorted(found, key=lambda process: process.pid)
 
 
 def ask_each(
@@ -134,6 +148,43 @@ def _read(process: Process, reply: Reply) -> Process | None:
 
 def _pids(proc: str) -> list[int]:
     return sorted(int(name) for name in os.listdir(proc) if name.isascii() and name.isdigit())
+
+
+def _identities(
+    proc: str, begin: Callable[[], Deadline]
+) -> tuple[list[dict[str, Any]], list[tuple[str, str, list[int]]]]:
+    """The fields of each ``Process`` but its uses; and pod, owner and IDs of those for which no
+    time was left.
+    """
+    # A tenant may have hundreds of thousands of processes. Whose they are is one file each.
+    deadline = begin()
+    owners = {
+        pid: _owner(f"{proc}/{pid}") if deadline.remaining() else (UNKNOWN, UNKNOWN)
+        for pid in _pids(proc)
+    }
+    deadline = begin()
+    found = []
+    left: dict[tuple[str, str], list[int]] = {}
+    for pid in in_turns(owners, owners.__getitem__):
+        if deadline.remaining():
+            found.append(_identity(proc, pid))
+        else:
+            left.setdefault(owners[pid], []).append(pid)
+    return list(filter(None, found)), [(*owner, pids) for owner, pids in left.items()]
+
+
+def _owner(base: str) -> tuple[str, str]:
+    """Pod and owner of a process, as of a ``Process``."""
+    try:
+        cgroup = text_of(base)
+        # A pod's process whose first thread has ended may look as if it were in no pod.
+        if not pod_uid_of(cgroup):
+            cgroup = of_living(base, text_of) or UNKNOWN
+    # If it has ended, its identity shows that.
+    except (FileNotFoundError, ProcessLookupError, Fleeting):
+        cgroup = UNKNOWN
+    pod = pod_uid_of(cgroup)
+    return pod, pod or cgroup
 
 
 def _identity(proc: str, pid: int) -> dict[str, Any] | None:

@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """Ask a SCSI disk itself: INQUIRY, VPD page 0x83, TEST UNIT READY and REPORT LUNS, by SG_IO.
 
 sysfs, udev and multipathd remember what a disk said when it was found. After its LUN was unmapped,
@@ -21,6 +19,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from . import fdinfo
+
 # include/scsi/sg.h: the ioctl, and struct sg_io_hdr with its directions of data. "@": with the
 # alignment of this machine's C compiler.
 SG_IO = 0x2285
@@ -36,6 +36,10 @@ MODE_SENSE = bytes((0x1A, 0, 0x3F, 0, 4, 0))
 # ILLEGAL REQUEST, LOGICAL UNIT NOT SUPPORTED (SPC-4, ASC and ASCQ assignments).
 LUN_NOT_SUPPORTED = "05/25/00"
 _GOOD = "good"
+_TIMED_OUT = "DID_TIME_OUT"
+# Beginnings of names, the best first: NAA registered extended, NAA registered, other NAA, EUI-64,
+# T10.
+_BEST_KINDS = ("36", "35", "3", "2", "1")
 # A unit attention is reported once, instead of the command's result (SAM-5, Unit attention
 # conditions). An array may have several of them, so a command is sent a few times.
 _ATTEMPTS = 5
@@ -44,7 +48,7 @@ _ATTEMPTS = 5
 _HOST_STATUS = {
     1: "DID_NO_CONNECT",
     2: "DID_BUS_BUSY",
-    3: "DID_TIME_OUT",
+    3: _TIMED_OUT,
     4: "DID_BAD_TARGET",
     5: "DID_ABORT",
     7: "DID_ERROR",
@@ -116,34 +120,38 @@ def ask(device: str, timeout: float, report_luns: bool) -> dict[str, Any]:
     Call it in a child, since it may block as long as the transport does.
     """
     # O_NONBLOCK: no wait for a medium, and no error without one (drivers/scsi/sd.c sd_open).
-    fd = os.open(device, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
+    with fdinfo.opened(device, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC) as fd:
         return converse(lambda cdb, length: _sg_io(fd, cdb, length, timeout), report_luns)
-    finally:
-        os.close(fd)
 
 
 def converse(send: CommandSender, report_luns: bool) -> dict[str, Any]:
     """Send the commands to one disk, and return the fields of ``Answer``."""
     # TEST UNIT READY first: it collects the unit attentions, also of a LUN that was exchanged.
     answer: dict[str, Any] = {"ready": _repeat(send, TEST_UNIT_READY, 0)[0]}
+    # Each further command would take as long again, and prove nothing by then.
+    if answer["ready"] == _TIMED_OUT:
+        return answer
     answer["inquiry"], data = _repeat(send, bytes((0x12, 0, 0, 0, 96, 0)), 96)
     if answer["inquiry"] == _GOOD:
         answer["qualifier"] = data[0] >> 5 if data else None
     if answer.get("qualifier") == 0:
-        answer["vpd"], data = _repeat(send, bytes((0x12, 1, 0x83, 0x10, 0, 0)), 4096)
-        if answer["vpd"] == _GOOD:
-            try:
-                answer["wwids"] = parse_device_identification(data)
-                answer["vpd"] = _GOOD if answer["wwids"] else "missing"
-            except ValueError:
-                answer["vpd"] = "malformed"
-        elif answer["vpd"].startswith("05/"):
-            answer["vpd"] = "missing"
+        answer.update(_identification(send))
     if report_luns:
         status, data = _repeat(send, bytes((0xA0, 0, 0, 0, 0, 0, 0, 0, 0x20, 0, 0, 0)), 8192)
         answer["luns"] = parse_report_luns(data) if status == _GOOD else None
     return answer
+
+
+def _identification(send: CommandSender) -> dict[str, Any]:
+    """What the Device Identification page says, as the fields ``vpd`` and ``wwids``."""
+    status, data = _repeat(send, bytes((0x12, 1, 0x83, 0x10, 0, 0)), 4096)
+    if status != _GOOD:
+        return {"vpd": "missing" if status.startswith("05/") else status}
+    try:
+        wwids = parse_device_identification(data)
+    except ValueError:
+        return {"vpd": "malformed"}
+    return {"vpd": _GOOD if wwids else "missing", "wwids": wwids}
 
 
 def write_protected(device: str, timeout: float) -> bool | None:
@@ -154,14 +162,12 @@ def write_protected(device: str, timeout: float) -> bool | None:
     # The kernel does not notice when an array sets or lifts the protection: "ro" in sysfs is from
     # the discovery of the disk. A multipath device passes SG_IO on to a path (drivers/md/dm-mpath.c
     # multipath_prepare_ioctl).
-    fd = os.open(device, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        return says_write_protected(lambda cdb, length: _sg_io(fd, cdb, length, timeout))
-    except OSError:
-        # No SCSI disk: the ioctl is not supported.
-        return None
-    finally:
-        os.close(fd)
+    with fdinfo.opened(device, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC) as fd:
+        try:
+            return says_write_protected(lambda cdb, length: _sg_io(fd, cdb, length, timeout))
+        except OSError:
+            # No SCSI disk: the ioctl is not supported.
+            return None
 
 
 def says_write_protected(send: CommandSender) -> bool | None:
@@ -308,6 +314,19 @@ def wwid_from_sysfs(wwid: str) -> str:
     if prefix == "eui":
         return f"2{rest.lower()}"
     return f"1{udev_text(rest)}" if prefix == "t10" else ""
+
+
+def wwid_of(names: Iterable[str]) -> str:
+    """The name by which udev, and so multipath, knows a disk with these names; empty if none of
+    them can be it.
+
+    ``names``: as of ``parse_device_identification``, in the order of the page.
+    """
+    # The first of the best kind (systemd, src/udev/scsi_id/scsi_serial.c id_search_list). The
+    # kernel's own choice in sysfs is another one: it prefers a SCSI name string, type 8
+    # (drivers/scsi/scsi_lib.c designator_prio).
+    given = tuple(names)
+    return next((name for kind in _BEST_KINDS for name in given if name.startswith(kind)), "")
 
 
 def world_wide(wwids: Iterable[str]) -> set[str]:

@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """Unmount exactly these layers of a mount point of the kubelet, or bind a mount to it.
 
 No link is followed on the way. The system calls are used: umount(8) and mount(8) resolve paths
@@ -18,7 +16,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterator, Sequence
-from typing import Callable
+from typing import Callable, NamedTuple
 
 from .._core.engine import ActionFailed, NotStarted
 from .._core.errors import StorageOpsError
@@ -26,6 +24,7 @@ from . import fdinfo
 from .host import Host
 from .kubelet import opened_parent
 from .mounts import Mount, read_mount
+from .probes import DEAD, probe_opened
 
 # include/linux/fs.h MNT_DETACH, UMOUNT_NOFOLLOW; include/uapi/linux/mount.h MS_BIND.
 _MNT_DETACH = 2
@@ -63,33 +62,77 @@ def unmount(host: Host, mount: Mount, root: str, lazy: bool = False) -> None:
     _do(host, f"unmount {mount.point!r}", taking)
 
 
-def bind(host: Host, source: str, trusted: str, point: str, root: str) -> None:
+def unmount_dead(
+    host: Host, layers: Sequence[Mount], point: str, root: str, timeout: float
+) -> None:
+    """Unmount layers of ``point`` lazily, the topmost first, if their servers have ended.
+
+    Those that are gone are passed over. ``root``: as for ``unmount``. ``timeout``: seconds for the
+    answer of each. Raises NotStarted if nothing was done, as where one answers or hangs, or another
+    mount is on it; ActionFailed if the kernel refuses or does not answer, or if only some are gone.
+    """
+
+    def taking() -> str:
+        taken = 0
+        with opened_parent(host.path(point), host.path(root)) as (folder, name):
+            try:
+                for mount in layers:
+                    taken += _take_dead(host, mount, folder, name, timeout)
+            except (OSError, StorageOpsError) as error:
+                if not taken:
+                    raise
+                told = f"{taken} of {len(layers)} dead mounts were unmounted: {_why(error)}"
+                raise _HalfDone(told) from error
+        return ""
+
+    _do(host, f"unmount {point!r}", taking, timeout * len(layers))
+
+
+class Source(NamedTuple):
+    """What is bound: a folder or file below ``trusted``, a folder without links.
+
+    It may be inside a volume, where its users can make links. ``device``: of its filesystem, which
+    was proven; another may be there by now.
+    """
+
+    path: str
+    trusted: str
+    device: str
+
+
+def bind(host: Host, source: Source, point: str, root: str) -> None:
     """Bind a folder or file to a mount point. Neither may be a link, or have one on its way.
 
-    ``source``: below ``trusted``, a folder without links. It may be inside a volume, where its
-    users can make links. ``point``: below ``root``, the kubelet's folder, without links. Raises
-    NotStarted if one of them is missing or is a link; ActionFailed if the kernel refuses or does
-    not answer.
+    ``point``: below ``root``, the kubelet's folder, without links. Raises NotStarted if one of them
+    is missing or is a link, or if the source is of another filesystem; ActionFailed if the kernel
+    refuses or does not answer.
     """
 
     def binding() -> str:
         with (
-            _opened_itself(host, source, trusted) as what,
+            _opened_itself(host, source.path, source.trusted) as what,
             _opened_itself(host, point, root) as where,
         ):
+            _proven(host, what, source)
             _bind(what, where)
         return ""
 
-    _do(host, f"bind {source!r} at {point!r}", binding)
+    _do(host, f"bind {source.path!r} at {point!r}", binding)
 
 
 def replace(
-    host: Host, layers: Sequence[Mount], source: str, trusted: str, point: str, root: str
+    host: Host,
+    layers: Sequence[Mount],
+    source: Source,
+    point: str,
+    root: str,
+    timeout: float,
 ) -> None:
-    """Unmount layers of ``point`` lazily, the topmost first, and bind ``source`` there.
+    """Unmount dead layers of ``point`` as ``unmount_dead``, and bind ``source`` there.
 
-    ``trusted``, ``root``: as for ``bind``. Raises NotStarted if nothing was done; ActionFailed if
-    the kernel refuses or does not answer, or if layers are gone and nothing is in their place.
+    ``root``: as for ``bind``. Raises NotStarted if nothing was done, as where a layer is gone;
+    ActionFailed if the kernel refuses or does not answer, or if layers are gone and nothing is in
+    their place.
     """
     # In one child, so that the mount point is empty as shortly as possible, and with both paths
     # opened before anything is unmounted.
@@ -97,17 +140,16 @@ def replace(
     def replacing() -> str:
         taken = 0
         with (
-            _opened_itself(host, source, trusted) as what,
+            _opened_itself(host, source.path, source.trusted) as what,
             opened_parent(host.path(point), host.path(root)) as (folder, name),
         ):
             # Device and path tell what is shown at a mount point; the mount's ID is another for
             # each bind.
-            wanted = _shown(host, what)
+            wanted = _proven(host, what, source)
             try:
                 for mount in layers:
-                    if not _is_top(host, mount, folder, name):
+                    if not _take_dead(host, mount, folder, name, timeout):
                         raise StorageOpsError(_ANOTHER)
-                    call_libc("umount2", _at(folder, name), _UMOUNT_NOFOLLOW | _MNT_DETACH)
                     taken += 1
                 with _topmost(folder, name, point) as where:
                     # Where mount points are peers, it may have come by propagation.
@@ -117,25 +159,93 @@ def replace(
                 # Nothing is gone yet, so it is the ordinary error of an action not started.
                 if not taken:
                     raise
-                why = _words(error) if isinstance(error, OSError) else str(error)
                 raise _HalfDone(
                     f"{taken} of {len(layers)} dead mounts were unmounted, but nothing was "
-                    f"mounted in their place: {why}"
+                    f"mounted in their place: {_why(error)}"
                 ) from error
         return ""
 
-    _do(host, f"replace the mount at {point!r} by {source!r}", replacing)
+    what = f"replace the mount at {point!r} by {source.path!r}"
+    _do(host, what, replacing, timeout * len(layers))
 
 
 class _HalfDone(Exception):
     """A part was done, but not all."""
 
 
+def _take_dead(host: Host, mount: Mount, folder: int, name: str, timeout: float) -> bool:
+    """Unmount a layer lazily if it is the topmost and its server has ended; False if it is gone.
+
+    Raises StorageOpsError if it answers, or is not the topmost.
+    """
+    # Not even all of its numbers tell: a driver that mounts again at the point gets the lowest free
+    # ones (fs/namespace.c mnt_alloc_id, fs/super.c get_anon_bdev), which are those of the dead one.
+    # So it is held, and asked.
+    with fdinfo.opened(name, os.O_PATH | os.O_NOFOLLOW, folder) as descriptor:
+        if not _is_held(host, mount, descriptor):
+            # Where mount points are peers, it may have gone with that of another.
+            there = read_mount(host, mount.id)
+            if there is None or not same(there, mount):
+                return False
+            raise StorageOpsError(_ANOTHER)
+        answer = probe_opened(host, descriptor, timeout)
+        # What has ended never answers again (fs/fuse/inode.c, fuse_abort_conn), so nothing can
+        # happen between this and the unmount but a mount on it.
+        if answer.state != DEAD:
+            raise StorageOpsError(f"it answers now, or may: {answer.text or answer.state}")
+        if mount_id(name, folder) != mount.id:
+            raise StorageOpsError(_ANOTHER)
+        call_libc("umount2", _at(folder, name), _UMOUNT_NOFOLLOW | _MNT_DETACH)
+    return True
+
+
+@contextlib.contextmanager
+def held(host: Host, mount: Mount, root: str, number: bool = True) -> Iterator[int]:
+    """An O_PATH descriptor of a mount that is the topmost at its point.
+
+    While it is open, neither the number of the mount nor that of its device can become another's.
+    ``number``: it must have the same number, which it has not in a copy of the mount namespace.
+    Call it in a child. Raises StorageOpsError if another mount, or none, is there.
+    """
+    with contextlib.ExitStack() as opened:
+        folder, name = opened.enter_context(opened_parent(host.path(mount.point), host.path(root)))
+        try:
+            # Nothing is asked of what is there, since its server may hang.
+            flags = os.O_PATH | os.O_NOFOLLOW
+            descriptor = opened.enter_context(fdinfo.opened(name, flags, folder))
+        except OSError as error:
+            raise StorageOpsError(f"{mount.point!r} cannot be opened: {error.strerror}") from error
+        if not _is_held(host, mount, descriptor, number):
+            raise StorageOpsError(_ANOTHER)
+        yield descriptor
+
+
+def _is_held(host: Host, mount: Mount, descriptor: int, number: bool = True) -> bool:
+    """Whether an open folder or file is the root of this very mount."""
+    now = read_mount(host, mount_id_of(descriptor))
+    if now is None:
+        return False
+    return same(now, mount) if number else _identity(now) == _identity(mount)
+
+
 def _is_top(host: Host, mount: Mount, folder: int, name: str) -> bool:
     """Whether this very mount is the topmost there."""
-    # The ID alone does not tell: the next new mount may get it (proc_pid_mountinfo(5)).
     now = read_mount(host, mount_id(name, folder))
-    return now is not None and now.id == mount.id and _identity(now) == _identity(mount)
+    return now is not None and same(now, mount)
+
+
+def same(one: Mount, other: Mount) -> bool:
+    """Whether two readings are of one mount, as far as mountinfo tells."""
+    # The ID alone does not tell: the next new mount may get it (proc_pid_mountinfo(5)).
+    return one.id == other.id and _identity(one) == _identity(other)
+
+
+def _proven(host: Host, what: int, source: Source) -> tuple[str, str]:
+    """The same as ``_shown``; StorageOpsError if it is not of the filesystem that was proven."""
+    shown = _shown(host, what)
+    if shown[0] != source.device:
+        raise StorageOpsError(f"{source.path!r} is on {shown[0]}, not on the new mount")
+    return shown
 
 
 def _shown(host: Host, descriptor: int) -> tuple[str, str]:
@@ -165,11 +275,8 @@ def _identity(mount: Mount) -> tuple[str, ...]:
 
 def mount_id(name: str, folder: int | None = None) -> int:
     """The ID of the topmost mount at a path. It asks no server, unless a folder on the way does."""
-    descriptor = os.open(name, os.O_PATH | os.O_NOFOLLOW, dir_fd=folder)
-    try:
+    with fdinfo.opened(name, os.O_PATH | os.O_NOFOLLOW, folder) as descriptor:
         return mount_id_of(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def mount_id_of(descriptor: int) -> int:
@@ -189,13 +296,10 @@ def _opened_itself(host: Host, path: str, root: str) -> Iterator[int]:
 @contextlib.contextmanager
 def _topmost(folder: int, name: str, path: str) -> Iterator[int]:
     """The same, in a folder that is open."""
-    descriptor = os.open(name, os.O_PATH | os.O_NOFOLLOW, dir_fd=folder)
-    try:
+    with fdinfo.opened(name, os.O_PATH | os.O_NOFOLLOW, folder) as descriptor:
         if stat.S_ISLNK(os.fstat(descriptor).st_mode):
             raise StorageOpsError(f"{path!r} is a link")
         yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 def _at(folder: int, name: str) -> bytes:
@@ -215,14 +319,19 @@ def call_libc(function: str, *arguments: bytes | int | None) -> None:
         raise OSError(number, os.strerror(number))
 
 
+def _why(error: OSError | StorageOpsError) -> str:
+    return _words(error) if isinstance(error, OSError) else str(error)
+
+
 def _words(error: OSError) -> str:
     return _WORDS.get(error.errno or 0, "") or str(error.strerror)
 
 
-def _do(host: Host, what: str, function: Callable[[], str]) -> None:
+def _do(host: Host, what: str, function: Callable[[], str], more: float = 0.0) -> None:
     """Run it in a child, since a folder on the way may be a mount that never answers.
 
-    Turns what it raises into NotStarted or ActionFailed, with ``what`` in front.
+    ``more``: seconds that it may take besides those of any command. Turns what it raises into
+    NotStarted or ActionFailed, with ``what`` in front.
     """
 
     def trying() -> dict[str, str]:
@@ -238,7 +347,7 @@ def _do(host: Host, what: str, function: Callable[[], str]) -> None:
         except OSError as error:
             return {"failed": _words(error)}
 
-    reply = host.bounded(trying)
+    reply = host.bounded(trying, host.command_timeout + more)
     if reply.problem:
         raise ActionFailed(f"{what}: {reply.problem}")
     said: dict[str, str] = reply.value

@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """Who uses a block device: mounts in any namespace, swap, loop devices, device nodes bound into
 containers, and open files.
 """
@@ -23,6 +21,7 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any, Callable
 
+from .._core import untrusted
 from .._core.bounded import Deadline, call_each
 from .._core.codes import Reason
 from .._core.errors import StorageOpsError
@@ -66,6 +65,8 @@ _LOOP_INFO = struct.Struct("=QQQ208x")
 # How many mounts of one block device are read. One is enough to say that it is in use, and a tenant
 # may have 100,000 in each of any number of mount namespaces (fs.mount-max).
 _MOST_MOUNTS = 20
+# Characters of the path of a mount; the kubelet's own are shorter.
+_SHOWN = 500
 # How many processes a message names whose open files could not be read, of any number.
 _MOST_NAMED = 3
 # Seconds for all loop devices together.
@@ -153,7 +154,7 @@ class UsesByDevice:
         ``long``: its line in mountinfo is too long to read the whole path.
         """
         # The kernel cuts nothing, so behind a path of any length its type and its source are whole.
-        path = "a path that is too long to read," if long else mount.point
+        path = "a path that is too long to read," if long else untrusted.shown(mount.point, _SHOWN)
         where = f"{path} in the mount namespace of pid {mount.pid}"
         # No block device has the major number 0, and a tenant may have any number of such mounts.
         if not mount.device.startswith("0:"):
@@ -233,15 +234,13 @@ def loop_devices(loop: str) -> list[str]:
 
     May block: call it in a child.
     """
-    fd = os.open(loop, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        info = fcntl.ioctl(fd, _LOOP_GET_STATUS64, bytes(_LOOP_INFO.size))
-    except OSError as error:
-        if error.errno == errno.ENXIO:
-            return []
-        raise
-    finally:
-        os.close(fd)
+    with fdinfo.opened(loop, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC) as fd:
+        try:
+            info = fcntl.ioctl(fd, _LOOP_GET_STATUS64, bytes(_LOOP_INFO.size))
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                return []
+            raise
     return parse_loop_info(info)
 
 

@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """What is below a filesystem that turned read-only: its block device, the paths to it, and what the
 kernel has logged about both.
 """
@@ -21,7 +19,7 @@ from dataclasses import dataclass, field
 from .._core.bounded import call_each
 from .._core.codes import Reason
 from .._core.errors import StorageOpsError
-from .._node import block, btrfs, multipath, scsi
+from .._node import block, btrfs, fdinfo, multipath, scsi
 from .._node.host import Host
 from .._node.multipath import Daemon
 
@@ -192,7 +190,7 @@ def read_backings(host: Host, names: Names, timeout: float) -> dict[str, Backing
     # Read once for all filesystems, since many of them share the same paths.
     disks, dm = block.disks(host, reached), block.dm_devices(host)
     daemon = (
-        multipath.ask_daemon(host)
+        multipath.ask_daemon(host, dm)
         if any(device.is_multipath for device in dm.values())
         else Daemon()
     )
@@ -314,23 +312,19 @@ def _unreadable(host: Host, name: str, timeout: float) -> list[Reason]:
     """Why the device cannot be read; empty if it can."""
 
     def reading() -> str:
-        descriptor = os.open(
-            host.path(f"/dev/{name}"), os.O_RDONLY | os.O_DIRECT | os.O_NONBLOCK | os.O_CLOEXEC
-        )
-        try:
-            # A mapping is aligned to a page, as the buffer of a direct read has to be.
-            with mmap.mmap(-1, _READ_BYTES) as page:
-                # An earlier failed write may be reported to the first reader, so only the second
-                # read counts.
-                with contextlib.suppress(OSError):
-                    os.preadv(descriptor, [page], 0)
-                return (
-                    "" if os.preadv(descriptor, [page], 0) == _READ_BYTES else "it ends too early"
-                )
-        except OSError as error:
-            return str(error.strerror)
-        finally:
-            os.close(descriptor)
+        flags = os.O_RDONLY | os.O_DIRECT | os.O_NONBLOCK | os.O_CLOEXEC
+        with fdinfo.opened(host.path(f"/dev/{name}"), flags) as descriptor:
+            try:
+                # A mapping is aligned to a page, as the buffer of a direct read has to be.
+                with mmap.mmap(-1, _READ_BYTES) as page:
+                    # An earlier failed write may be reported to the first reader, so only the
+                    # second read counts.
+                    with contextlib.suppress(OSError):
+                        os.preadv(descriptor, [page], 0)
+                    read = os.preadv(descriptor, [page], 0)
+            except OSError as error:
+                return str(error.strerror)
+            return "" if read == _READ_BYTES else "it ends too early"
 
     reply = host.bounded(reading, timeout)
     problem = reply.problem or reply.value
@@ -359,8 +353,8 @@ def _kernel_log(host: Host) -> list[str]:
     def reading() -> list[str]:
         lines: list[str] = []
         # Each reader of /dev/kmsg gets all records that are still in the buffer.
-        log = os.open(host.path("/dev/kmsg"), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
+        flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+        with fdinfo.opened(host.path("/dev/kmsg"), flags) as log:
             while True:
                 try:
                     record = os.read(log, _RECORD_BYTES).decode("utf-8", "replace")
@@ -371,8 +365,6 @@ def _kernel_log(host: Host) -> list[str]:
                 except BlockingIOError:
                     return lines
                 lines += kernel_line(record)
-        finally:
-            os.close(log)
 
     reply = host.bounded(reading)
     if reply.problem:

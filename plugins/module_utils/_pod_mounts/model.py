@@ -2,13 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """The types of the plan of pod mounts: mount points, layers, filesystems. Pure: no I/O here."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -21,7 +19,6 @@ from .._node.probes import Answer
 from .._node.processes import Process
 from .backing import Backing
 
-RUNBOOK = "storage_ops.runbooks.repair_pod_mounts"
 # Mount options by which the kernel shows a filesystem that has given up: emergency_ro since Linux
 # 6.15 (fs/ext4/super.c _ext4_show_options), shutdown after a forced one.
 _GIVEN_UP = ("emergency_ro", "shutdown")
@@ -73,6 +70,12 @@ class PodMountState:
     spaces: Mapping[str, str] = field(default_factory=dict)
     # Of pods, by their uid, as far as the node tells.
     namespaces: Mapping[str, str] = field(default_factory=dict)
+
+    def volumes_at(self, places: Iterable[Place]) -> list[str]:
+        """The PersistentVolumes of these places, sorted."""
+        # An inline volume has a name of its own, which may be that of a PersistentVolume.
+        notes = ((place, self.notes.get(place.note)) for place in places)
+        return sorted({place.volume for place, note in notes if not (note and note.inline)} - {""})
 
     def places(self, *kinds: str) -> list[Place]:
         """The places of these kinds where something is mounted; none if there is no kubelet."""
@@ -235,7 +238,7 @@ def show(text: str) -> str:
     return text if text.isprintable() else repr(text)
 
 
-def workload_of(volume: str, note: VolumeNote, places: tuple[Place, ...]) -> dict[str, Any]:
+def workload_of(note: VolumeNote, places: tuple[Place, ...]) -> dict[str, Any]:
     """What the playbook has to move off the node and back."""
     pods = sorted({place.pod for place in places if place.pod})
-    return {"volume": volume, "driver": note.driver, "handle": note.handle, "pods": pods}
+    return {"volume": note.volume, "driver": note.driver, "handle": note.handle, "pods": pods}

@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """Pod mounts that are not their volume (STOR-07) and volumes that turned read-only (STOR-08).
 
 wrong_mounts.py and turned_readonly.py judge them. Here they are limited to the scope, and refused
@@ -13,7 +11,7 @@ where so much is broken that it may be an outage. Pure: no I/O here.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from .._core.codes import Reason
@@ -22,7 +20,7 @@ from .._core.guards import limit_repairs, majority, most_of
 from .._node import kubelet
 from .._node.kubelet import Place
 from . import turned_readonly
-from .model import PodMountOptions, PodMountState, show
+from .model import Filesystem, PodMountOptions, PodMountState, Stack, show
 from .stacks import filesystems, suspicious_filesystems, suspicious_stacks
 from .wrong_mounts import is_unknown, judge_stack
 
@@ -42,55 +40,67 @@ def plan(state: PodMountState, options: PodMountOptions) -> Plan:
     proven and allowed.
     """
     # All of the node, and the scope only later: whether it is an outage is seen in the whole.
-    suspicious = suspicious_stacks(state)
-    wrong = [judge_stack(state, stack) for stack in suspicious]
-    odd = suspicious_filesystems(state)
-    judged = [turned_readonly.judge_filesystem(state, one) for one in odd]
-    turned = [finding for finding in judged if finding]
-    # What nothing is known of says nothing of an outage.
-    broken = [finding for finding, stack in zip(wrong, suspicious) if not is_unknown(stack)]
-    unasked = {one.device for one in odd if turned_readonly.is_unasked(state, one)}
-    known = [found for found, one in zip(judged, odd) if found and one.device not in unasked]
-    outages = {} if options.accept_majority else _all_outages(state, broken, known, unasked)
+    wrong = [(stack, judge_stack(state, stack)) for stack in suspicious_stacks(state)]
+    turned = [
+        (one, turned_readonly.judge_filesystem(state, one)) for one in suspicious_filesystems(state)
+    ]
+    found = [finding for _judged, finding in [*wrong, *turned] if finding]
+    for finding in found:
+        finding.owner = f"namespace {_owner(state, finding)}"
     # A tenant with many broken mounts must not use up the limit, nor the time, of the others.
     wanted = Plan(
-        [finding for finding in [*wrong, *turned] if _in_scope(finding, options)],
+        [finding for finding in found if _in_scope(finding, options)],
         (lambda one: _owner(state, one),),
     )
-    helped = []
-    for finding in wanted.findings:
-        # A workload that is moved is a repair as well, by another module.
-        if finding.repair or finding.workload:
-            outage = outages.get(_group_of(state, finding))
-            if outage:
-                _hold(finding, outage)
-            else:
-                helped.append(finding)
+    # A workload that is moved is a repair as well, by another module.
+    helped = [finding for finding in wanted.findings if finding.repair or finding.workload]
+    if not options.accept_majority:
+        outages = {**_mount_outages(state, wrong), **_filesystem_outages(state, turned)}
+        helped = _hold_outages(state, helped, outages)
     for finding in limit_repairs(helped, options.max_repairs):
         finding.workload = None
     return wanted
 
 
-def _all_outages(
-    state: PodMountState, broken: list[Finding], turned: list[Finding], unasked: Collection[str]
+def _mount_outages(
+    state: PodMountState, wrong: Iterable[tuple[Stack, Finding]]
 ) -> dict[FaultDomain, Reason]:
-    """By driver and namespace, why what is broken there is rather an outage.
-
-    ``unasked``: devices of filesystems of which nothing is known.
-    """
+    """By driver and namespace, why what is broken there is rather an outage."""
+    # What nothing is known of says nothing of an outage.
+    broken = [_group_of(state, finding) for stack, finding in wrong if not is_unknown(stack)]
     mounts = [_group(state, [place]) for place in state.places(kubelet.PUBLISH)]
+    return _outages(broken, mounts, "pod mounts")
+
+
+def _filesystem_outages(
+    state: PodMountState, turned: Iterable[tuple[Filesystem, Finding | None]]
+) -> dict[FaultDomain, Reason]:
+    """The same of filesystems; those that were not asked say nothing of it either."""
+    broken, unasked = [], set()
+    for one, finding in turned:
+        if turned_readonly.is_unasked(state, one):
+            unasked.add(one.device)
+        elif finding:
+            broken.append(_group_of(state, finding))
     asked = [one for one in filesystems(state) if one.device not in unasked]
     volumes = [_group(state, one.places) for one in asked]
-    return {
-        **_outages([_group_of(state, one) for one in broken], mounts, "pod mounts"),
-        **_outages([_group_of(state, one) for one in turned], volumes, "volume filesystems"),
-    }
+    return _outages(broken, volumes, "volume filesystems")
 
 
-def _hold(finding: Finding, why: Reason) -> None:
-    finding.refuse(why)
-    # The role moves each workload that a finding names, whatever its verdict.
-    finding.workload = None
+def _hold_outages(
+    state: PodMountState, helped: Iterable[Finding], outages: Mapping[FaultDomain, Reason]
+) -> list[Finding]:
+    """Refuse what is in an outage; the others."""
+    left = []
+    for finding in helped:
+        outage = outages.get(_group_of(state, finding))
+        if outage:
+            finding.refuse(outage)
+            # The role moves each workload that a finding names, whatever its verdict.
+            finding.workload = None
+        else:
+            left.append(finding)
+    return left
 
 
 class FaultDomain(NamedTuple):
@@ -152,7 +162,7 @@ def unmatched(state: PodMountState, options: PodMountOptions) -> list[str]:
     """The parts of the scope that nothing on the node has, as after a typing error."""
     places = [place for one in filesystems(state) for place in one.places]
     places += state.places(kubelet.PUBLISH)
-    points, volumes = ({place.point for place in places}, {place.volume for place in places})
+    points, volumes = {place.point for place in places}, state.volumes_at(places)
     return [
         *(f"nothing is mounted at {show(path)}" for path in options.paths if path not in points),
         *(

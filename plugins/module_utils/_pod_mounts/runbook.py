@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """Mounts of pods that are not their volume, and volumes that turned read-only: reads the node,
 carries out the plan.
 """
@@ -150,8 +148,10 @@ class PodMounts:
         host = self._host
         state = PodMountState(host.name, root, read_table(host, "self"), {})
         places = state.places(kubelet.PUBLISH)
+        # The staging folders that have only a name count by their notes.
+        named = [place for place in state.places(kubelet.STAGING) if place.volume]
         # Each note is read once, however many pods mount the volume.
-        paths = list(dict.fromkeys(place.note for place in places))
+        paths = list(dict.fromkeys(place.note for place in [*places, *named]))
         devices = [layer.device for place in places for layer in state.table.layers(place.point)]
         return replace(
             state,
@@ -176,7 +176,8 @@ class PodMounts:
         points = {device: point for device, point in points.items() if point}
         asked = list(points.values())
         owners = [kubelet.owner_of(point, state.root, state.namespaces) for point in asked]
-        answers = probes.probe_folders(self._host, asked, self._options.probe_timeout, owners)
+        timeout = self._options.probe_timeout
+        answers = probes.probe_folders(self._host, asked, timeout, owners, list(points))
         return dict(zip(points, answers))
 
     def _users(

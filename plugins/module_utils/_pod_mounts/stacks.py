@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """What is mounted at the kubelet's mount points, and what looks wrong there. Pure: no I/O here."""
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ def _stack(state: PodMountState, place: Place, staging: Mapping[str, list[Mount]
     """The mounts at one pod's mount point. ``staging``: by staging point, its mounts."""
     note = state.notes.get(place.note, VolumeNote(problem=f"{place.note} was not read"))
     problem = note.problem or kubelet.contradiction(place, note)
-    folders = () if problem else kubelet.staging_points(note, state.root)
+    folders = () if problem else kubelet.staging_points(note, state.notes, state.root)
     layers = tuple(state.table.layers(place.point))
     there = _staged_at(state, layers, folders, staging)
     return Stack(

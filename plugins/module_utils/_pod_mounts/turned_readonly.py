@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """Volume filesystems that turned read-only (STOR-08): what may be done. Pure: no I/O here."""
 
 from __future__ import annotations
@@ -11,10 +9,11 @@ from __future__ import annotations
 from .._core.codes import Reason
 from .._core.engine import Finding
 from .._node import probes
+from .._node.kubelet import VolumeNote
 from .._node.mounts import Mount
 from .._node.probes import Answer
 from .backing import Backing
-from .model import RUNBOOK, Filesystem, PodMountState, show, workload_of
+from .model import Filesystem, PodMountState, show, workload_of
 from .stacks import has_turned, pod_stacks
 
 
@@ -29,12 +28,9 @@ def judge_filesystem(state: PodMountState, filesystem: Filesystem) -> Finding | 
     if backing.read_only and not proof and answer.state == probes.OK:
         return None
     # By the pods' mounts, since one filesystem may be staged for several names.
-    volumes = {
-        stack.place.volume: stack.note
-        for stack in pod_stacks(state)
-        if stack.has(filesystem.device)
-    }
-    finding = _filesystem_finding(state, filesystem, sorted(volumes))
+    notes = [stack.note for stack in pod_stacks(state) if stack.has(filesystem.device)]
+    volumes = sorted({note.volume for note in notes} - {""})
+    finding = _filesystem_finding(state, filesystem, volumes)
     if is_unasked(state, filesystem):
         # A doubt, and no proof of harm.
         finding.severity = "minor"
@@ -54,23 +50,24 @@ def judge_filesystem(state: PodMountState, filesystem: Filesystem) -> Finding | 
     if obstacles:
         finding.refuse(*obstacles)
         return finding
-    finding.reason = f"{'; '.join(proof)}. Its device can be read again: "
-    if len(volumes) == 1:
-        # Only the kubelet can mount it again, once no pod of the node uses it any more. Its driver
-        # checks the filesystem before that (NodeStageVolume).
-        ((volume, note),) = volumes.items()
-        finding.workload = workload_of(volume, note, filesystem.places)
-        finding.reason += (
-            "move its workload off the node and back (workload_reattach, or set "
-            "pod_mounts_reattach)"
-        )
-    else:
-        finding.reason += (
-            "no pod here has it any more; the kubelet has to unmount it"
-            if not volumes
-            else "several volumes claim it"
-        )
+    # Only the kubelet can mount it again, once no pod of the node uses it any more. Its driver
+    # checks the filesystem before that (NodeStageVolume).
+    said = _way_out(notes, len(volumes))
+    finding.reason = f"{'; '.join(proof)}. Its device can be read again: {said}"
+    if len(volumes) == 1 and not any(note.inline for note in notes):
+        finding.workload = workload_of(notes[0], filesystem.places)
     return finding
+
+
+def _way_out(notes: list[VolumeNote], volumes: int) -> str:
+    """What has to be done. ``notes``: of the pods' mounts, which are of so many ``volumes``."""
+    if not notes:
+        return "no pod here has it any more; the kubelet has to unmount it"
+    if any(note.inline for note in notes):
+        return "it is an inline volume of a pod, with which it ends: delete the pod"
+    if volumes > 1:
+        return "several volumes claim it"
+    return "move its workload off the node and back (workload_reattach, or set pod_mounts_reattach)"
 
 
 def is_unasked(state: PodMountState, filesystem: Filesystem) -> bool:
@@ -107,13 +104,9 @@ def _filesystem_finding(
         summary=_said(filesystem, answer)
         if not is_unasked(state, filesystem)
         else f"whether {_named(filesystem)} answers is not known",
-        verdict="report",
-        reason="",
-        runbook=RUNBOOK,
         evidence={
             "points": [place.point for place in filesystem.places],
-            "volumes": volumes
-            or sorted({place.volume for place in filesystem.places if place.volume}),
+            "volumes": volumes or state.volumes_at(filesystem.places),
             "pods": sorted({place.pod for place in filesystem.places if place.pod}),
             "type": filesystem.first.fstype,
             "source": show(filesystem.first.source),

@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """Pod mounts that are not their volume (STOR-07): which layers may be unmounted.
 
 Pure: no I/O here.
@@ -21,7 +19,7 @@ from .._node import kubelet
 from .._node.control_groups import UNKNOWN, pod_uid_of
 from .._node.mounts import Mount
 from .._node.processes import Process
-from .model import RUNBOOK, LayerSubject, PodMountState, Stack, show, workload_of
+from .model import LayerSubject, PodMountState, Stack, show, workload_of
 from .stacks import twins
 
 
@@ -51,11 +49,9 @@ def _stack_finding(state: PodMountState, stack: Stack) -> Finding:
         node=state.node,
         summary="",
         verdict="repair",
-        reason="",
-        runbook=RUNBOOK,
         evidence={
             "points": [place.point],
-            "volumes": [place.volume],
+            "volumes": state.volumes_at([place]),
             "pod": place.pod,
             "driver": stack.note.driver,
             "handle": stack.note.handle,
@@ -99,7 +95,7 @@ def _judge_layers(state: PodMountState, stack: Stack, finding: Finding) -> None:
                 "pod_mounts_reattach",
             ),
         )
-        finding.workload = workload_of(stack.place.volume, stack.note, (stack.place,))
+        finding.workload = workload_of(stack.note, (stack.place,))
     else:
         finding.reason = "no process is inside, and no container of the pod runs"
         # From the top, since umount2 acts on the topmost layer.

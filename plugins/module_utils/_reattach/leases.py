@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """The Leases by which a node that is held counts as held by workload_reattach.
 
 What is noted on a Node may be its kubelet's (NodeRestriction lets it write its own annotations).

@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """Moving the pods of a claim off their node, so that their volume is detached: who is moved, how,
 and who is not. Pure: no I/O here.
 
@@ -91,7 +89,6 @@ def _lone(state: ReattachState, options: ReattachOptions) -> list[Finding]:
             summary=f"node {host.node.name} says that {', '.join(ledger.claims)} in "
             f"{ledger.namespace} are moved off it, "
             "and no Lease of ours does",
-            verdict="report",
             reason="its kubelet may have written that, so it is ignored. Find out who set the "
             f"taint {HOLD}, and remove it",
             runbook=RUNBOOK,

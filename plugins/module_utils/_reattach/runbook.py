@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """Moves the pods of claims off their node: reads the cluster, carries out what the plan
 decides, and proves it.
 """
@@ -18,10 +16,10 @@ from typing import Any, Callable, TypeVar
 
 from .._core.argspec import check_numbers, given_names, given_options
 from .._core.bounded import Deadline
-from .._core.engine import Action, ActionFailed, Finding, NotStarted, Plan, Prevented
+from .._core.engine import Action, ActionFailed, Finding, NotStarted, Plan, require_time
 from .._core.errors import BadOption, StorageOpsError
 from .._core.untrusted import few
-from .._kube.changing import change_object
+from .._kube.changing import LEAST_SECONDS, change_object
 from .._kube.client import Cluster, Conflict, KubeError, NotFound, TooMany, path, until_none
 from .._kube.objects import CORDON, HOLD, Node, Pod, is_held, node_path, pick_claim, pod_path
 from . import actions, records
@@ -36,8 +34,6 @@ T = TypeVar("T")
 # Kept back from the deadline for taking back a cordon or a scaling down (seconds); it may take all
 # that is left, though.
 UNDO_SECONDS = 20.0
-# A move is not begun with less time left (seconds).
-_LEAST_SECONDS = 30.0
 _POLL_SECONDS = 1.0
 # A PodDisruptionBudget is asked again after this (seconds).
 # The eviction subresource answers 429 while the disruption controller allows no disruption
@@ -160,10 +156,7 @@ class Reattach:
         left = frozenset(node for claims, node in self._begun if claims == group.claims)
         # Taking back is no beginning.
         self._rechecked.add((group.claims, group.node))
-        if self._cluster.deadline.remaining() < _LEAST_SECONDS:
-            raise Prevented(
-                f"less than {_LEAST_SECONDS:g} s are left of the deadline; run again, or raise it"
-            )
+        require_time(self._cluster.deadline, LEAST_SECONDS)
         only = (group.later | {group.node}) - left if left else None
         findings = pure.judge(
             self.gather(),

@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """Whether a fenced node may be given back, and what then has to be taken back. Pure: no I/O here.
 
 Without its fence, a client that has lived through it goes on writing where it stopped: the
@@ -20,7 +18,7 @@ from typing import Any, NamedTuple
 
 from .._core import untrusted
 from .._core.codes import Reason
-from .._core.controls import FAIL_OVER, RELEASE
+from .._core.controls import FAIL_OVER
 from .._core.engine import Action, Finding, Plan
 from .._core.errors import BadOption, words
 from .._core.untrusted import few
@@ -120,7 +118,9 @@ class ReleaseState(NamedTuple):
 
     ``busy``: who else works at the node; only in check mode, since otherwise the Lease tells;
     ``others``: the ledgers of other nodes;
-    ``note``: what stands on the Node as its ledger.
+    ``unread``: which of these were not read, as a sentence;
+    ``note``: what stands on the Node as its ledger; ``volumes``: the PersistentVolumes of the fence
+    that have an RBD image, where the boot does not prove that its clients are gone.
     """
 
     now: datetime
@@ -131,6 +131,8 @@ class ReleaseState(NamedTuple):
     busy: str = ""
     others: tuple[Ledger, ...] = ()
     note: str = ""
+    unread: str = ""
+    volumes: tuple[str, ...] = ()
 
 
 class Subject(NamedTuple):
@@ -190,8 +192,6 @@ def plan(state: ReleaseState, options: ReleaseOptions) -> Plan:
         summary=f"{options.node} is fenced (method {ledger.method}, phase "
         f"{ledger.phase}) since {ledger.at}",
         verdict="repair",
-        reason="",
-        runbook=RELEASE,
         evidence=_evidence(state, ledger),
         named=True,
     )
@@ -308,7 +308,7 @@ def _plan_releasing(
         # Whoever is left of its clients is held back by nothing that we could take away.
         proof = "nothing of ours fences it"
     else:
-        doubts, proof = judge_clients(state, options, ledger, host)
+        doubts, proof = _judge_clients(state, options, ledger, host)
         # A fail-over that stopped early has fenced nothing, and a reading of Ceph shows that at
         # once.
         if doubts and ledger.phase == "intended" and options.ceph is None:
@@ -318,7 +318,9 @@ def _plan_releasing(
     if doubts:
         finding.refuse(*doubts)
         return
-    finding.reason = f"{host.node.name} is Ready, and {proof}"
+    finding.reason = "; ".join(
+        filter(None, (f"{host.node.name} is Ready, and {proof}", state.unread))
+    )
     # A run that was killed after this one may have left the phase, but the Lease is to be ours, and
     # both copies of the ledger current.
     finding.repair = [_mark(options, ledger)]
@@ -341,8 +343,8 @@ def _is_nothing_in_force(state: ReleaseState, options: ReleaseOptions, ledger: L
         return False
     # A ledger is written before its fence, so a fail-over that stopped early has noted what it
     # never did.
-    # With the taint, its volumes were moved before more was to be fenced.
-    if not (ledger.phase == "releasing" or (ledger.phase == "intended" and not ledger.tainted)):
+    # Once it was proven, its volumes may have moved before more was to be fenced.
+    if not (ledger.phase == "releasing" or (ledger.phase == "intended" and not ledger.proven)):
         return False
     return not _still_blocked(state, options, ledger) and not _still_fenced(state, options, ledger)
 
@@ -412,40 +414,55 @@ def _stand_ins(options: ReleaseOptions, ledger: Ledger) -> list[Entry]:
     ]
 
 
-def judge_clients(
+def _judge_clients(
     state: ReleaseState, options: ReleaseOptions, ledger: Ledger, host: HostRecord
 ) -> tuple[list[Reason], str]:
     """Why clients from before the fence may be left, or else what proves that there are none."""
     # Another bootID is the proof: no process and no mount outlives its kernel. Without it the node
     # itself has to show that the clients of before are gone, and Ceph must not contradict.
-    node = host.node.name
     watchers = ", ".join(_survivors(options.ceph, ledger)[:3])
     if rebooted(host, ledger):
-        proof = f"it was rebooted since: its bootID was {ledger.boot_id} and is {host.boot_id}"
-        # That its kubelet says so proves nothing against whoever has the kubelet.
-        seen = (
-            f"{node} says that {proof}, but Ceph still sees {watchers}. "
-            "Find out whose it is, and end it"
-        )
-        left = [Reason("ceph_watcher_left", seen)] if watchers else []
-        # In a release that has begun the node's own new clients may be seen, since its entries are
-        # gone. That of a node that was switched on has begun before anything was judged.
-        begins = options.state == "releasing" and not options.clients
-        judged = ledger.phase == "releasing" and not (ledger.method == POWER and begins)
-        return [] if judged else left, proof
+        return _judge_rebooted(options, ledger, host, watchers)
     # Two unknown boot IDs are equal, and would prove that the node was never rebooted.
     if not host.boot_id:
         return [
             Reason(
                 "old_clients_left",
-                f"{node} reports no bootID, so its current boot is unknown. Is its kubelet "
-                f"healthy?",
+                f"{host.node.name} reports no bootID, so its current boot is unknown. Is its "
+                "kubelet healthy?",
             )
         ], ""
     stranger = machine_doubt(host, ledger)
+    if stranger:
+        return _judge_stranger(options, stranger, watchers)
+    return _judge_same_boot(state, options, ledger, host, watchers)
+
+
+def _judge_rebooted(
+    options: ReleaseOptions, ledger: Ledger, host: HostRecord, watchers: str
+) -> tuple[list[Reason], str]:
+    """``watchers``: those that Ceph still sees at a fenced address, as a text."""
+    proof = f"it was rebooted since: its bootID was {ledger.boot_id} and is {host.boot_id}"
+    # That its kubelet says so proves nothing against whoever has the kubelet.
+    seen = (
+        f"{host.node.name} says that {proof}, but Ceph still sees {watchers}. "
+        "Find out whose it is, and end it"
+    )
+    left = [Reason("ceph_watcher_left", seen)] if watchers else []
+    # In a release that has begun the node's own new clients may be seen, since its entries are
+    # gone. That of a node that was switched on has begun before anything was judged.
+    begins = options.state == "releasing" and not options.clients
+    judged = ledger.phase == "releasing" and not (ledger.method == POWER and begins)
+    return [] if judged else left, proof
+
+
+def _judge_stranger(
+    options: ReleaseOptions, stranger: str, watchers: str
+) -> tuple[list[Reason], str]:
+    """``stranger``: what tells that the node is another machine than the one that was fenced."""
     # A board that was replaced, or a clone, reports another machine; only a person knows where the
     # old one is.
-    if stranger and not options.old_machine_off:
+    if not options.old_machine_off:
         return [
             Reason(
                 "old_clients_left",
@@ -454,19 +471,24 @@ def judge_clients(
                 "was rebooted since; then run again with old_machine_confirmed_off",
             )
         ], ""
-    if stranger:
-        seen = (
-            f"{stranger}, and the old one is said to be off, but Ceph still sees {watchers}. "
-            "Find out whose it is, and end it"
-        )
-        return (
-            [Reason("ceph_watcher_left", seen)] if watchers else [],
-            f"{stranger}, and the old one was confirmed to be off (old_machine_confirmed_off)",
-        )
+    seen = (
+        f"{stranger}, and the old one is said to be off, but Ceph still sees {watchers}. "
+        "Find out whose it is, and end it"
+    )
+    return (
+        [Reason("ceph_watcher_left", seen)] if watchers else [],
+        f"{stranger}, and the old one was confirmed to be off (old_machine_confirmed_off)",
+    )
+
+
+def _judge_same_boot(
+    state: ReleaseState, options: ReleaseOptions, ledger: Ledger, host: HostRecord, watchers: str
+) -> tuple[list[Reason], str]:
+    """As far as it is known, it is in the boot in which it was fenced."""
     same = (
-        f"{node} was not rebooted since it was fenced (bootID {host.boot_id})"
+        f"{host.node.name} was not rebooted since it was fenced (bootID {host.boot_id})"
         if ledger.boot_id
-        else f"the bootID that {node} was fenced in is unknown"
+        else f"the bootID that {host.node.name} was fenced in is unknown"
     )
     if ledger.power and ledger.power.off_at:
         return [
@@ -488,6 +510,16 @@ def judge_clients(
             )
         ], ""
     doubts = _client_doubts(options.clients, ledger, host, same)
+    unread = _unread_images(options.ceph, state.volumes) if options.ceph else {}
+    if unread:
+        doubts.append(
+            Reason(
+                "ceph_not_read",
+                f"{same}, and the image of {few(unread)} was not read in Ceph "
+                f"({few(unread.values(), '; ')}), so a client of before may still have it open: "
+                "read it too, or reboot the node",
+            )
+        )
     if watchers:
         doubts.append(
             Reason(
@@ -551,6 +583,14 @@ def _survivors(ceph: Reading | None, ledger: Ledger) -> list[str]:
         for watcher in image.watchers
         if is_old(watcher, ledger)
     ]
+
+
+def _unread_images(ceph: Reading, volumes: tuple[str, ...]) -> dict[str, str]:
+    """By volume, why it is not known who watches its image."""
+    # No answer is not an answer of "no watchers".
+    problems = {image.volume: image.problem for image in ceph.images}
+    told = {name: problems.get(name, "it was not asked for") for name in volumes}
+    return {name: problem for name, problem in told.items() if problem}
 
 
 # held and unfenced
@@ -917,9 +957,7 @@ def _lone_note(options: ReleaseOptions, note: str) -> Finding:
         summary=f"{options.node} has no ledger in namespace {options.namespace}, and the "
         "annotation "
         f"{ANNOTATION}",
-        verdict="report",
         reason=LONE,
-        runbook=RELEASE,
         evidence={"annotation": note},
     )
 
@@ -933,10 +971,8 @@ def _stray_taint(host: HostRecord) -> Finding:
         name=name,
         node=name,
         summary=f"{name} is not fenced by this collection, but carries the taint {OUT_OF_SERVICE}",
-        verdict="report",
         reason="whoever set it has to remove it, once the node was rebooted: "
         + untrusted.shown_command(f"kubectl taint node {{node}} {OUT_OF_SERVICE}-", node=name),
-        runbook=RELEASE,
         evidence={
             "taints": [f"{key}={value}:{effect}" for key, value, effect in host.taints],
             "ready": host.node.ready,

@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """Gives a fenced node back: reads the cluster, carries out what the plan decides, and proves
 it.
 
@@ -18,7 +16,7 @@ from collections.abc import Mapping
 from typing import Any, Callable
 
 from .._core.argspec import check_numbers
-from .._core.engine import Action, ActionFailed, Finding, NotStarted, Plan
+from .._core.engine import Action, ActionFailed, Finding, NotStarted, Plan, require_time
 from .._core.errors import StorageOpsError
 from .._fences import network_fence
 from .._fences.ceph_reading import parse_reading
@@ -26,8 +24,14 @@ from .._fences.lease import RunLease
 from .._fences.ledger import Ledger, Ledgers, RunOptions, read_note, run_options
 from .._fences.power import parse_power
 from .._fences.returned import rebooted
-from .._fences.state import OUT_OF_SERVICE, TAINT, HostRecord, pick_host_record
-from .._kube.changing import change_object
+from .._fences.state import (
+    OUT_OF_SERVICE,
+    TAINT,
+    HostRecord,
+    pick_host_record,
+    without_attachment,
+)
+from .._kube.changing import LEAST_SECONDS, change_object
 from .._kube.client import Cluster, Object, path
 from .._kube.objects import Pod, pick_pod, pick_volume
 from . import plan as pure
@@ -118,23 +122,39 @@ class Release:
             ledger = self._run.fence
         fences: tuple[network_fence.NetworkFence, ...] | None = None
         others: tuple[Ledger, ...] = ()
-        pods: tuple[Pod, ...] = ()
+        items: dict[str, Object] = {}
         if ledger:
             fences = network_fence.list_fences(cluster) if ledger.network_fences else None
             others = tuple(other for other in self._ledgers.all() if other.node != options.node)
             # A reboot has ended all its pods of before.
             if host and not rebooted(host, ledger) and options.state == "releasing":
-                pods = self._pods(ledger)
+                items = self._volumes(ledger)
+        pods = self._pods(items) if items else ()
         busy = self._lease.holder() if options.check else ""
-        return ReleaseState(cluster.now(), host, ledger, fences, pods, busy, others, note.text)
+        unread, images = self._ledgers.unread, self._images(items)
+        return ReleaseState(
+            cluster.now(), host, ledger, fences, pods, busy, others, note.text, unread, images
+        )
 
-    def _pods(self, ledger: Ledger) -> tuple[Pod, ...]:
-        """The pods on the node that use a volume of the fence."""
+    def _images(self, volumes: Mapping[str, Object]) -> tuple[str, ...]:
+        """The names of those PersistentVolumes that are images of Ceph."""
+        node = self._options.node
+        return tuple(
+            name for name, item in volumes.items() if without_attachment(name, node, item).is_rbd
+        )
+
+    def _volumes(self, ledger: Ledger) -> dict[str, Object]:
+        """The PersistentVolumes of the fence that exist, by name."""
+        found = {
+            name: self._cluster.get(path("v1", "persistentvolumes", name))
+            for name in ledger.volumes
+        }
+        return {name: item for name, item in found.items() if item}
+
+    def _pods(self, volumes: Mapping[str, Object]) -> tuple[Pod, ...]:
+        """The pods on the node that use one of these volumes."""
         # They explain who may still use the volumes of the fence on a node that was not rebooted.
-        items = [
-            self._cluster.get(path("v1", "persistentvolumes", name)) for name in ledger.volumes
-        ]
-        claims = {pick_volume(item).claim for item in items if item}
+        claims = {pick_volume(item).claim for item in volumes.values()}
 
         def pick(item: dict[str, Any]) -> Pod | None:
             pod = pick_pod(item)
@@ -200,6 +220,7 @@ class Release:
         # Each action is checked against the Node right before it, since a node may be lost again at
         # any time.
         subject: Subject = action.subject
+        require_time(self._cluster.deadline, LEAST_SECONDS)
         if action.verb == "mark_release":
             self._mark(subject.ledger)
             return
@@ -230,6 +251,8 @@ class Release:
         except StorageOpsError as error:
             raise NotStarted(str(error), error.code) from error
         try:
+            # The wait for the Lease may have taken it.
+            require_time(self._cluster.deadline, LEAST_SECONDS)
             state = self._read()
             refusals = pure.plan(state, self._options).refusals
             if refusals:

@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """Which targets are one array. Pure: no I/O here.
 
 A pod may have a volume on an iSCSI server of its tenant, which then answers what the tenant likes.
@@ -25,12 +23,16 @@ class Arrays:
 
     ``by_target``: target (``6:0:0``) -> array. ``makers``: array -> who made it, as the names of
     its disks say, which whoever runs it can choose. ``servers``: array -> the first of those that
-    share an address with it.
+    share an address with it. ``of_pods``: those of which a server in a pod may be, as all that are
+    reached by iSCSI. ``kin``: array -> the first of those that have a volume in common with it, by
+    what their disks were found as.
     """
 
     by_target: dict[str, str]
     makers: dict[str, set[str]]
     servers: dict[str, str]
+    of_pods: frozenset[str]
+    kin: dict[str, str]
 
     def of_server(self, arrays: Iterable[str]) -> tuple[str, ...]:
         """Whose turns a repair of these arrays uses up.
@@ -57,11 +59,27 @@ class Arrays:
     def near(self, targets: Iterable[str]) -> set[str]:
         """The arrays of these targets, and those of the same makers.
 
-        Only these may have a volume of the same name, as the other half of a mirror has.
+        Only these may have a volume of the same name, as the other half of a mirror has. A maker is
+        no more than a claim, so this may keep a scan from being made, and nothing else.
         """
         own = self.of(targets)
         makers = {maker for array in own for maker in self.makers[array]}
         return own | {array for array, made in self.makers.items() if made & makers}
+
+    def may_share(self, some: Iterable[str], others: Iterable[str]) -> bool:
+        """Whether these arrays may have a volume in common: they are one, or disks of both were
+        found as one.
+        """
+        # Of such disks multipathd itself makes one map, so a name that a LUN takes on later gains
+        # nothing by it. It tells portals of one array where no map is left that has both.
+        return not {self.kin[one] for one in some}.isdisjoint({self.kin[one] for one in others})
+
+    def only_one(self, target: str) -> bool:
+        """Whether whatever this target serves is of the one array that it can be of.
+
+        That is so on a node with one array, and where no server of a pod is reached.
+        """
+        return len(self.makers) == 1 or self.of([target]).isdisjoint(self.of_pods)
 
     def targets(self, array: str) -> list[str]:
         """All targets of an array."""
@@ -82,28 +100,50 @@ def find_arrays(observations: Collection[Observation]) -> Arrays:
     for disk in disks:
         said = {maker_of(name) for name in (disk.wwid, *disk.names)}
         makers[by_target[disk.target]] |= said - {""}
-    return Arrays(by_target, makers, _servers(disks, by_target))
+    of_pods = frozenset(by_target[disk.target] for disk in disks if _portal(disk))
+    return Arrays(by_target, makers, _servers(disks, by_target), of_pods, _kin(disks, by_target))
 
 
 def _servers(disks: Iterable[Disk], by_target: Mapping[str, str]) -> dict[str, str]:
     """By array, the first of those at the same addresses."""
     # By no name of the target (IQN): whoever runs it gives it any number of these.
-    there: dict[str, set[str]] = {}
-    for disk in disks:
-        for address in _addresses(disk):
-            there.setdefault(address, set()).add(by_target[disk.target])
-    groups = merged([*there.values(), *({array} for array in set(by_target.values()))])
+    there = [(address, disk) for disk in disks for address in _addresses(disk)]
+    return _firsts(there, by_target)
+
+
+def _kin(disks: Iterable[Disk], by_target: Mapping[str, str]) -> dict[str, str]:
+    """By array, the first of those with a disk of the same WWID."""
+    return _firsts(((disk.wwid, disk) for disk in disks if disk.wwid), by_target)
+
+
+def _firsts(shared: Iterable[tuple[str, Disk]], by_target: Mapping[str, str]) -> dict[str, str]:
+    """By array, the first of those that have something in common with it."""
+    whose: dict[str, set[str]] = {}
+    for what, disk in shared:
+        whose.setdefault(what, set()).add(by_target[disk.target])
+    groups = merged([*whose.values(), *({array} for array in set(by_target.values()))])
     return {array: min(group) for group in groups for array in group}
+
+
+def server_of(disk: Disk) -> str:
+    """Whose turns a question to this disk uses up: its iSCSI server's address; empty if it has
+    none.
+    """
+    transport = disk.transport
+    return (transport.address if _portal(disk) and transport else "") or _asked_for(disk)
 
 
 def _addresses(disk: Disk) -> set[str]:
     """Where a disk's server is: as it was asked for, which may be one of many names, and its IP
     address, which is known of a connection that works.
     """
-    portal, transport = _portal(disk), disk.transport
+    return {_asked_for(disk), server_of(disk)} - {""}
+
+
+def _asked_for(disk: Disk) -> str:
+    portal = _portal(disk)
     name, _colon, port = portal.rpartition(":")
-    asked = name if port.isdigit() and name else portal
-    return {asked.strip("[]"), transport.address if portal and transport else ""} - {""}
+    return (name if port.isdigit() and name else portal).strip("[]")
 
 
 def _by_portal(disks: Iterable[Disk]) -> Collection[set[str]]:

@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """What is wrong with a map, or with a disk in no map (STOR-01 to STOR-03). Pure: no I/O here."""
 
 from __future__ import annotations
@@ -28,7 +26,6 @@ from .model import (
     FOREIGN,
     GONE,
     OTHER,
-    RUNBOOK,
     SERVING,
     STANDBY,
     TWIN,
@@ -92,8 +89,6 @@ def _map_finding(
         node=state.node,
         summary="",
         verdict="repair",
-        reason="",
-        runbook=RUNBOOK,
         evidence={
             "wwid": device.wwid,
             "dm": device.dm,
@@ -231,8 +226,6 @@ def judge_plain_disk(state: ResidualState, disk: Disk) -> ResidualCase | None:
         node=state.node,
         summary=f"{disk.name} ({disk.hctl}) is no longer served by the array",
         verdict="repair",
-        reason="",
-        runbook=RUNBOOK,
         evidence={
             "wwid": disk.wwid,
             "vendor": disk.vendor,

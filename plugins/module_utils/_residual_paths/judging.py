@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """What the answers of a SCSI disk prove about it (STOR-01 to STOR-03). Pure: no I/O here."""
 
 from __future__ import annotations
@@ -125,16 +123,15 @@ def _judge_names(disk: Disk, answer: Answer, expected: str) -> Judgement | None:
     said = answer.describe()
     if expected not in answer.wwids:
         # Only names of the same kind can be compared: a LUN has several, and none excludes another.
-        alike = tuple(
-            sorted(wwid for wwid in scsi.world_wide(answer.wwids) if wwid[0] == expected[:1])
-        )
-        if not alike:
+        names = scsi.world_wide(answer.wwids)
+        if not any(wwid[0] == expected[:1] for wwid in names):
             return Judgement(
                 UNIDENTIFIED,
                 f"its names cannot be compared with {expected or 'an unknown WWID'}: {said}",
             )
-        # World-wide names of the same type are unique, so another one is another LUN.
-        return Judgement(OTHER, f"answers as another LUN: {said}", alike)
+        # World-wide names of the same type are unique, so another one is another LUN. It is found
+        # by the best of its names, which may be of another kind.
+        return Judgement(OTHER, f"answers as another LUN: {said}", tuple(sorted(names)))
     # A clone or a replica may keep one name and get others.
     changed = _other_names(disk.names, answer.wwids)
     if changed:

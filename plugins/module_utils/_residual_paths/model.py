@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """The types that the plan of residual paths reads and writes. Pure: no I/O here."""
 
 from __future__ import annotations
@@ -17,7 +15,6 @@ from .._node.multipath import Daemon
 from .._node.scsi import Answer
 from .._node.usage import Openers
 
-RUNBOOK = "storage_ops.runbooks.clean_residual_paths"
 # What a disk turned out to be. A path of a map is one, too.
 SERVING = "serving"  # the LUN it was found as
 GONE = "gone"  # the target serves no such LUN any more

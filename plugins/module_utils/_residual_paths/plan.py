@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """Residual multipath maps and SCSI disks (STOR-01, -02, -03): which of them may be removed.
 
 cases.py judges each map and disk. Here they are grouped, limited to the scope, and refused where
@@ -12,27 +10,28 @@ so much of an array is broken that it may be an outage. Pure: no I/O here.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from typing import Callable
 
 from .._core.codes import Reason
 from .._core.engine import Finding, Plan
 from .._core.guards import is_most, limit_repairs, majority
+from .._core.untrusted import few
 from .actions import flushed_maps, path_action, paths_action, removed_paths, scan_actions
 from .arrays import Arrays, find_arrays, merged
 from .cases import judge_map, judge_plain_disk
 from .model import (
     GONE,
     OTHER,
-    RUNBOOK,
     TWIN,
     UNKNOWN,
     PathsSubject,
+    PathSubject,
     ResidualCase,
     ResidualOptions,
     ResidualState,
 )
-from .scans import mixtures
+from .scans import claims, mixtures
 
 
 def not_applicable(state: ResidualState) -> dict[str, str]:
@@ -63,14 +62,15 @@ def plan(state: ResidualState, options: ResidualOptions) -> Plan:
     # which arrays it is about.
     sizes: dict[int, int] = {}
     owners: dict[int, tuple[str, ...]] = {}
-    for group in group_cases([*maps, *disks]):
+    for group in group_cases([*maps, *disks], arrays):
         # A group is repaired as a whole or not at all.
         left_out = [case.finding.name for case in group if not _in_scope(case, state, options)]
         if len(left_out) == len(group):
             continue
         whose = sorted(set().union(*(_arrays_of(arrays, case) for case in group)))
         against = [reason for array in whose for reason in outages.get(array, [])] + hasty
-        finding = _settled(state, group, against, left_out)
+        finding = _settled(state, arrays, group, against, left_out)
+        finding.owner = f"array {few(arrays.of_server(whose))}"
         findings.append(finding)
         sizes[id(finding)], owners[id(finding)] = len(group), tuple(whose)
     wanted = Plan(findings, _turns(owners, arrays))
@@ -99,18 +99,24 @@ def _turns(
 
 
 def repaired_arrays(state: ResidualState, finding: Finding) -> set[str]:
-    """The arrays that a repair is about, as in ``plan``."""
+    """The arrays that a repair is about: those of its paths. None of a map without paths, since its
+    name does not tell it for certain.
+    """
     arrays = find_arrays(state.observations)
     whose = arrays.of(_targets_of(finding))
-    maps = [subject.device for subject in flushed_maps(finding)]
+    maps = [subject.device for subject in flushed_maps(finding) if subject.device.slaves]
     return whose.union(*(arrays.of_map(state.last, device) for device in maps)) or {""}
 
 
 def _settled(
-    state: ResidualState, group: list[ResidualCase], against: list[Reason], left_out: list[str]
+    state: ResidualState,
+    arrays: Arrays,
+    group: list[ResidualCase],
+    against: list[Reason],
+    left_out: list[str],
 ) -> Finding:
     """The finding about a group. ``left_out``: what of it is out of scope."""
-    finding = settle(state, group)
+    finding = settle(state, arrays, group)
     if finding.repair and (against or left_out):
         finding.refuse(*(against or [_halved(left_out)]))
     return finding
@@ -123,49 +129,55 @@ def _halved(left_out: list[str]) -> Reason:
     )
 
 
-def group_cases(cases: list[ResidualCase]) -> list[list[ResidualCase]]:
+def group_cases(cases: list[ResidualCase], arrays: Arrays) -> list[list[ResidualCase]]:
     """Cases that can only be repaired together, each group sorted by name.
 
     The scan after one repair adds a disk of a LUN whose map still has wrong paths. So all LUN
     numbers that were swapped are one group: two of them or a longer cycle, of all paths or some.
+    All of a group are of one array.
     """
     # multipathd adds a disk to the map of its WWID without a look at what the other paths read
     # (multipath-tools, multipathd/main.c ev_add_path).
     groups: list[list[ResidualCase]] = []
     for case in cases:
-        linked = [
-            group
-            for group in groups
-            if any(_depends(case, other) or _depends(other, case) for other in group)
-        ]
+        linked = [group for group in groups if any(_tied(arrays, case, other) for other in group)]
         # Groups that this case ties become one.
         groups = [group for group in groups if not any(group is one for one in linked)]
         groups.append([*(member for group in linked for member in group), case])
     return [sorted(group, key=lambda case: case.finding.name) for group in groups]
 
 
-def _depends(one: ResidualCase, another: ResidualCase) -> bool:
-    """Whether the scan after the repair of ``one`` adds a disk that would join ``another``."""
-    # A map without any path is not mixed by it: it waits for just that disk.
-    # Its paths would be mixed: some that serve the LUN, some that do not.
-    return another.wwid in PathsSubject(one.paths).brings and bool(
-        another.finding.evidence["paths"]
-    )
+def _tied(arrays: Arrays, one: ResidualCase, another: ResidualCase) -> bool:
+    """Whether the scan after the repair of one adds a disk that would join the other."""
+    # The paths of that one would be mixed: some that serve the LUN, some that do not. One without
+    # any path is not mixed by it: it waits for just that disk.
+    return _is_brought(arrays, another, one.paths) or _is_brought(arrays, one, another.paths)
 
 
-def settle(state: ResidualState, group: list[ResidualCase]) -> Finding:
+def _is_brought(arrays: Arrays, case: ResidualCase, paths: Iterable[PathSubject]) -> bool:
+    """Whether the scan after the removal of ``paths`` brings the LUN of a case, from its array.
+
+    What a LUN of another array says of itself ties nothing to it (scans.claims).
+    """
+    found = {path.disk.target for path in paths if case.wwid in path.judgement.wwids}
+    return bool(found) and not arrays.of(_targets_in(case)).isdisjoint(arrays.of(found))
+
+
+def settle(state: ResidualState, arrays: Arrays, group: list[ResidualCase]) -> Finding:
     """The finding about cases that belong together, with its repair if each of them allows it.
 
-    The repair frees all paths, deletes all, and only then scans.
+    The repair frees all paths, deletes all, and only then scans. ``arrays``: of ``state``, at
+    least.
     """
     subject = PathsSubject(tuple(path for case in group for path in case.paths))
-    obstacles = _obstacles(group, subject)
+    obstacles = _obstacles(arrays, group, subject)
     finding = group[0].finding if len(group) == 1 else _swap_finding(state, group)
     # A report, as about a device that is no SCSI disk.
     if finding.verdict != "repair":
         return finding
     # Also other maps than those of the group must not be mixed by its scans.
     obstacles += mixtures(state, subject.brings, subject.leaving)
+    obstacles += claims(state.last, arrays, subject)
     if obstacles:
         finding.refuse(*obstacles)
         return finding
@@ -180,14 +192,15 @@ def settle(state: ResidualState, group: list[ResidualCase]) -> Finding:
     return finding
 
 
-def _obstacles(group: list[ResidualCase], subject: PathsSubject) -> list[Reason]:
+def _obstacles(arrays: Arrays, group: list[ResidualCase], subject: PathsSubject) -> list[Reason]:
     """Those of all cases; in a group, each with the name of its map or disk in front."""
     obstacles = []
     for case in group:
         # Of a single case the finding's own name says it.
         prefix = f"{case.finding.name}: " if len(group) > 1 else ""
         # Paths that serve the LUN do not matter if its map is made again from them.
-        against = [*case.obstacles, *(() if case.wwid in subject.brings else case.serving)]
+        brought = _is_brought(arrays, case, subject.paths)
+        against = [*case.obstacles, *(() if brought else case.serving)]
         obstacles += [obstacle.with_text(f"{prefix}{obstacle}") for obstacle in against]
     return obstacles
 
@@ -209,8 +222,6 @@ def _swap_finding(state: ResidualState, group: list[ResidualCase]) -> Finding:
         node=state.node,
         summary=f"LUN numbers were swapped: {'; '.join(case.finding.summary for case in group)}",
         verdict="repair",
-        reason="",
-        runbook=RUNBOOK,
         evidence={
             "wwids": [case.wwid for case in group],
             "vendor": first.evidence["vendor"],
@@ -271,8 +282,12 @@ def _targets_of(finding: Finding) -> set[str]:
 def _arrays_of(arrays: Arrays, case: ResidualCase) -> set[str]:
     """The arrays that a case is about; the whole node (an empty name) if nothing tells them."""
     paths = case.finding.evidence["paths"]
-    targets = {path["hctl"].rpartition(":")[0] for path in paths}
-    return (arrays.of(targets) if paths else arrays.made_by(case.wwid)) or {""}
+    return (arrays.of(_targets_in(case)) if paths else arrays.made_by(case.wwid)) or {""}
+
+
+def _targets_in(case: ResidualCase) -> set[str]:
+    """The targets of all paths of a case, also of those that are not removed."""
+    return {path["hctl"].rpartition(":")[0] for path in case.finding.evidence["paths"]}
 
 
 def _outages(
@@ -287,13 +302,13 @@ def _outages(
     # Most disks in no map are what is left of a removed map, so among themselves they would nearly
     # always be a majority. They are counted among all LUNs of their target: if that serves most of
     # them, it is no outage. LUNs are counted and not disks, since each LUN has several.
-    dead = {
-        case.wwid
+    dead = [
+        case
         for case in maps
         if {path["is"] for path in case.finding.evidence["paths"]} <= {GONE, OTHER, TWIN, UNKNOWN}
-    }
+    ]
     counts = [
-        *_counts_by_array(state, arrays, dead),
+        *_counts_by_array(state, arrays, {case.wwid for case in dead}),
         *_counts_by_target(state, arrays, disks, dead),
     ]
     found: dict[str, list[Reason]] = {}
@@ -326,22 +341,21 @@ def _counts_by_array(
 
 
 def _counts_by_target(
-    state: ResidualState, arrays: Arrays, disks: list[ResidualCase], dead: set[str]
+    state: ResidualState, arrays: Arrays, disks: list[ResidualCase], dead: list[ResidualCase]
 ) -> list[tuple[str, int, int, str]]:
     """(array, broken LUNs, all LUNs, what they are) of each target that has a broken disk in no
     map.
     """
-    broken = {case.wwid or case.finding.name for case in disks} | dead
+    # By disk: another target may have a broken LUN of the same name.
+    broken = {path["disk"] for case in [*disks, *dead] for path in case.finding.evidence["paths"]}
     counts: list[tuple[str, int, int, str]] = []
     # Only targets with a broken disk can be in an outage.
     for target in sorted({path.disk.target for case in disks for path in case.paths}):
-        luns = {
-            disk.wwid or disk.name for disk in state.last.disks.values() if disk.target == target
-        }
+        here = [disk for disk in state.last.disks.values() if disk.target == target]
+        luns = {disk.wwid or disk.name for disk in here}
+        lost = {disk.wwid or disk.name for disk in here if disk.name in broken}
         what = f"LUNs of target {target}"
-        counts += [
-            (array, len(broken & luns), len(luns), what) for array in (*arrays.of([target]), "")
-        ]
+        counts += [(array, len(lost), len(luns), what) for array in (*arrays.of([target]), "")]
     return counts
 
 
@@ -425,9 +439,6 @@ def _daemon_finding(state: ResidualState) -> list[Finding]:
         name=state.node,
         node=state.node,
         summary=f"{len(maps)} multipath maps and no answer from multipathd",
-        verdict="report",
-        reason="",
-        runbook=RUNBOOK,
         evidence={"maps": sorted(device.name for device in maps)},
     )
     finding.refuse(

@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """Residual multipath maps and SCSI disks: reads the node, carries out the plan, and proves the
 result.
 """
@@ -37,6 +35,7 @@ from .._node.scsi import Answer
 from . import judging, scans
 from . import plan as pure
 from .actions import flushed_maps, most_removed, removed_paths, scanned_targets
+from .arrays import Arrays, find_arrays, server_of
 from .cases import judge_map, judge_plain_disk
 from .model import (
     MapSubject,
@@ -163,7 +162,7 @@ class ResidualPaths:
         """
         seen = self._look(wanted, wwids)
         # A node without maps need not have multipathd.
-        daemon = multipath.ask_daemon(self._host) if seen.maps else multipath.Daemon()
+        daemon = multipath.ask_daemon(self._host, seen.dm) if seen.maps else multipath.Daemon()
         luns = self._report_luns(seen, judging.suspects(seen) if wanted is None else wanted)
         return replace(seen, daemon=daemon, luns=luns)
 
@@ -196,8 +195,11 @@ class ResidualPaths:
     def _ask(self, disks: list[Disk], report_luns: bool = False) -> dict[str, Answer]:
         """Ask the disks whose transport works; a command to the others would only hang."""
         reachable = [disk for disk in disks if disk.reachable]
+        # A server with any number of LUNs that do not answer uses up its own turns.
         answers = self._host.ask(
-            [(disk.name, report_luns) for disk in reachable], self._options.probe_timeout
+            [(disk.name, report_luns) for disk in reachable],
+            self._options.probe_timeout,
+            [server_of(disk) for disk in reachable],
         )
         # A state other than running makes SG_IO wait or fail without a word from the array.
         found = {disk.name: Answer(problem=f"not asked: device {disk.state}") for disk in disks}
@@ -299,6 +301,11 @@ class ResidualPaths:
     def _arrays(self, finding: Finding) -> set[str]:
         return pure.repaired_arrays(self._planned_from, finding)
 
+    def _arrays_with(self, seen: Observation) -> Arrays:
+        """The arrays of the plan and of a later look."""
+        # A repair flushes maps, and these may be all that tells which portals are of one array.
+        return find_arrays((*self._planned_from.observations, seen))
+
     def _apply(self, action: Action) -> None:
         subject = action.subject
         if isinstance(subject, MapSubject):
@@ -385,7 +392,8 @@ class ResidualPaths:
         )
         if not scans_made:
             return []
-        targets = _touched_targets(finding)
+        # Its scans may be of other arrays, too, of the same maker by what they say.
+        targets = {path.disk.target for path in removed_paths(finding).paths}
         return scans.mixed(self._planned_from, self._node_now(), targets, gained_only=True)
 
     def _recheck(self, action: Action) -> None:
@@ -425,7 +433,7 @@ class ResidualPaths:
                 f"{planned.name} is no longer residual: its paths serve the LUN",
                 code="path_serves_lun",
             )
-        finding = pure.settle(state, broken)
+        finding = pure.settle(state, self._arrays_with(state.last), broken)
         if not finding.repair:
             raise NotStarted(
                 f"{planned.name} is no longer residual: {finding.reason}", finding.code
@@ -524,6 +532,7 @@ class ResidualPaths:
                 if host.exists(f"/sys/class/scsi_device/{path.disk.hctl}"):
                     self._require_unchanged(path, seen)
         risks = scans.mixtures(ResidualState(host.name, (seen,)), subject.brings, subject.leaving)
+        risks += scans.claims(seen, self._arrays_with(seen), subject)
         # A LUN that took a number joins the map of its WWID at once, whatever the others read.
         if risks:
             raise NotStarted("; ".join(risks), risks[0].code)
@@ -645,7 +654,8 @@ class ResidualPaths:
         doubts: list[str] = []
 
         def clean() -> bool:
-            doubts[:] = self._left_behind(finding) or self._mixed(finding)
+            left = [*self._left_behind(finding), *self._links_left(finding)]
+            doubts[:] = left or self._mixed(finding)
             return not doubts
 
         # udev removes links in its own time, after the kernel's event (udev(7)).
@@ -701,21 +711,51 @@ class ResidualPaths:
         host, paths, disks = self._host, removed_paths(finding), block.disks(self._host, {})
         dm = block.dm_devices(host)
         known = multipath.known_paths(host)
-        gone = {name for name in paths.leaving if name not in disks}
+        # The kernel gives the name of a deleted disk to the next one, whoever's that is.
+        gone = paths.leaving - disks.keys() - set(host.names("/sys/block"))
         doubts = self._absent(paths)
         doubts += _undeleted(paths, disks)
         if any(action.verb == "flush_map" for action in finding.repair):
-            daemon = multipath.ask_daemon(host)
+            daemon = multipath.ask_daemon(host, dm)
             doubts += [daemon.problem] if daemon.problem else []
             doubts += ["multipathd does not tell its paths"] if known is None else []
             doubts += _maps_left(finding, dm, daemon)
-        doubts += [f"multipathd still lists {name}" for name in sorted(gone & (known or set()))]
-        wwids = {wwid for _name, wwid in _subjects(finding)}
         return doubts + [
-            f"/dev/disk/by-id/{link} is left"
+            f"multipathd still lists {name}" for name in sorted(gone & (known or set()))
+        ]
+
+    def _links_left(self, finding: Finding) -> list[str]:
+        """The links to what was removed that udev has left.
+
+        A link leads nowhere, or to what took the place of a removed map or path. udev makes them by
+        what a LUN says of itself: one that leads elsewhere may be of any LUN, and says nothing.
+        """
+        host, paths = self._host, removed_paths(finding)
+        # Read before the devices: a link that is there is then judged by all that it can lead to.
+        links = {
+            link: host.link(f"/dev/disk/by-id/{link}").rpartition("/")[2]
             for link in host.names("/dev/disk/by-id")
-            for wwid in wwids
-            if self._dangles(link, wwid, gone, disks, dm)
+        }
+        disks, dm = block.disks(host, {}), block.dm_devices(host)
+        addresses = {path.disk.hctl for path in paths.paths}
+        flushed = {subject.device.dm for subject in flushed_maps(finding)}
+        # What is in the place of a removed device by now -> its WWID.
+        instead = {
+            **{name: disk.wwid for name, disk in disks.items() if disk.hctl in addresses},
+            **{name: device.wwid for name, device in dm.items() if name in flushed},
+        }
+        there = disks.keys() | dm.keys() | set(host.names("/sys/block"))
+
+        def is_left(link: str, target: str) -> bool:
+            named = {wwid for _name, wwid in _subjects(finding) if _speaks_of(link, wwid)}
+            if target not in there:
+                return bool(named) or target in paths.leaving
+            return target in instead and bool(named - {instead[target]})
+
+        return [
+            f"/dev/disk/by-id/{link} is left"
+            for link, target in links.items()
+            if is_left(link, target)
         ]
 
     def _mixed(self, finding: Finding) -> list[str]:
@@ -730,23 +770,13 @@ class ResidualPaths:
             *scans.mixtures(now, brought, set()),
         ]
 
-    def _dangles(
-        self, link: str, wwid: str, gone: set[str], disks: dict[str, Disk], dm: dict[str, DmDevice]
-    ) -> bool:
-        """Whether a link names the LUN or a deleted disk, and leads to no device of that LUN."""
-        target = self._host.link(f"/dev/disk/by-id/{link}").rpartition("/")[2]
-        # The names that udev gives (systemd, rules.d/60-persistent-storage.rules; multipath-tools,
-        # 11-dm-mpath.rules).
-        speaks_of_it = bool(wwid) and link in (
-            f"dm-uuid-mpath-{wwid}",
-            f"scsi-{wwid}",
-            f"wwn-0x{wwid[1:]}",
-        )
-        if target not in gone and not speaks_of_it:
-            return False
-        return wwid not in (
-            [disks[target].wwid] if target in disks else [dm[target].wwid] if target in dm else []
-        )
+
+def _speaks_of(link: str, wwid: str) -> bool:
+    """Whether a link of /dev/disk/by-id is named by this WWID."""
+    # The names that udev gives (systemd, rules.d/60-persistent-storage.rules; multipath-tools,
+    # 11-dm-mpath.rules).
+    names = (f"dm-uuid-mpath-{wwid}", f"scsi-{wwid}", f"wwn-0x{wwid[1:]}")
+    return bool(wwid) and link in names
 
 
 def _touched_targets(finding: Finding) -> set[str]:
@@ -775,7 +805,9 @@ def _maps_left(finding: Finding, dm: dict[str, DmDevice], daemon: multipath.Daem
         # The scan may have brought new paths of its LUN, from which multipathd makes it again.
         if wwid not in brings and not scanned:
             doubts += [f"the map {name} is back"] if wwid in maps else []
-            doubts += [f"multipathd still lists the map {name}"] if wwid in daemon.paths else []
+            # Its name there, since another map may have it in the kernel by now.
+            stale = subject.device.dm in daemon.known and subject.device.dm not in dm
+            doubts += [f"multipathd still lists the map {name}"] if stale else []
         elif subject.kept and not (wwid in maps and subject.kept <= set(maps[wwid].slaves)):
             doubts.append(f"the map of {wwid} has not come back")
     return doubts

@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """Which maps a scan for new disks could mix, and which were mixed. Pure: no I/O here.
 
 A map is mixed if its paths lead to different volumes: then writes go to either of them.
@@ -15,9 +13,9 @@ from collections.abc import Collection, Mapping
 
 from .._core.codes import Reason
 from .._node.block import Disk, DmDevice
-from .arrays import find_arrays
+from .arrays import Arrays, find_arrays
 from .judging import history_of, is_broken
-from .model import FOREIGN, OTHER, WHOLE, Judgement, Observation, ResidualState
+from .model import FOREIGN, OTHER, WHOLE, Judgement, Observation, PathsSubject, ResidualState
 
 
 def mixtures(
@@ -31,7 +29,7 @@ def mixtures(
     """
     last = state.last
     found = []
-    far = set() if wwids is not None else _far(state.observations, targets)
+    far = set() if wwids is not None else _far(state, targets)
     for name, wwid, owner in _joinable(last, wwids, {*leaving, *far}):
         judgement = history_of(state, name, wwid)[-1]
         # A scan for any LUN concerns a disk in no map only if the array may have taken it away.
@@ -50,16 +48,58 @@ def mixtures(
     return found
 
 
-def _far(observations: Collection[Observation], targets: Collection[str]) -> set[str]:
+def _far(state: ResidualState, targets: Collection[str]) -> set[str]:
     """Names of the disks of other arrays, none of which has a volume that these targets have."""
-    arrays = find_arrays(observations)
+    arrays = find_arrays(state.observations)
     near = arrays.near(targets)
     return {
-        disk.name
-        for seen in observations
-        for disk in seen.disks.values()
-        if arrays.by_target[disk.target] not in near
+        disk.name for disk in state.last.disks.values() if arrays.by_target[disk.target] not in near
     }
+
+
+def claims(last: Observation, arrays: Arrays, subject: PathsSubject) -> list[Reason]:
+    """Why the LUNs that took the numbers of these paths must not be scanned for: one would join the
+    map of another array's volume, by nothing but what it says of itself.
+
+    ``arrays``: of this observation, at least.
+    """
+    # Whoever runs an iSCSI server gives its LUNs any name. What the other paths of that map answer
+    # does not matter: they serve the volume, and this LUN does not.
+    found = []
+    for path in subject.paths:
+        for wwid in path.judgement.wwids:
+            whose = _whose(last, arrays, wwid)
+            if whose is None:
+                continue
+            if not whose and not arrays.only_one(path.disk.target):
+                found.append(
+                    Reason(
+                        "scan_unsafe",
+                        f"{path.disk.name} answers as {wwid}, and no path of that map is left that "
+                        "tells whether it is of the same array",
+                    )
+                )
+            elif whose and not arrays.may_share(whose, arrays.of([path.disk.target])):
+                found.append(
+                    Reason(
+                        "scan_unsafe",
+                        f"{path.disk.name} answers as {wwid}, which is a volume of another array",
+                    )
+                )
+    return found
+
+
+def _whose(last: Observation, arrays: Arrays, wwid: str) -> set[str] | None:
+    """The arrays of a volume, by the paths of its map or the disks that were found as it.
+
+    None: the node does not know it. Empty: it has a map, and nothing tells whose.
+    """
+    maps = [device for device in last.maps if device.wwid == wwid]
+    paths = [last.disks[name] for one in maps for name in one.slaves if name in last.disks]
+    # A disk in no map that was found as this volume did not become a path of its map, or there is
+    # none.
+    paths = paths or [disk for disk in last.plain_disks if disk.wwid == wwid]
+    return arrays.of(disk.target for disk in paths) if maps or paths else None
 
 
 def _joinable(
@@ -88,12 +128,14 @@ def mixed(
     """
     known = _known_kinds(before)
     found = []
-    far = _far((*before.observations, *now.observations), targets)
+    # A map that a scan has mixed has a path on one of its targets by now, and so is of its array.
+    arrays = find_arrays((*before.observations, *now.observations))
+    ours = arrays.of(targets)
     for device in now.last.maps:
-        # A map of another array may become anything meanwhile, as its owner likes.
-        if device.slaves and far.issuperset(device.slaves):
-            continue
         paths = [now.last.disks[name] for name in device.slaves if name in now.last.disks]
+        # A map of another array may become anything meanwhile, as its owner likes.
+        if ours.isdisjoint(arrays.of(disk.target for disk in paths)):
+            continue
         # A path that was never asked counts as odd, too: it is not proven.
         odd = _odd_paths(now, device, paths)
         gained = [disk.name for disk in paths if _key(device, disk) not in known]

@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
-
 """The messages of stuck pods, and what they mean. Pure: data, and the functions that search it.
 
 A new message is one Entry here and one verbatim sample in the unit test.
@@ -320,10 +318,32 @@ ENTRIES: tuple[Entry, ...] = (
         "wrong-filesystem",
         r"wrong fs type, bad option, bad superblock",
         "",
-        "what the node found on the device cannot be mounted: no filesystem, a damaged one, or "
-        "another volume's device",
-        "compare the device's WWID with the volume before formatting or repairing anything; audit "
-        "the node with node_storage_info",
+        "what the node found on the device cannot be mounted: a filesystem of another type than "
+        "the volume's fsType, a damaged one, none, or another volume's device",
+        "compare what blkid finds on the device with the fsType of the PersistentVolume, and its "
+        "WWID with the volume, before formatting or repairing anything; audit the node with "
+        "node_storage_info",
+    ),
+    Entry(
+        "filesystem-unknown",
+        # util-linux, libmount/src/context_mount.c: ENODEV of mount(2).
+        rf"{_OF_A_VOLUME}...unknown filesystem type",
+        "",
+        "the kernel of node {node} does not know the filesystem type that the volume asks for "
+        "(fsType)",
+        "compare the fsType of the PersistentVolume with what blkid finds on the device; if it is "
+        "right, look for its kernel module on the node",
+    ),
+    Entry(
+        "mkfs-missing",
+        # k8s.io/mount-utils, mount_linux.go (formatAndMountSensitive) runs mkfs.TYPE; the other is
+        # Go's os/exec (ErrNotFound).
+        r"format of disk \S+ failed: ...executable file not found",
+        "",
+        "the volume is empty, and there is no mkfs for the filesystem type that it asks for "
+        "(fsType)",
+        "correct the fsType of the StorageClass and of the PersistentVolume, or install that mkfs "
+        "on {node}, or in the image of the driver's node pod",
     ),
     Entry(
         "operation-exists",
@@ -376,8 +396,9 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "claim-exclusive",
-        # pkg/scheduler/framework/plugins/volumerestrictions (ErrReasonReadWriteOncePodConflict).
-        r"ReadWriteOncePod access mode already in-use by another pod",
+        # pkg/scheduler/framework/plugins/volumerestrictions (ErrReasonReadWriteOncePodConflict),
+        # and operation_generator.go of the kubelet for a pod that skipped the scheduler.
+        r"ReadWriteOncePod access mode (already in-use|and is already in use) by another pod",
         "",
         "the claim allows one pod only, and another pod uses it",
         "stop the other pod of the claim",

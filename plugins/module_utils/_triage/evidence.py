@@ -2,7 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
 """What a finding of triage shows of the objects and messages it was made from.
 
 Pure: no I/O here.
@@ -15,7 +14,7 @@ from datetime import datetime
 from itertools import islice
 from typing import Any, Callable, TypeVar
 
-from .._core.engine import MAX_EVIDENCE_ITEMS
+from .._core.shortening import MAX_ITEMS
 from .._kube.events import Message
 from .._kube.objects import Attachment, Claim, Node, Pod, unique_name
 from .state import Seen, TriageState, elapsed, node_state
@@ -45,7 +44,7 @@ def evidence_of(seen: Seen, state: TriageState) -> dict[str, Any]:
         "phase": "Terminating" if pod.deleted else pod.phase,
         "messages": _described(newest_first, state.now),
         "claims": _first(claims, lambda known: f"{known[0]}: {_claim_state(known[1], state)}"),
-        "claim_messages": list(islice(said_of_claims, MAX_EVIDENCE_ITEMS)),
+        "claim_messages": list(islice(said_of_claims, MAX_ITEMS)),
         "attachments": _first(
             [
                 attachment
@@ -64,7 +63,7 @@ def evidence_of(seen: Seen, state: TriageState) -> dict[str, Any]:
 def _first(items: Sequence[T], tell: Callable[[T], str]) -> list[str]:
     """As many as a finding shows, and how many more there are."""
     # The others are not even made into texts, since a tenant's pod may have 50,000 claims.
-    most = MAX_EVIDENCE_ITEMS - 1 if len(items) > MAX_EVIDENCE_ITEMS else MAX_EVIDENCE_ITEMS
+    most = MAX_ITEMS - 1 if len(items) > MAX_ITEMS else MAX_ITEMS
     left = len(items) - most
     return [tell(item) for item in items[:most]] + ([f"(+{left} more)"] if left > 0 else [])
 

@@ -2,7 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# This module util is private to the collection, and may change at any time.
 """Pods that are stuck: which control it is, and the one command that repairs it (R15).
 
 What the objects prove counts more than what a message says; a message that is unknown is shown as
@@ -110,9 +109,7 @@ def _not_assessed(kind: str, name: str, summary: str, reason: str, whose: list[s
         name=name,
         node="",
         summary=summary,
-        verdict="report",
         reason=reason,
-        runbook="",
         evidence={"not_assessed": whose},
     )
 
@@ -151,7 +148,6 @@ def _finding(seen: Seen, cause: Cause, state: TriageState) -> Finding:
         namespace=pod.namespace,
         summary=f"{_what_it_does(pod)}{where} for "
         f"{elapsed(state.now, pod.deleted or seen.since)}: {_fill(cause.why, facts)}",
-        verdict="report",
         reason=_reason(cause, facts),
         runbook=controls.runbook(cause.control),
         evidence={**evidence_of(seen, state), **cause.evidence},

@@ -184,7 +184,6 @@ SPDX-License-Identifier: GPL-3.0-or-later
   };
   const part = (title, ...inner) => [make("h3", {}, title), ...inner];
   const exceptionText = (one) => `${one.reason} \u2013 ${one.owner}, until ${one.expires}`;
-  const quoted = (word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`);
 
   const copyButton = (text) => {
     const button = make("button", { type: "button" }, "Copy");
@@ -229,8 +228,9 @@ SPDX-License-Identifier: GPL-3.0-or-later
     }
     inner.push(...part("Affected", ...affectedList(finding)));
     if (finding.repair.length) {
-      inner.push(...part("Planned actions", make("ol", {}, ...finding.repair.map((action) =>
-        make("li", {}, `${action.action} ${action.target} `, make("code", {}, action.command.map(quoted).join(" ")))))));
+      // No code, and nothing to copy: unlike the command above, root on the host may have written it.
+      inner.push(...part(`Planned actions, as ${finding.host} says`, make("ol", {}, ...finding.repair.map((action) =>
+        make("li", {}, `${action.action} ${action.target} `, make("span", { class: "soft" }, action.command.join(" ")))))));
     }
     inner.push(...part("Evidence", Object.keys(finding.evidence).length ? data(finding.evidence) : make("p", {}, "none")));
     const link = make("a", { href: `#${new URLSearchParams({ host: finding.host })}` }, `All of ${finding.host}`);

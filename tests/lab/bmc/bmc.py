@@ -120,6 +120,24 @@ class Redfish(Bmc):
         """With its certificate."""
         return {**super().mapped, "ca_path": str(self.certificate)}
 
+    def trusts(self, other: Redfish) -> None:
+        """Have the other one's certificate and users; before it starts."""
+        for name in ("certificate.pem", "bmc.pem", "users"):
+            shutil.copy(other.folder / name, self.folder / name)
+
+    @property
+    def reset(self) -> str:
+        """The URL at which its machine is switched."""
+        address = f"https://127.0.0.1:{self.port}"
+        return f"{address}/redfish/v1/Systems/{self._uuid}/Actions/ComputerSystem.Reset"
+
+    def mislead(self, target: str = "", redirect: str = "") -> None:
+        """Name this URL of its reset, and redirect requests of that; empty: as it is."""
+        for name, text in (("target", target), ("redirect", redirect)):
+            (self.folder / name).unlink(missing_ok=True)
+            if text:
+                (self.folder / name).write_text(text)
+
     def _make_secrets(self) -> None:
         key = self.folder / "key.pem"
         name = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
@@ -141,6 +159,20 @@ class Redfish(Bmc):
             str(self.port),
             self._uuid,
         ]
+
+
+class ByAgent(Redfish):
+    """The same one, and the inventory names the fence agent of fence-agents that asks it."""
+
+    kind = "fence_redfish"
+    program = Path("/usr/sbin") / kind
+
+    @property
+    def mapped(self) -> dict[str, Any]:
+        """The agent runs on the controller, and takes any certificate."""
+        # It has no option for the certificate of an authority.
+        where = {name: given for name, given in super().mapped.items() if name != "ca_path"}
+        return {**where, "host": "localhost", "options": {"ssl_insecure": True}}
 
 
 class Ipmi(Bmc):

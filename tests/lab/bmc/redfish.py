@@ -8,16 +8,23 @@ a Machine.
 
 from __future__ import annotations
 
+import json
 import ssl
 import sys
 from pathlib import Path
 
+import flask
 from sushy_tools.emulator import main as emulator
 from sushy_tools.emulator.resources.systems import fakedriver
+from werkzeug.wrappers import Response
 
 from .machine import Machine
 
 FOLDER = Path(sys.argv[1])
+# Where whoever controls the BMC has the reset done: what it names as the action's URL, and where
+# it redirects that request to.
+TARGET, REDIRECT = FOLDER / "target", FOLDER / "redirect"
+RESET = "/Actions/ComputerSystem.Reset"
 
 
 class Systems(fakedriver.FakeDriver):  # type: ignore[misc]
@@ -34,6 +41,21 @@ class Systems(fakedriver.FakeDriver):  # type: ignore[misc]
         return "On" if self.machine.says else "Off"
 
 
+def misled() -> Response | None:
+    """A redirection that keeps method, body and password (RFC 9110, 15.4.9)."""
+    if not (flask.request.path.endswith(RESET) and REDIRECT.exists()):
+        return None
+    return flask.redirect(REDIRECT.read_text(), 308)
+
+
+def renamed(answer: flask.Response) -> flask.Response:
+    """An answer with another URL of the action."""
+    if TARGET.exists() and answer.is_json and "Actions" in (told := answer.get_json()):
+        told["Actions"]["#ComputerSystem.Reset"]["target"] = TARGET.read_text()
+        answer.set_data(json.dumps(told))
+    return answer
+
+
 def main() -> None:
     """Serve until it is ended."""
     port, uuid = int(sys.argv[2]), sys.argv[3]
@@ -48,6 +70,8 @@ def main() -> None:
             "SUSHY_EMULATOR_AUTH_FILE": str(FOLDER / "users"),
         }
     )
+    emulator.app.before_request(misled)
+    emulator.app.after_request(renamed)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(FOLDER / "bmc.pem")
     emulator.app.run(host="127.0.0.1", port=port, ssl_context=context)

@@ -127,6 +127,12 @@ class Ceph:
         self.thaw()
         for found in self.folder.glob("client-*.pid"):
             Process(self.folder, found.stem).stop(signal.SIGKILL)
+        # A filesystem keeps its pools.
+        for log in self.folder.glob("client-mds-*.log"):
+            name = log.stem.removeprefix("client-mds-")
+            self.run("fs", "fail", name)
+            self.run("fs", "rm", name, "--yes-i-really-mean-it")
+            log.unlink()
         # Images whose clients were killed can be removed after 30 s, their pool at once.
         for pool in self.json("osd", "pool", "ls"):
             self.run("osd", "pool", "delete", pool, pool, "--yes-i-really-really-mean-it")

@@ -3,10 +3,11 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 
 """Build what a kind cluster is made of: kind, a kubelet, kubeadm and kubectl by one `go build`; a
-CSI driver of the lab's own; the real external-attacher.
+CSI driver of the lab's own; the real external-attacher and external-provisioner.
 
 Their versions are those of `kubernetes/current/go.mod`, to which `more.mod` and `more.sum` add
-what only they need: so the control planes' programs stay as they are when this changes.
+what only they need: so the control planes' programs stay as they are when this changes. What only
+the two sidecars need is in `sidecars.mod` and `sidecars.sum`.
 """
 
 from __future__ import annotations
@@ -31,11 +32,36 @@ KIND = "sigs.k8s.io/kind"
 NODE = [f"{KUBERNETES.module}/cmd/{name}" for name in ("kubelet", "kubeadm", "kubectl")]
 # What kind's own Dockerfile copies into a node's image.
 FILES = "images/base/files"
-# It is built in its own module, since what it needs is newer than what Kubernetes has.
-ATTACHER, ATTACHER_VERSION = "github.com/kubernetes-csi/external-attacher/v4", "4.13.0"
-ATTACHER_SUM = "h1:lvr4pjyBc6TV57EB78mNrsg/KgaGFL5wc4Xe/i9Y+bM="
 # Of go list: not what is found. It would be all that is kept of its answer when something is not.
 QUIET = "-f={{with .Error}}{{.}}{{end}}"
+# Of a go.mod: a line of a block of requirements.
+REQUIREMENT = re.compile(r"\t\S+ v\S+( // indirect)?$")
+
+
+@dataclass(frozen=True)
+class Sidecar:
+    """A container beside a CSI driver's controller: a module with the program `cmd/NAME`, and what
+    a go.sum says of it.
+    """
+
+    name: str
+    module: str
+    version: str
+    sum: str
+
+
+ATTACHER = Sidecar(
+    "csi-attacher",
+    "github.com/kubernetes-csi/external-attacher/v4",
+    "4.13.0",
+    "h1:lvr4pjyBc6TV57EB78mNrsg/KgaGFL5wc4Xe/i9Y+bM=",
+)
+PROVISIONER = Sidecar(
+    "csi-provisioner",
+    "github.com/kubernetes-csi/external-provisioner/v5",
+    "5.3.0",
+    "h1:eKwNaBOOmNknY9exQlUl/MLwxElKgvrZnq32fqm4m9E=",
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +89,11 @@ def attacher() -> Binaries:
     return _current(_parts()[2])
 
 
+def provisioner() -> Binaries:
+    """The real external-provisioner."""
+    return _current(_parts()[3])
+
+
 def kubernetes_version() -> str:
     """That of the nodes, which is that of the current control planes."""
     return recipe._required(KUBERNETES.module)
@@ -78,14 +109,20 @@ def version_of(module: str) -> str:
 
 
 @functools.cache
-def _parts() -> tuple[Part, Part, Part]:
+def _parts() -> tuple[Part, Part, Part, Part]:
     """In the order in which they are built: each has use for what those before have compiled."""
     version = kubernetes_version()
     return (
         Part("kind", version_of(KIND), _build_node),
         Part("csi-driver", version, _build_driver, (DRIVER / "main.go",)),
-        Part("csi-attacher", ATTACHER_VERSION, _build_attacher),
+        _sidecar(ATTACHER),
+        _sidecar(PROVISIONER),
     )
+
+
+def _sidecar(wanted: Sidecar) -> Part:
+    build = functools.partial(_build_sidecar, wanted)
+    return Part(wanted.name, wanted.version, build, tuple(sorted(HERE.glob("sidecars.*"))))
 
 
 def _located(part: Part) -> Binaries:
@@ -138,9 +175,7 @@ def _build(work: Path, wanted: Sequence[Part]) -> dict[Part, Unavailable]:
 
     Returns those that are out of reach, and why.
     """
-    for kind in ("mod", "sum"):
-        texts = [path.read_text() for path in (MODULES / f"go.{kind}", HERE / f"more.{kind}")]
-        (work / f"go.{kind}").write_text("".join(texts))
+    _write_modules(work, "lab", "more")
     go = _Go(work)
     refused: dict[Part, Unavailable] = {}
     for part in wanted:
@@ -191,12 +226,35 @@ def _build_driver(go: _Go) -> Path:
     return go.build("csi-driver", go.work, ["./driver"])
 
 
-def _build_attacher(go: _Go) -> Path:
-    version = f"v{ATTACHER_VERSION}"
-    go.fetch("csi-attacher", go.work, "mod", "download", f"{ATTACHER}@{version}")
-    fetched = (go.modules / f"cache/download/{ATTACHER}/@v/{version}.ziphash").read_text().strip()
-    if fetched != ATTACHER_SUM:
-        raise LabError(f"{ATTACHER} {version} is not what it was: {fetched}")
-    source = go.work / "attacher"
-    shutil.copytree(go.modules / f"{ATTACHER}@{version}", source)
-    return go.build("csi-attacher", source, ["./cmd/csi-attacher"])
+def _build_sidecar(wanted: Sidecar, go: _Go) -> Path:
+    """From its own source, but with the Kubernetes of the nodes and the modules of that, whatever
+    it asks for itself: most of them are compiled by now.
+    """
+    version = f"v{wanted.version}"
+    go.fetch(wanted.name, go.work, "mod", "download", f"{wanted.module}@{version}")
+    about = go.modules / f"cache/download/{wanted.module}/@v/{version}.ziphash"
+    fetched = about.read_text().strip()
+    if fetched != wanted.sum:
+        raise LabError(f"{wanted.module} {version} is not what it was: {fetched}")
+    source = go.work / "sources" / wanted.name
+    shutil.copytree(go.modules / f"{wanted.module}@{version}", source)
+    _write_modules(source, wanted.module, "more", "sidecars")
+    return go.build(wanted.name, source, [f"./cmd/{wanted.name}"])
+
+
+def _write_modules(folder: Path, module: str, *named: str) -> None:
+    """Make a folder this module, with the requirements of the control planes and those in the files
+    of these names. Of a module in several, the version in the last of them counts.
+    """
+    texts = [path.read_text() for path in (MODULES / "go.mod", *_extra(named, "mod"))]
+    lines = [line for text in texts for line in text.splitlines()]
+    last = {line.split()[0]: line for line in lines if REQUIREMENT.match(line)}
+    kept = [line for line in lines if not REQUIREMENT.match(line) or line == last[line.split()[0]]]
+    text = re.sub(r"^module .*", f"module {module}", "\n".join(kept), flags=re.MULTILINE)
+    (folder / "go.mod").write_text(text)
+    sums = [path.read_text() for path in (MODULES / "go.sum", *_extra(named, "sum"))]
+    (folder / "go.sum").write_text("".join(sums))
+
+
+def _extra(named: Sequence[str], kind: str) -> list[Path]:
+    return [HERE / f"{name}.{kind}" for name in named]

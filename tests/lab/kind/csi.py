@@ -2,8 +2,8 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A real CSI driver on a cluster: its plugin on each node, its controller and the real
-external-attacher beside the cluster.
+"""A real CSI driver on a cluster: its plugin on each node, its controller, the real
+external-attacher and the real external-provisioner beside the cluster.
 """
 
 from __future__ import annotations
@@ -23,13 +23,19 @@ from ..kubernetes.access import Access
 from ..kubernetes.api import Object
 from ..kubernetes.process import Process
 from . import archive
-from .build import attacher, driver
+from .build import attacher, driver, provisioner
 from .cluster import VOLUMES, Kind
 
 NAME = "csi.lab.example"
+# Of a driver whose volumes are not attached.
+UNATTACHED = "csi.share.example"
+# Whose claims the provisioner makes volumes for.
+CLASS = "provisioned"
 IMAGE = "storage-ops/csi-driver:1"
 PLUGIN = "csi-driver"
 KUBELET = "/var/lib/kubelet"
+# Of the plugin of a driver whose volumes are folders: on the node, in the container.
+SHARED = {"kubelet": (KUBELET, KUBELET), "volumes": (VOLUMES, VOLUMES)}
 # A node with this label has no plugin.
 WITHOUT = "lab/without-driver"
 START_DEADLINE, PACK_DEADLINE = 60.0, 60.0
@@ -121,10 +127,13 @@ class Served(Plugged):
 
     def start_attacher(self) -> None:
         """The external-attacher."""
-        command = [attacher()["csi-attacher"], f"--kubeconfig={self.access.kubeconfig()}"]
-        command += [f"--csi-address=unix://{self._socket}", "--http-endpoint=", "--v=4"]
-        self._processes[1].start(command, self.tied)
+        self._processes[1].start([attacher()["csi-attacher"], *self._sidecar()], self.tied)
         self._processes[1].check()
+
+    def _sidecar(self) -> list[str]:
+        """What each of them is told."""
+        where = [f"--kubeconfig={self.access.kubeconfig()}", f"--csi-address=unix://{self._socket}"]
+        return [*where, "--http-endpoint=", "--v=4"]
 
     def stop_attacher(self) -> None:
         """As if its Deployment had been scaled to zero."""
@@ -149,15 +158,29 @@ class Driver(Served):
         super().__init__(NAME, kind, kind.workers, kind.tied)
         self.kind = kind
         self._attached = kind.folder / "attached"
+        self._provisioner = Process(kind.folder, "csi-provisioner")
 
     def start(self) -> None:
         """Until both workers have it. Raises Unavailable when it cannot be had here."""
         self._attached.mkdir(exist_ok=True)
         self.kind.import_image(image())
-        shared = {"kubelet": (KUBELET, KUBELET), "volumes": (VOLUMES, VOLUMES)}
         place = {"affinity": _only_nodes_without(WITHOUT)}
-        plugin = daemon_set(PLUGIN, NAME, [f"--volumes={VOLUMES}"], shared, {}, **place)
-        self.serve([f"--attached={self._attached}"], plugin)
+        plugin = daemon_set(PLUGIN, NAME, [f"--volumes={VOLUMES}"], SHARED, {}, **place)
+        self.serve([f"--attached={self._attached}", f"--volumes={self.kind.volumes}"], plugin)
+
+    def stop(self) -> None:
+        """End what runs beside the cluster."""
+        self._provisioner.stop(signal.SIGKILL)
+        super().stop()
+
+    def start_provisioner(self) -> None:
+        """The external-provisioner, and its class. Raises Unavailable when it cannot be had."""
+        # The driver has no topology, and a test cannot wait for minutes between two attempts.
+        habits = ["--feature-gates=Topology=false", "--retry-interval-max=4s"]
+        command = [provisioner()["csi-provisioner"], *self._sidecar(), *habits]
+        self._provisioner.start(command, self.tied)
+        self.kind.api().create(k8s.storage_class(CLASS, NAME))
+        self._provisioner.check()
 
     def leave(self, node: str) -> None:
         """The plugin of a node goes, and its registration with it."""
@@ -186,6 +209,10 @@ class Driver(Served):
         """Volume -> node, as the array has it."""
         return {found.name: found.read_text() for found in self._attached.iterdir()}
 
+    def give(self, volume: str, node: str) -> None:
+        """The array has attached a volume to this node, whatever Kubernetes knows."""
+        (self._attached / volume).write_text(node)
+
     def written(self, volume: str, name: str) -> str:
         """What an application has in a file of its volume; empty: there is none."""
         found = self.kind.volumes / volume / name
@@ -193,13 +220,29 @@ class Driver(Served):
 
     def _staged(self, node: str) -> bool:
         # csi_attacher.go, makeDeviceMountPath.
-        return f"{KUBELET}/plugins/kubernetes.io/csi/{NAME}/" in self.kind.on(
-            node, "cat", "/proc/mounts"
+        mounts = self.kind.on(node, "cat", "/proc/mounts")
+        return any(
+            f"{KUBELET}/plugins/kubernetes.io/csi/{name}/" in mounts for name in (NAME, UNATTACHED)
         )
 
     def _label(self, node: str, value: str | None) -> None:
         change = {"metadata": {"labels": {WITHOUT: value}}}
         self.kind.api().merge(k8s.path("Node", node), change)
+
+
+class UnattachedDriver(Plugged):
+    """Another one on a kind cluster, whose volumes are not attached to the nodes that use them."""
+
+    def __init__(self, kind: Kind) -> None:
+        super().__init__(UNATTACHED, kind, kind.workers)
+        self.kind = kind
+
+    def start(self) -> None:
+        """Until both workers have it. Raises Unavailable when it cannot be had here."""
+        self.kind.import_image(image())
+        arguments = [f"--volumes={VOLUMES}", "--unattached"]
+        plugin = daemon_set("csi-share", UNATTACHED, arguments, SHARED, {})
+        self.plug(plugin, attach_required=False)
 
 
 def daemon_set(

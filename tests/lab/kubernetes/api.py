@@ -316,6 +316,19 @@ def csi_driver(name: str, attach_required: bool = True) -> Object:
     )
 
 
+def storage_class(name: str, driver: str, **parameters: str) -> Object:
+    """A class whose volumes the driver's provisioner makes, and deletes with their claims."""
+    return _object("StorageClass", name, provisioner=driver, parameters=parameters)
+
+
+def claim(name: str, storage_class: str, namespace: str = "default", **spec: Any) -> Object:
+    """A claim without a volume."""
+    room = {"requests": {"storage": "1Gi"}}
+    common = {"accessModes": ["ReadWriteOnce"], "storageClassName": storage_class}
+    wanted = {**common, "resources": room, **spec}
+    return _object("PersistentVolumeClaim", name, namespace, spec=wanted)
+
+
 def csi_node(name: str, *drivers: str) -> Object:
     """Which drivers run on a node."""
     return _object(

@@ -36,7 +36,7 @@ BOUNDED = {
     "module_utils/_ceph/cli.py": "one line of the Ceph host's ceph.conf",
     "module_utils/_ceph/watchers.py": "match: it begins once",
     "module_utils/_ceph_clients/runbook.py": "what the kernel writes of its own client",
-    "module_utils/_node/multipath.py": "fullmatch of one line: it begins once",
+    "module_utils/_fences/power.py": "fullmatch of an address in the operator's inventory",
     "module_utils/_pod_mounts/backing.py": "fullmatch of a record of the kernel: at most 1 KiB",
 }
 CHARACTERS = frozenset(chr(number) for number in range(256))

@@ -89,7 +89,7 @@ MORE: dict[str, dict[str, Any]] = {
 }
 # Options that the role itself gives, from what another module returned.
 GIVEN = {
-    "node_fence": {"state", "ceph", "proof", "fence", "power"},
+    "node_fence": {"state", "ceph", "volumes", "proof", "fence", "power"},
     "volume_failover": {"state", "ceph", "awaited", "power"},
     "node_release": {"state", "ceph", "clients", "fence", "power"},
     # An entry of the role's volumes may have its credentials; it hands them over apart.

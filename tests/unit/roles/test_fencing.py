@@ -10,23 +10,43 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from ansible_collections.storage_ops.runbooks.plugins.action import check_scope
+from ansible_collections.storage_ops.runbooks.plugins.action import (
+    check_scope,
+    conclude,
+    on_node,
+)
 from ansible_collections.storage_ops.runbooks.tests.unit.support.roles import (
     ROLES,
     beginning,
+    load,
+    rendered,
     variable,
 )
+
+URI = "ansible.builtin.uri"
+
+
+def tasks_of(part: Any) -> list[dict[str, Any]]:
+    """All tasks of a file, those in blocks too."""
+    inside = [one for task in part for key in BLOCKS for one in tasks_of(task.get(key) or [])]
+    return [*part, *inside]
+
+
+BLOCKS = ("block", "rescue", "always")
 
 
 def role(role_name: str, name: str, **given: Any) -> Any:
     """The role's variable of that name."""
     names = {
-        name: name if name.startswith(("__", "hostvars", "ansible_")) else f"{role_name}_{name}"
+        name: name
+        if name.startswith(("__", "hostvars", "ansible_", "item"))
+        else f"{role_name}_{name}"
         for name in given
     }
     return variable(role_name, name, **{names[name]: value for name, value in given.items()})
@@ -186,6 +206,69 @@ def test_the_last_task_is_the_one_that_fails(name: str) -> None:
     assert "ansible.builtin.fail" in (failed[-1] if "failed.yml" in str(end) else end)
 
 
+def left(severity: str) -> dict[str, Any]:
+    """What node_fence says of a volume that is no part of the fence."""
+    about = {"kind": "PersistentVolume", "name": "pv-w", "node": "worker01"}
+    said = {"verdict": "report", "summary": "pv-w is left out", "reason": "its owner is unknown"}
+    return {"object": about, "severity": severity, "repair": [], **said}
+
+
+def concludes(findings: list[dict[str, Any]]) -> dict[str, Any]:
+    return conclude.conclude([conclude.outcome(findings, False, False)], False)
+
+
+def test_a_volume_that_is_left_out_of_the_fence_fails_the_run() -> None:
+    """The others are moved, and the colour of the job tells that not all are."""
+    given = {
+        "__node_fence_intended": {"findings": [left("major")]},
+        "node_fence_result": {"findings": [left("info")]},
+        "__node_fence_run_id": "run-1",
+    }
+    told = variable("volume_failover", "fence_findings", __volume_failover_run_id="run-1", **given)
+    assert concludes(list(told))["own"]["left"] == ["PersistentVolume pv-w: its owner is unknown"]
+    # What needs no fence is none, and what an earlier run of the role has said is no more so.
+    assert not concludes([left("info")])["failing"]
+    other = variable("volume_failover", "fence_findings", __volume_failover_run_id="run-2", **given)
+    alone = variable("volume_failover", "fence_findings", __volume_failover_run_id="run-2")
+    assert list(other) == list(alone) == []
+
+
+def test_what_is_left_of_a_fence_fails_the_release() -> None:
+    """The taint is there, and no ledger that says what else is."""
+    begun, stale = {"findings": [left("major")]}, {"findings": [left("minor")]}
+    told = variable(
+        "node_release",
+        "findings",
+        __node_release_begun={**begun, "fence": {}},
+        node_release_result=stale,
+    )
+    assert list(told) == begun["findings"] and concludes(list(told))["failing"]
+    both = variable(
+        "node_release",
+        "findings",
+        __node_release_begun={**begun, "fence": {"method": "ceph"}},
+        node_release_result=stale,
+    )
+    assert list(both) == begun["findings"] + stale["findings"]
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("node_fence", "__node_fence_intended.findings + node_fence_result.findings"),
+        ("volume_failover", "volume_failover_result.findings + __volume_failover_fence_findings"),
+        ("node_release", "__node_release_findings"),
+    ],
+)
+def test_a_role_concludes_over_all_that_it_has_said(name: str, told: str) -> None:
+    tasks = yaml.safe_load((ROLES / name / "tasks/main.yml").read_text())
+    assert tasks[-1]["storage_ops.runbooks.conclude"] == {"findings": f"{{{{ {told} }}}}"}
+    # Before the rest is moved, nothing fails for what is left out.
+    assert tasks[-1].get("when") == (
+        "__node_fence.own.release_lease" if name == "node_fence" else None
+    )
+
+
 @pytest.mark.parametrize("name", ["node_fence", "volume_failover", "node_release"])
 def test_the_end_names_the_task_and_its_code_and_no_reason(name: str) -> None:
     """The task that fails has printed the reason."""
@@ -221,6 +304,16 @@ def test_every_volume_of_the_node_is_read() -> None:
         {"number": 0},
         {"number": 1},
     ]
+
+
+def test_nothing_is_fenced_that_the_run_has_not_begun_with() -> None:
+    """By any method: what is not read before the fence could not be proven after it."""
+    assert list(role("node_fence", "names", __node_fence_info=info("csi-1", ""))) == [
+        "pv-0",
+        "pv-1",
+    ]
+    tasks = (ROLES / "node_fence" / "tasks" / "decide.yml").read_text()
+    assert tasks.count("state: intended") == tasks.count('volumes: "{{ __node_fence_names }}"') == 2
 
 
 @pytest.mark.parametrize(
@@ -375,7 +468,32 @@ def test_where_the_bmc_is_and_who_else_has_it(
     assert list(bmc(node, "bmc_shared")) == shared
 
 
-@pytest.mark.parametrize("address", ["admin:pw@192.0.2.1", "192.0.2.1/x", "a b", "", "a\n"])
+@pytest.mark.parametrize(
+    ("mine", "other"),
+    [
+        ({"address": "192.0.2.1"}, {"address": "192.0.2.1:443"}),
+        ({"address": "192.0.2.1"}, {"address": "192.0.2.1:623", "kind": "ipmi"}),
+        ({"address": "192.0.2.1", "kind": "ipmi"}, {"address": "192.0.2.1:0623", "kind": "ipmi"}),
+        ({"address": "192.0.2.1"}, {"address": "[::ffff:192.0.2.1]"}),
+        ({"address": "[2001:db8::1]"}, {"address": "[2001:DB8:0:0::0001]:443"}),
+        ({"address": "bmc.example.com"}, {"address": "BMC.example.com."}),
+        # Of several machines: numbers are texts, too, and an empty one names none.
+        ({"address": "b", "system": "1"}, {"address": "B", "system": 1}),
+        ({"address": "b", "system": "1"}, {"address": "B", "system": ""}),
+        # By IPMI there is one.
+        ({"address": "b", "system": "1"}, {"address": "b", "kind": "ipmi", "system": "2"}),
+    ],
+)
+def test_one_bmc_by_two_names(mine: dict[str, Any], other: dict[str, Any]) -> None:
+    """A variable with a slip gave both nodes one BMC, and the wrong machine was switched off."""
+    bmcs = {"a": {"kind": "redfish", **mine}, "b": {"kind": "redfish", **other}}
+    assert list(bmc("a", "bmc_shared", bmcs=bmcs)) == ["b"]
+    assert list(bmc("b", "bmc_shared", bmcs=bmcs)) == ["a"]
+
+
+@pytest.mark.parametrize(
+    "address", ["admin:pw@192.0.2.1", "192.0.2.1/x", "a b", "", "a\n", "192.0.2.01", "2001:db8::1"]
+)
 def test_an_address_that_is_none_is_neither_asked_nor_shown(address: str) -> None:
     given = {"x": {"kind": "redfish", "address": address}}
     found = bmc("x", "power_reading", bmcs=given, __node_fence_power_at="t")
@@ -406,7 +524,7 @@ def system_said(system: str) -> dict[str, Any]:
             {"system": "abc", "state": "Off", "uuid": "u-1", "status": 200},
         ),
         ("e", {"skipped": True}, system_said("1"), {"system": "1", "state": "Off", "uuid": "u-1"}),
-        # What is switched is found by Id, so it would be another machine.
+        # What is switched is known by its Id, so it would be another machine.
         (
             "e",
             {"skipped": True},
@@ -435,6 +553,100 @@ def test_what_a_bmc_says_by_redfish(
     assert wanted.items() <= found.items(), found
 
 
+USUAL = "/redfish/v1/Systems/1/Actions/ComputerSystem.Reset"
+
+
+def switched_at(actions: Any) -> tuple[str, dict[str, Any]]:
+    """Where the machine of node e is switched, and how its BMC reads, which says this of it."""
+    answer = system_said("1")
+    answer["json"]["Actions"] = actions
+    given = {"__node_fence_system_read": answer, "__node_fence_systems": {"skipped": True}}
+    found = bmc("e", "power_reading", **given, __node_fence_power_at="t")
+    path = str(bmc("e", "reset_path", **given))
+    assert bmc("e", "reset_url", **given) == f"https://192.0.2.9{path}"
+    return path, found
+
+
+@pytest.mark.parametrize(
+    "target", [USUAL, "/redfish/v1/Systems/1/Actions/Oem/ComputerSystem.Reset", None, "", 0]
+)
+def test_where_a_machine_is_switched(target: Any) -> None:
+    path, found = switched_at({"#ComputerSystem.Reset": {"target": target}})
+    assert (path, found["state"], found["problem"]) == (target or USUAL, "Off", "OK")
+
+
+@pytest.mark.parametrize("actions", [None, [], "x", {}, {"#ComputerSystem.Reset": None}])
+def test_where_a_machine_is_switched_if_its_bmc_does_not_say(actions: Any) -> None:
+    assert switched_at(actions)[0] == USUAL
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        f"0{USUAL}",
+        f".example.com{USUAL}",
+        f"@192.0.2.10{USUAL}",
+        f":8443@192.0.2.10{USUAL}",
+        f"https://192.0.2.10{USUAL}",
+        f"//192.0.2.10{USUAL}",
+        f"/{USUAL}",
+        f" {USUAL}",
+        f"{USUAL}\n",
+        f"{USUAL}?a",
+        f"{USUAL}#a",
+        "/redfish/v1/",
+        "/redfish/v1//x",
+        "/redfish/v1/../../x",
+        "/redfish/v1/Systems/1/..",
+        "/redfish/v1/Systems/%2e%2e/x",
+        "/redfish/v1/Systems\\x",
+        "/redfish/v2/Systems/1",
+        {"a": USUAL},
+        [USUAL],
+        7,
+    ],
+)
+def test_a_bmc_does_not_send_the_controller_to_another_one(target: Any) -> None:
+    """Whose machine would be switched off, with the password that is one for all. Before anything
+    is changed, the BMC is taken for one that cannot be read.
+    """
+    path, found = switched_at({"#ComputerSystem.Reset": {"target": target}})
+    assert path == "" and found["state"] == ""
+    assert found["problem"].startswith("it has its system 1 switched at ")
+    assert found["problem"].endswith(", which is no path on it") and len(found["problem"]) < 200
+
+
+@pytest.mark.parametrize(("state", "wanted"), [("Off", False), ("off", False), ("On", True)])
+def test_what_is_off_already_is_not_changed(state: str, wanted: bool, tmp_path: Path) -> None:
+    """Redfish writes it with a capital letter, and IPMI without."""
+    switch, _ipmi, _agent, report = load(ROLES / "node_fence/tasks/power_switch.yml")
+    conditions = [switch["changed_when"][1], report["when"][0]]
+    (tmp_path / "x.yml").write_text(json.dumps([f"{{{{ {one} }}}}" for one in conditions]))
+    given = {"__node_fence_power": [{"state": state}], "__node_fence_power_to": "off"}
+    for template in load(tmp_path / "x.yml"):
+        assert str(rendered(template, given)) == str(wanted)
+
+
+def test_a_bmc_is_asked_at_its_own_address_only() -> None:
+    """Every request that has its password, or an answer that is read."""
+    files = ROLES.glob("*/tasks/*.yml")
+    tasks = {task["name"]: task for file in files for task in tasks_of(load(file))}
+    assert not any(URI in task for task in tasks.values())
+    # So the answer of each has a limit (plugins/action/on_node.py).
+    through = {name: task.get("storage_ops.runbooks.on_node") or {} for name, task in tasks.items()}
+    asked = {name: one["arguments"] for name, one in through.items() if one.get("module") == URI}
+    assert len(asked) == 4 and URI in on_node.ASKING
+    for name, given in asked.items():
+        assert given["follow_redirects"] == "none" and given["force_basic_auth"] is True, name
+        # Ten megabytes may be ten gigabytes.
+        assert given["decompress"] is False and tasks[name]["no_log"] is True, name
+        assert re.fullmatch(r"\{\{ __node_fence_(system|redfish|reset)_url \}\}", given["url"]), (
+            name
+        )
+    # It goes where a BMC says.
+    assert not any("redfish" in key for task in tasks.values() for key in task)
+
+
 @pytest.mark.parametrize(
     ("answer", "wanted"),
     [
@@ -447,6 +659,91 @@ def test_what_a_bmc_says_by_redfish(
 def test_what_a_bmc_says_by_ipmi(answer: Any, wanted: tuple[str, str]) -> None:
     found = bmc("b", "power_reading", __node_fence_ipmi_read=answer, __node_fence_power_at="t")
     assert (found["state"], found["problem"]) == wanted
+
+
+AGENT = {"kind": "fence_apc", "host": "fencer01", "address": "192.0.2.30", "system": "3"}
+DESCRIBED = "".join(f'<action name="{name}"/>' for name in ("on", "off", "status", "reboot"))
+
+
+def by_agent(status: Any, name: str = "power_reading", **given: Any) -> Any:
+    """What the role makes of an agent that has answered this."""
+    ran = {"cmd": ["timeout"]}
+    metadata = {
+        **ran,
+        "item": "metadata",
+        "rc": 0,
+        "stdout": DESCRIBED + '<parameter name="plug"/>',
+    }
+    answers = {"results": [metadata, {**ran, "item": "status", **status}]}
+    given = {"hostvars": {"fencer01": {}}, "__node_fence_agent_answers": answers, **given}
+    login = {"bmc_user": "admin", "bmc_password": "hunter2", "__node_fence_power_at": "t"}
+    return bmc("a", name, bmcs={"a": {**AGENT, **given.pop("agent", {})}}, **login, **given)
+
+
+@pytest.mark.parametrize(
+    ("status", "wanted"),
+    [
+        ({"rc": 2, "stdout": "Status: OFF"}, {"state": "off", "status": 0, "problem": ""}),
+        ({"rc": 0, "stdout": "Status: ON"}, {"state": "on", "status": 0, "problem": ""}),
+        ({"rc": 1, "stderr": "no hunter2"}, {"state": "", "status": 1, "problem": "no ***"}),
+        ({"rc": 127, "stderr": "no file"}, {"state": "", "status": 127, "problem": "no file"}),
+        (
+            {"unreachable": True, "msg": "x"},
+            {"status": -1, "problem": "Ansible cannot reach the host of the fence agent"},
+        ),
+    ],
+)
+def test_what_a_fence_agent_says(status: Any, wanted: dict[str, Any]) -> None:
+    found = by_agent(status)
+    found = {**found, "status": int(found["status"])}
+    bmc_said = {"kind": "fence_apc", "address": "192.0.2.30", "system": "3", "uuid": ""}
+    assert (bmc_said | wanted).items() <= found.items(), found
+
+
+@pytest.mark.parametrize(
+    ("agent", "problem"),
+    [
+        ({"host": "elsewhere"}, "elsewhere is not a host of the inventory"),
+        ({"options": {"action": "on"}}, "the option action is not allowed"),
+    ],
+)
+def test_an_agent_that_cannot_be_called(agent: dict[str, Any], problem: str) -> None:
+    """Nothing is asked, whatever an earlier look has shown."""
+    found = by_agent({"rc": 2, "stdout": "Status: OFF"}, agent=agent)
+    assert (found["state"], int(found["status"])) == ("", 0) and problem in found["problem"]
+    for file, task in (("power_read", -2), ("power_switch", -2)):
+        asked = load(ROLES / f"node_fence/tasks/{file}.yml")[task]
+        assert asked["ansible.builtin.include_tasks"] == "power_agent.yml"
+        assert "__node_fence_agent_problem | length == 0" in asked["when"]
+
+
+def test_a_fence_agent_is_told_nothing_in_its_arguments() -> None:
+    (task,) = load(ROLES / "node_fence/tasks/power_agent.yml")
+    given = task["storage_ops.runbooks.on_node"]["arguments"]
+    program = ["timeout", "--kill-after=5", "85", "/usr/sbin/fence_apc"]
+    assert [str(by_agent({}, "x", __node_fence_x=part)) for part in given["argv"]] == program
+    said = by_agent({}, "x", __node_fence_x=given["stdin"], item="status")
+    assert said == "ip=192.0.2.30\nplug=3\nusername=admin\npassword=hunter2\naction=status"
+    assert by_agent({}, "x", __node_fence_x=given["stdin"], item="metadata") == "action=metadata"
+    assert task["no_log"] is True
+
+
+@pytest.mark.parametrize(
+    ("check", "actions", "wanted"),
+    [
+        (True, ["metadata", "status"], False),
+        (True, ["off"], True),
+        (True, ["on"], True),
+        (True, ["status", "off"], True),
+        (False, ["off"], False),
+    ],
+)
+def test_in_check_mode_an_agent_switches_nothing(
+    check: bool, actions: list[str], wanted: bool
+) -> None:
+    (task,) = load(ROLES / "node_fence/tasks/power_agent.yml")
+    given = {"ansible_check_mode": check, "__node_fence_agent_actions": actions}
+    assert str(rendered(task["check_mode"], given)) == str(wanted)
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,23 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.storage_ops.runbooks.tests.unit.support.roles import variable
+from ansible_collections.storage_ops.runbooks.tests.unit.support.roles import ROLES, load, variable
 
 
 def role(name: str, **given: Any) -> Any:
     """The role's variable of that name."""
     return variable("fuse_recovery", name, **given)
+
+
+def planned(findings: list[Any], **given: Any) -> Any:
+    """What the role remembers of the findings of its first look."""
+    (template,) = (
+        facts["__fuse_recovery_planned"]
+        for task in load(ROLES / "fuse_recovery/tasks/kubelet.yml")
+        if "__fuse_recovery_planned" in (facts := task.get("ansible.builtin.set_fact", {}))
+    )
+    found = {"fuse_recovery_result": {"findings": findings}}
+    return role("remembered", __fuse_recovery_remembered=template, **found, **given)
 
 
 def pod(uid: str, overdue: int = 0) -> dict[str, Any]:
@@ -130,14 +141,29 @@ def test_only_pods_of_dead_mounts_are_moved_and_none_that_should_have_ended_long
             volume("empty"),
         ]
     }
-    told = [("repair", ["dead", "stuck"]), ("repair", ["empty"])]
-    planned = [{"verdict": verdict, "evidence": {"volumes": names}} for verdict, names in told]
-    moved = role(
-        "moved",
-        __fuse_recovery_join=found,
-        __fuse_recovery_planned=[*planned, {"verdict": "repair", "evidence": {}}],
-    )
+    told = [(["dead", "stuck"], ["1", "4"]), (["empty"], []), (["of another node"], ["9"])]
+    findings: list[Any] = [
+        {"verdict": "repair", "evidence": {"volumes": names, "pods": pods}} for names, pods in told
+    ]
+    well = {"volumes": ["well"], "pods": ["5"]}
+    findings += [{"verdict": "repair"}, {"verdict": "refuse", "evidence": well}]
+    remembered = planned(findings, __fuse_recovery_join=found)
+    assert remembered == {"any": True, "volumes": {"dead": [], "stuck": []}}
+    moved = role("moved", __fuse_recovery_join=found, __fuse_recovery_planned=remembered)
     assert [entry["volume"] for entry in moved] == ["dead"]
+    assert planned(findings[-1:], __fuse_recovery_join=found) == {"any": False, "volumes": {}}
+    # Also of a volume that the cluster does not have here: nothing is moved, and it is unmounted.
+    assert planned(findings[2:3], __fuse_recovery_join=found)["any"] is True
+
+
+def test_pods_are_not_moved_for_anothers_volume_of_the_same_name() -> None:
+    """A tenant's dead inline volume, named like a PersistentVolume whose mounts are well (N17)."""
+    found = {"volumes": [volume("pv-victim", pod("victim"))]}
+    evidence = {"volumes": ["pv-victim"], "pods": ["tenant"]}
+    findings = [{"verdict": "repair", "evidence": evidence}]
+    assert planned(findings, __fuse_recovery_join=found) == {"any": True, "volumes": {}}
+    evidence["pods"] = ["tenant", "victim"]
+    assert planned(findings, __fuse_recovery_join=found)["volumes"] == {"pv-victim": []}
 
 
 def test_a_host_does_not_have_the_controller_compare_its_words_for_hours() -> None:
@@ -146,10 +172,31 @@ def test_a_host_does_not_have_the_controller_compare_its_words_for_hours() -> No
     """
     found = {"volumes": [volume("dead", pod("1"))]}
     names = [{}, *(f"pv-{number}" for number in range(1_000)), "dead"]
-    planned = [{"verdict": "repair", "evidence": {"volumes": names}}]
-    given = {"__fuse_recovery_join": found, "__fuse_recovery_planned": planned}
+    uids = [{}, *(f"uid-{number}" for number in range(1_000)), "1"]
+    findings = [{"verdict": "repair", "evidence": {"volumes": names, "pods": uids}}]
+    remembered = planned(findings, __fuse_recovery_join=found)
+    given = {"__fuse_recovery_join": found, "__fuse_recovery_planned": remembered}
     assert list(role("broken", **given)) == ["dead"]
     assert [entry["volume"] for entry in role("moved", **given)] == ["dead"]
+
+
+def test_two_lists_of_one_answer_are_not_multiplied() -> None:
+    """A node has named one volume 600 times, and as many repairs of it: of these there were 360,000
+    then, each time that the variable was read.
+    """
+    given: dict[str, Any] = {
+        "__fuse_recovery_join": {"volumes": [volume("pv-1", pod("1")), volume("pv-2", pod("2"))]},
+        "__fuse_recovery_later": ["pv-1"],
+    }
+    one = {"verdict": "repair", "evidence": {"volumes": ["pv-1"] * 600, "pods": ["1"] * 600}}
+    for said in ([{}] * 600, [""] * 600, ["/m"] * 600, [[]], "x"):
+        for paths, wanted in (([], []), (["/m", "/n"], ["/m"] if "/m" in said else [])):
+            given["fuse_recovery_paths"] = paths
+            remembered = planned([{**one, "given": said}] * 2, **given)
+            assert remembered == {"any": True, "volumes": {"pv-1": wanted}}
+            assert list(role("paths_later", __fuse_recovery_planned=remembered, **given)) == wanted
+            now = role("paths_now", __fuse_recovery_planned=remembered, **given)
+            assert sorted(now) == [path for path in paths if path not in wanted]
 
 
 def test_who_is_left_out_of_the_list_is_not_gone_from_the_node() -> None:
@@ -297,3 +344,12 @@ def test_a_node_chooses_only_among_its_own_pods_in_the_scope() -> None:
     both = (told, {**told, "uid": "u2"})
     assert len(to_move(*both)) == 2
     assert len(to_move(*both, fuse_recovery_max_repairs=1)) == 1
+    assert to_move(*both, fuse_recovery_max_repairs="1") == [("u1", "shop", "data")]
+
+
+def test_a_pod_of_many_claims_is_no_more_than_its_claims() -> None:
+    """Of each claim that a node names there was a copy of the pod, with all of its claims."""
+    told = {"uid": "u1", "claims": ["data"] * 600 + [f"x{number}" for number in range(600)]}
+    assert to_move(told, {**told, "claims": ["logs"]}) == [("u1", "shop", "data")]
+    for odd in ("x", [told["claims"]], {"uid": []}, {"uid": "u1", "claims": "data"}):
+        assert to_move(odd) == []  # type: ignore[arg-type]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from ansible.utils.unsafe_proxy import wrap_var
 
 from ansible_collections.storage_ops.runbooks.tests.unit.support.roles import (
@@ -19,8 +20,10 @@ from ansible_collections.storage_ops.runbooks.tests.unit.support.roles import (
 NAME, BOOT = "iqn.1993-08.org.debian:01:a", "0a1b2c3d-1111-4222-8333-444455556666"
 
 
-def handed_on(**answers: tuple[Any, Any]) -> tuple[Any, Any]:
-    """Names and boot IDs by host, as worker01 gets them; ``answers``: each host's own."""
+def handed_on(own: Any = NAME, **answers: tuple[Any, Any]) -> tuple[Any, Any]:
+    """Names and boot IDs by host, as worker01 gets them; ``own``: its name; ``answers``: each
+    other host's own.
+    """
     plays = load(ROLES.parent / "playbooks/load_iscsi_modules.yml")
     (play,) = [play for play in plays if "serial" in play]
     hostvars = {
@@ -31,6 +34,7 @@ def handed_on(**answers: tuple[Any, Any]) -> tuple[Any, Any]:
         **play["vars"],
         "hostvars": hostvars,
         "inventory_hostname": "worker01",
+        "__own": {"facts": {"ansible_iscsi_iqn": own}},
         "ansible_play_hosts_all": ["worker01", *answers],
     }
     return rendered(given["__names_by_host"], given), rendered(given["__boot_ids"], given)
@@ -41,6 +45,15 @@ def test_names_reach_the_others() -> None:
         {"worker02": NAME},
         {"worker02": BOOT},
     )
+
+
+@pytest.mark.parametrize("own", ["iqn.1993-08.org.debian:01:c", "", None, [NAME], {"a": NAME}])
+def test_a_host_learns_no_name_but_its_own(own: Any) -> None:
+    """An array without CHAP gives its LUNs to whoever has the name."""
+    assert handed_on(own, worker02=(NAME, BOOT), worker03=("", "")) == ({}, {})
+    other = "iqn.1993-08.org.debian:01:b"
+    told = handed_on(worker02=(NAME, BOOT), worker03=(other, BOOT), worker04=(f"{NAME}b", BOOT))
+    assert told == ({"worker02": NAME}, {"worker02": BOOT})
 
 
 def test_one_host_does_not_lengthen_the_answers_of_all_others() -> None:

@@ -11,12 +11,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ansible_collections.storage_ops.runbooks.tests.unit.support.roles import ROLES, load
 
+# Filters that make more of two lists than both have.
+CROSSING = re.compile(
+    r"(?P<what>[\w.]+|\))\s*\|\s*(?:subelements|product|permutations|combinations)\b"
+)
 # Filters that make tuples, and what makes something else of each of them.
 PAIRS = re.compile(
     r"\|\s*(?:zip|zip_longest|subelements|groupby|product|dictsort|items|permutations"
@@ -71,17 +76,37 @@ def test_what_it_finds(expression: str, found: list[str]) -> None:
     assert left_as_tuples(expression) == found
 
 
-def test_no_variable_has_tuples() -> None:
+def with_filter(filters: re.Pattern[str]) -> list[tuple[Path, str]]:
+    """The expressions of roles and playbooks that have such a filter, each with its file."""
     files = [*ROLES.parent.glob("playbooks/**/*.yml"), *ROLES.glob("*/*/*.yml")]
-    looked_at = [
+    return [
         (path, expression)
         for path in files
         for text in texts(load(path))
         for expression in re.findall(r"\{\{(.*?)\}\}", text, re.S)
-        if PAIRS.search(expression)
+        if filters.search(expression)
     ]
+
+
+def test_no_variable_has_tuples() -> None:
+    looked_at = with_filter(PAIRS)
     # Else this test finds nothing because it looks at nothing.
     assert len(looked_at) > 10
     assert {
         (path.name, part) for path, expression in looked_at for part in left_as_tuples(expression)
     } == set()
+
+
+def test_nothing_crosses_two_lists_of_one_answer() -> None:
+    """Root on a host fills both with hundreds of thousands of entries. A task that computes a
+    variable has no limit of time or memory, so it would end the run of all hosts.
+    """
+    looked_at = with_filter(CROSSING)
+    crossed = [one for _path, text in looked_at for one in CROSSING.finditer(text)]
+    assert len(crossed) > 3
+    # What the cluster has said, or the operator.
+    assert {match["what"] for match in crossed} == {"__fuse_recovery_found", "__wanted", ")"}
+    # The one that has a filter before it.
+    assert [path.name for path, text in looked_at if re.search(r"\)\s*\|\s*product", text)] == [
+        "configure_awx.yml"
+    ]

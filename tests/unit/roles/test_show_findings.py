@@ -43,6 +43,14 @@ def shown(result: dict[str, Any]) -> str:
     return str(lookup.run([template], variables=variables)[0]).strip()
 
 
+def test_actions_without_room_are_counted() -> None:
+    done = {"action": "unmount", "target": "/mnt", "outcome": "done", "seconds": 0}
+    result = {"msg": "done", "findings": [], "actions": [done]}
+    assert shown(result).endswith("\nactions:\n  done: unmount /mnt")
+    text = shown({**result, "actions_left_out": 850})
+    assert "\nactions: (+850 more that have no room)\n  done: unmount /mnt" in text
+
+
 @pytest.mark.parametrize("failed", [False, True])
 def test_a_task_that_failed_has_printed_its_message(failed: bool) -> None:
     findings = [finding(REASON), finding(OTHER)]

@@ -186,10 +186,19 @@ class FakeCluster:
             self.objects[main] = patched
         return copy.deepcopy(patched)
 
-    def delete(self, path: str, uid: str, dry_run: bool = False, grace: int | None = None) -> None:
+    def delete(
+        self,
+        path: str,
+        uid: str,
+        dry_run: bool = False,
+        grace: int | None = None,
+        version: str = "",
+    ) -> None:
         self._request("delete", path if grace is None else f"{path} (grace {grace})", dry_run)
         item = self._existing(path)
         self._same(item, uid)
+        if version and version != item["metadata"]["resourceVersion"]:
+            raise Conflict(f"cannot delete {path}: the object has been modified", 409)
         if not dry_run:
             self._delete(item)
 

@@ -68,14 +68,20 @@ def looks(*answers: str | dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def watcher(
-    address: str = A, number: int = 1, seen: int = 3, nonce: int = 11, mirror: bool = False
+    address: str = A,
+    number: int = 1,
+    seen: int = 3,
+    nonce: int = 11,
+    mirror: bool = False,
+    kernel: bool = True,
 ) -> dict[str, Any]:
+    """The kernel's client, or one of librbd: "rbd status" shows these very numbers."""
     entry = f"[{address}]:0/{nonce}" if ":" in address else f"{address}:0/{nonce}"
     return {
         "address": address,
         "entry": entry,
         "client": f"client.{number}",
-        "cookie": str(number),
+        "cookie": str(18446462598732840960 + number if kernel else 93919075689600 + number),
         "seen": seen,
         "persistent": seen == 3,
         "mirror": mirror,

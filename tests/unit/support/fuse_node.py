@@ -10,6 +10,7 @@ What the real ones do is tested in tests/faults.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -28,6 +29,9 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded
     Deadline,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import NotStarted
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts import (
     gathering,
 )
@@ -46,12 +50,18 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kubelet
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
     Mount,
     MountTable,
-    parse_mountinfo,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes import (
     DEAD,
     OK,
     Answer,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.unmount import (
+    Source,
+    same,
+)
+from ansible_collections.storage_ops.runbooks.tests.unit.support.mountinfo import (
+    parse_mountinfo,
 )
 
 _MNT_DETACH = 2
@@ -96,7 +106,7 @@ class FuseNode(Host):
             monkeypatch.setattr(
                 module, "probe_folders", lambda _host, paths, *_how: self.probe(paths)
             )
-        monkeypatch.setattr(containers, "look_into", lambda _host, asked, _s: self.look(asked))
+        monkeypatch.setattr(containers, "look_into", lambda _host, asked, *_how: self.look(asked))
         monkeypatch.setattr(gathering, "find_program", lambda name: f"/usr/bin/{name}")
         monkeypatch.setattr(fuse, "call_libc", self.call_libc)
         monkeypatch.setattr(
@@ -104,6 +114,9 @@ class FuseNode(Host):
             "unmount",
             lambda _host, *words, **more: self.unmount(*words, **more),
         )
+        monkeypatch.setattr(fuse, "held", lambda _host, *words, **more: self.held(*words, **more))
+        monkeypatch.setattr(fuse, "probe_opened", lambda _host, one, _s: self.probe_opened(one))
+        monkeypatch.setattr(fuse, "unmount_dead", lambda _host, *words: self.unmount_dead(*words))
         monkeypatch.setattr(fuse, "bind", lambda _host, *words: self.bind(*words))
         monkeypatch.setattr(fuse, "replace_mount", lambda _host, *words: self.replace(*words))
 
@@ -264,30 +277,48 @@ class FuseNode(Host):
             shutil.rmtree(self.root / one.point[1:])
             (self.root / one.point[1:]).mkdir()
 
-    def bind(self, source: str, trusted: str, point: str, root: str) -> None:
-        self._call(f"bind {source} {point}")
-        assert source.startswith(f"{trusted}/") and point.startswith(f"{root}/")
-        top = MountTable(self.mounts).holding(source)
-        assert top is not None
-        inside = source[len(top.point) :] or "/"
+    def unmount_dead(self, layers: Sequence[Mount], point: str, root: str, _timeout: float) -> None:
+        assert {one.point for one in layers} == {point}
+        for one in layers:
+            if any(same(one, there) for there in self.mounts):
+                self._require_dead(one)
+                self.unmount(one, root, lazy=True)
+
+    def _require_dead(self, one: Mount) -> None:
+        answer = self._answer(one.device)
+        if answer.state != DEAD:
+            raise NotStarted(f"it answers now, or may: {answer.text or answer.state}")
+
+    @contextlib.contextmanager
+    def held(self, one: Mount, _root: str, number: bool = True) -> Iterator[int]:
+        top = self.layers(one.point)[-1]
+        if not same(top if number else replace(top, id=one.id), one):
+            raise StorageOpsError("another mount is there now, or none")
+        yield self.mounts.index(top)
+
+    def probe_opened(self, descriptor: int) -> Answer:
+        return self._answer(self.mounts[descriptor].device)
+
+    def bind(self, source: Source, point: str, root: str) -> None:
+        self._call(f"bind {source.path} {point}")
+        assert source.path.startswith(f"{source.trusted}/") and point.startswith(f"{root}/")
+        top = MountTable(self.mounts).holding(source.path)
+        assert top is not None and top.device == source.device
+        inside = source.path[len(top.point) :] or "/"
         number = 300 + len(self.calls)
         self.add(replace(top, id=number, point=point, root=inside))
 
     def replace(
-        self,
-        layers: Sequence[Mount],
-        source: str,
-        trusted: str,
-        point: str,
-        root: str,
+        self, layers: Sequence[Mount], source: Source, point: str, root: str, _timeout: float
     ) -> None:
         for one in layers:
+            self._require_dead(one)
             self.unmount(one, root, lazy=True)
         # Where mount points are peers it may have come by itself.
-        wanted, there = MountTable(self.mounts).holding(source), self.layers(point)[-1:]
-        inside = source[len(wanted.point) :] or "/" if wanted else ""
+        wanted, there = MountTable(self.mounts).holding(source.path), self.layers(point)[-1:]
+        inside = source.path[len(wanted.point) :] or "/" if wanted else ""
         if not wanted or [(one.device, one.root) for one in there] != [(wanted.device, inside)]:
-            self.bind(source, trusted, point, root)
+            self.bind(source, point, root)
 
 
 def mount(number: int, point: str, device: str = "0:50", **more: Any) -> Mount:

@@ -7,7 +7,8 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from functools import cache
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from ansible.template import Templar
 from ansible_collections.storage_ops.runbooks.plugins.action import check_scope
 
 ROLES = Path(__file__).resolve().parents[3] / "roles"
+PLUGINS = "ansible_collections.storage_ops.runbooks.plugins"
 
 
 def beginning(role: str) -> dict[str, Any]:
@@ -44,7 +46,24 @@ def load(file: Path) -> Any:
 
 def rendered(template: Any, variables: dict[str, Any]) -> Any:
     """What the installed ansible-core makes of a template, or of all templates in a value."""
-    return Templar(loader=DataLoader(), variables=variables).template(template)
+    templar = Templar(loader=DataLoader(), variables=variables)
+    # Since ansible-core 2.19 its environment is that of another object.
+    filters = getattr(templar, "_engine", templar).environment.filters
+    for name, function in own_filters().items():
+        filters[f"storage_ops.runbooks.{name}"] = function
+    return templar.template(template)
+
+
+@cache
+def own_filters() -> dict[str, Callable[..., Any]]:
+    """The filters of the collection, by their short names. No test installs Ansible's loader."""
+    found: dict[str, Callable[..., Any]] = {}
+    for file in sorted((ROLES.parent / "plugins/filter").glob("[a-z]*.py")):
+        plugin = importlib.import_module(
+            f"ansible_collections.storage_ops.runbooks.plugins.filter.{file.stem}"
+        )
+        found.update(plugin.FilterModule().filters())
+    return found
 
 
 def variable(role: str, name: str, check: bool = False, **given: Any) -> Any:

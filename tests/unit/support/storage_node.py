@@ -12,10 +12,9 @@ whatever the other paths read by now.
 from __future__ import annotations
 
 import errno
-import json
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import Any, Callable
 
@@ -50,11 +49,11 @@ class StorageNode(Host):
     truth. ``steps``: called with each command before it is run. ``said``: what a command says in
     place of what it does. ``commands``: all that were run. ``claimed``: devices that another has
     opened exclusively. ``claims``: devices that we have opened. ``asked``: disks that we have
-    asked. ``hung``: devices that do not answer when they are opened. ``stubborn``: SCSI addresses
-    that the kernel does not let go of. ``deaf``: targets where a scan finds nothing.
-    ``scanned``: SCSI addresses that were. ``found``: (target, LUN number) -> volume that a scan
-    finds there in place of what ``array`` has. ``links``: of /dev/disk/by-id, which udev does not
-    tidy up.
+    asked; ``owners``: whose turns that used up. ``hung``: devices that do not answer when they are
+    opened. ``stubborn``: SCSI addresses that the kernel does not let go of. ``deaf``: targets where
+    a scan finds nothing. ``scanned``: SCSI addresses that were. ``found``: (target, LUN number) ->
+    volume that a scan finds there in place of what ``array`` has. ``links``: of /dev/disk/by-id,
+    which udev does not tidy up.
     """
 
     def __init__(self, root: Path, volumes: int = 4, seconds: float = 600) -> None:
@@ -70,6 +69,7 @@ class StorageNode(Host):
         self.claimed: set[str] = set()
         self.claims: list[str] = []
         self.asked: set[str] = set()
+        self.owners: dict[str, Hashable] = {}
         self.hung: set[str] = set()
         self.stubborn: set[str] = set()
         self.deaf: set[str] = set()
@@ -219,8 +219,14 @@ class StorageNode(Host):
         self.follow()
         return condition()
 
-    def ask(self, questions: Sequence[tuple[str, bool]], timeout: float) -> list[Answer]:
+    def ask(
+        self,
+        questions: Sequence[tuple[str, bool]],
+        timeout: float,
+        owners: Sequence[Hashable],
+    ) -> list[Answer]:
         self.asked |= {name for name, _report_luns in questions}
+        self.owners.update({name: owner for (name, _luns), owner in zip(questions, owners)})
         return [
             self.answers.get(name) or self._answer(name, report_luns)
             for name, report_luns in questions
@@ -259,17 +265,13 @@ class StorageNode(Host):
             self.queueing.discard(argv[3])
         elif argv[:2] == ["multipathd", "restorequeueing"]:
             self.queueing.add(argv[3])
-        elif argv[:3] == ["multipathd", "show", "maps"]:
-            return json.dumps(
-                {
-                    "major_version": 0,
-                    "maps": [
-                        self._daemon_map(dm) for dm, name in known.items() if name in self.maps()
-                    ],
-                }
+        elif argv == ["multipathd", "show", "maps", "raw", "format", "%d"]:
+            return "\n".join(dm for dm, name in known.items() if name in self.maps())
+        elif argv == ["multipathd", "show", "paths", "raw", "format", "%d %t %T"]:
+            return "\n".join(
+                f"{name} active {'ready' if self.volume(name) else 'faulty'}"
+                for name in self.disks()
             )
-        elif argv[:3] == ["multipathd", "show", "paths"]:
-            return "\n".join(self.disks())
         elif argv[:3] == ["multipathd", "show", "config"]:
             return "defaults {\n max_polling_interval 0\n}"
         elif argv[:2] == ["dmsetup", "table"]:
@@ -283,19 +285,6 @@ class StorageNode(Host):
                 for dm, name in known.items()
             )
         return ""
-
-    def _daemon_map(self, dm: str) -> dict[str, Any]:
-        states = {
-            name: "ready" if self.volume(name) else "faulty"
-            for name in self.names(f"/sys/block/{dm}/slaves")
-        }
-        paths = [
-            {"dev": name, "dm_st": "active", "chk_st": state} for name, state in states.items()
-        ]
-        return {
-            "uuid": (self.read(f"/sys/block/{dm}/dm/uuid") or "")[len("mpath-") :],
-            "path_groups": [{"paths": paths}],
-        }
 
     # the kernel and multipathd
 
@@ -399,7 +388,7 @@ class StorageNode(Host):
         links.mkdir(parents=True)
         for name, target in self.links.items():
             (links / name).symlink_to(f"../../{target}")
-        for dm in self.names("/sys/block"):
+        for dm in [name for name in self.names("/sys/block") if name.startswith("dm-")]:
             uuid = self.read(f"/sys/block/{dm}/dm/uuid") or ""
             (links / f"dm-uuid-{uuid}").symlink_to(f"../../{dm}")
             (links / f"scsi-{uuid[len('mpath-') :]}").symlink_to(f"../../{dm}")

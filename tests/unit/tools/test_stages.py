@@ -87,6 +87,19 @@ def test_a_stage_that_would_wait_lets_the_others_of_its_lane_go_first(folder: Pa
     assert (folder / "log").read_text().split() == ["wrong", "fine"]
 
 
+def test_an_idle_lane_takes_a_stage_of_another(folder: Path) -> None:
+    """Each of two stages of one lane ends only once the other one has begun."""
+    waits = "for i in $$(seq 1200); do [ ! -e {} ] || exit 0; sleep 0.05; done; false"
+    lines = [
+        f"first:\n\t@touch a; {waits}".format("b"),
+        f"second:\n\t@touch b; {waits}".format("a"),
+    ]
+    (folder / "Makefile").write_text("\n".join([*lines, "good:\n\t@true\n"]))
+    runner = stages.Runner([[Stage("first", 1), Stage("second", 1)], [Stage("good", 1)]])
+    assert runner.run() == 0
+    assert len(runner.records) == 3
+
+
 def test_a_stage_that_cannot_be_run_is_a_failure_and_holds_up_no_other(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -173,13 +186,31 @@ def test_ci_skips_no_test(
 def test_every_stage_is_a_target_and_the_shares_are_the_budget() -> None:
     targets = (ROOT / "Makefile").read_text()
     for plan in stages.PLANS.values():
+        names = {stage.name for lane in plan for stage in lane}
         for lane in plan:
             for stage in lane:
                 assert f"\n{stage.name}:" in targets
+                # A stage that no plan runs would be waited for until CI ends.
+                assert names.issuperset(stage.after)
     longest = [
         max(sum(stage.share for stage in lane) for lane in plan) for plan in stages.PLANS.values()
     ]
     assert sum(longest) <= 70
+
+
+def test_what_runs_on_real_parts_waits_for_them() -> None:
+    """Any lane may take a stage, so its place in a lane says nothing."""
+    makefile = (ROOT / "Makefile").read_text()
+    parts = {"$(KIND)", "$(LAB)", "$(REAL)"}
+    found = {
+        stage.name: stage.after
+        for lane in stages.PLANS["test"]
+        for stage in lane
+        if any(part in makefile.split(f"\n{stage.name}:")[1].split("\n\n")[0] for part in parts)
+    }
+    assert set(found) == {"prepare", "smoke", "kind", "molecule"}
+    assert found.pop("prepare") == ()
+    assert set(found.values()) == {("prepare",)}
 
 
 class TestVariations:

@@ -3,7 +3,8 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 
 // Command driver is a small CSI driver whose volumes are folders of one folder that all nodes share. Like an array, it lets one node at a time
-// have a volume: -attached names the folder where the controller notes which one.
+// have a volume: -attached names the folder where the controller notes which one. For a provisioner it makes and deletes these folders. With
+// -unattached no node has to be told of a volume first, as with a network share (CSIDriver, attachRequired: false).
 //
 // With -ceph its volumes are RBD images, mapped by the node's kernel, with the habits of ceph-csi (internal/rbd). -root names the node's own root:
 // there are rbd, mkfs and mount.
@@ -50,7 +51,7 @@ type driver struct {
 	registration.UnimplementedRegistrationServer
 
 	name, node, endpoint, volumes, attached, ceph, array string
-	s3fs, luns                                           bool
+	s3fs, luns, unattached                               bool
 	// Ids of the volumes that are worked at.
 	busy sync.Map
 	// One login at a time, since it writes iscsiadm's records.
@@ -77,10 +78,36 @@ func (d *driver) Probe(context.Context, *csi.ProbeRequest) (*csi.ProbeResponse, 
 // Controller
 
 func (d *driver) ControllerGetCapabilities(context.Context, *csi.ControllerGetCapabilitiesRequest) (*csi.ControllerGetCapabilitiesResponse, error) {
-	rpc := &csi.ControllerServiceCapability_RPC{Type: csi.ControllerServiceCapability_RPC_PUBLISH_UNPUBLISH_VOLUME}
-	return &csi.ControllerGetCapabilitiesResponse{
-		Capabilities: []*csi.ControllerServiceCapability{{Type: &csi.ControllerServiceCapability_Rpc{Rpc: rpc}}},
-	}, nil
+	able := []csi.ControllerServiceCapability_RPC_Type{csi.ControllerServiceCapability_RPC_PUBLISH_UNPUBLISH_VOLUME}
+	if d.ceph == "" && d.array == "" {
+		able = append(able, csi.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME)
+	}
+	answer := &csi.ControllerGetCapabilitiesResponse{}
+	for _, one := range able {
+		rpc := &csi.ControllerServiceCapability_Rpc{Rpc: &csi.ControllerServiceCapability_RPC{Type: one}}
+		answer.Capabilities = append(answer.Capabilities, &csi.ControllerServiceCapability{Type: rpc})
+	}
+	return answer, nil
+}
+
+func (d *driver) CreateVolume(_ context.Context, request *csi.CreateVolumeRequest) (*csi.CreateVolumeResponse, error) {
+	for name := range request.GetParameters() {
+		return nil, status.Errorf(codes.InvalidArgument, "unknown parameter %q", name)
+	}
+	id := filepath.Base(request.GetName())
+	if err := os.MkdirAll(filepath.Join(d.volumes, id), 0o777); err != nil {
+		return nil, err
+	}
+	return &csi.CreateVolumeResponse{Volume: &csi.Volume{VolumeId: id, CapacityBytes: request.GetCapacityRange().GetRequiredBytes()}}, nil
+}
+
+func (d *driver) DeleteVolume(_ context.Context, request *csi.DeleteVolumeRequest) (*csi.DeleteVolumeResponse, error) {
+	id := filepath.Base(request.GetVolumeId())
+	if node, err := os.ReadFile(filepath.Join(d.attached, id)); err == nil {
+		// CSI spec, DeleteVolume Errors: "Volume in use".
+		return nil, status.Errorf(codes.FailedPrecondition, "volume %s is attached to node %s", id, node)
+	}
+	return &csi.DeleteVolumeResponse{}, os.RemoveAll(filepath.Join(d.volumes, id))
 }
 
 func (d *driver) ControllerPublishVolume(_ context.Context, request *csi.ControllerPublishVolumeRequest) (*csi.ControllerPublishVolumeResponse, error) {
@@ -142,6 +169,9 @@ func (d *driver) NodeStageVolume(_ context.Context, request *csi.NodeStageVolume
 		return &csi.NodeStageVolumeResponse{}, d.mountBucket(request.GetVolumeId(), request.GetStagingTargetPath(), request.GetSecrets())
 	}
 	folder := request.GetPublishContext()["folder"]
+	if d.unattached {
+		folder = filepath.Base(request.GetVolumeId())
+	}
 	if folder == "" {
 		return nil, status.Error(codes.InvalidArgument, "the attachment does not say which folder")
 	}
@@ -636,6 +666,7 @@ func main() {
 	flag.StringVar(&d.array, "array", "", "volumes are LUNs of the array that this program manages (for the controller)")
 	flag.BoolVar(&d.luns, "luns", false, "volumes are LUNs of an array (for the plugin of a node)")
 	flag.BoolVar(&d.s3fs, "s3fs", false, "volumes are buckets, as the Secret of each says")
+	flag.BoolVar(&d.unattached, "unattached", false, "volumes are not attached")
 	flag.StringVar(&root, "root", "", "work in this folder as in /")
 	flag.Parse()
 	if root != "" {

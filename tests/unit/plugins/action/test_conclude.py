@@ -123,6 +123,43 @@ def test_what_a_role_repaired_by_other_means_is_not_left() -> None:
     assert outcome([REPORTED], False, False, ["mpathc"])["left"] != []
 
 
+def test_one_host_of_many_findings_hides_no_other() -> None:
+    """The message, the failure and AWX's artifact named 50 objects of the first host."""
+    hosts = [outcome([], False, False) for _number in range(9)]
+    for number, own in enumerate(hosts):
+        own["left"] = [f"n{number}: {text}" for text in range(60_000 if number == 0 else number)]
+        own["not_assessed"] = [f"n{number}: {text}" for text in range(60 if number == 0 else 1)]
+    said = conclude(hosts, False)
+    left, not_assessed = (said["outcome"][key] for key in ("left", "not_assessed"))
+    assert len(left) == len(not_assessed) == MAX_LEFT + 1
+    # All of the others', and the first of that one, in the order of the hosts.
+    assert left[:14] == [f"n0: {number}" for number in range(14)]
+    assert left[14:-1] == [text for own in hosts[1:] for text in own["left"]]
+    assert left[-1] == "and 59986 more" and "60036 left: n0: 0" in said["msg"]
+    assert not_assessed[-9:-1] == [f"n{number}: 0" for number in range(1, 9)]
+    assert not_assessed[-1] == "and 18 more" and "n8: 0" in said["msg"]
+
+
+def test_each_finding_is_looked_up_once() -> None:
+    """Both lists are a host's own, so thousands of comparisons for each would be minutes."""
+    compared = 0
+
+    class Name(str):
+        """The name of a repaired object."""
+
+        __hash__ = str.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return str.__eq__(self, other)
+
+    names = [f"mpath{number}" for number in range(300)]
+    found = [finding("report", name=name) for name in names]
+    own = outcome(found, True, False, [Name(name) for name in names])
+    assert own["would_be_repaired"] == 300 and compared <= 2 * 300
+
+
 class HostVars:
     def __init__(self, variables: dict[str, Any]) -> None:
         self.variables = variables

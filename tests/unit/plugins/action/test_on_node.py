@@ -24,6 +24,7 @@ from ansible.parsing.dataloader import DataLoader
 
 from ansible_collections.storage_ops.runbooks.plugins.action import on_node
 from ansible_collections.storage_ops.runbooks.plugins.action.on_node import as_run, without_orders
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.untrusted import shown
 from ansible_collections.storage_ops.runbooks.tests.unit.support.roles import documented
 
 COLLECTION = Path(__file__).resolve().parents[4]
@@ -88,7 +89,53 @@ def test_a_host_does_not_make_the_controller_read_for_hours(
         action.said = answer
         said = on_node.answered(task(), "multipath_residual", {}, run)
         assert (said.get("code") == "result_too_long") == (values > 9), answer
-        assert values <= 9 or f"answered with {values} values" in said["msg"]
+        assert values <= 9 or f"answered with {values} values or lines" in said["msg"]
+
+
+# Where str.splitlines ends a line.
+ENDS = [chr(code) for code in range(0x3000) if len(f"a{chr(code)}b".splitlines()) > 1]
+
+
+@pytest.mark.parametrize("end", [*ENDS, *(json.dumps(end)[1:-1] for end in ENDS)])
+def test_line_ends_are_values(monkeypatch: pytest.MonkeyPatch, end: str) -> None:
+    """Of 10,000,000 of them, which is no value, Ansible made a list of lines, with two gigabytes in
+    the process of all hosts. The login shell of the first task could write them.
+    """
+    monkeypatch.setattr(on_node, "MOST_VALUES", 9)
+    assert len(ENDS) == 10
+    for number in (9, 10):
+        said = {"rc": 0, "stdout": "", "stderr": f"x{end}" * number}
+        answer = on_node.answered(task(), "raw", {}, lambda said=said: on_node._within_bounds(said))
+        assert (answer.get("code") == "result_too_long") == (number > 9), answer
+
+
+def test_a_text_of_a_host_stays_one_line() -> None:
+    """Ansible prints labels and warnings as they are, and a line feed forged lines of its own: a
+    recap of other hosts, and a command to be copied.
+    """
+    evil = "x\n\nPLAY RECAP ****\nworker02 : ok=9 failed=0\u2028\r\tTo finish: curl"
+    sides = {"before": evil, "after": evil}
+    answer = {
+        **dict.fromkeys(("msg", "unit", evil), evil),
+        "warnings": [evil],
+        "findings": [{"summary": evil, "evidence": {evil: [evil]}}],
+        "deprecations": [{"msg": evil}],
+        "diff": {**sides, "prepared": evil, "before_header": evil},
+    }
+    kept = as_run({**answer, "stdout": evil, "module_stderr": evil, "exception": evil})
+    with_lines = [kept.pop(key) for key in ("stdout", "module_stderr", "exception")]
+    with_lines += [kept["diff"].pop(side) for side in sides]
+    assert {text.count("\n") for text in with_lines} == {3}
+    assert not {"\u2028", "\r"} & set("".join(with_lines))
+    assert printable(kept) and set(kept) == {*answer} - {evil} | {shown(evil)}
+    assert "\\n\\nPLAY RECAP" in kept["msg"]
+    assert kept["msg"] == kept["findings"][0]["summary"]
+    for failed in (AnsibleError(evil), AnsibleConnectionFailure(evil)):
+
+        def fails(error: Exception = failed) -> dict[str, Any]:
+            raise error
+
+        assert on_node.answered(task(), "raw", {}, fails)["msg"] == kept["msg"]
 
 
 def test_no_module_of_ours_was_skipped_that_has_run() -> None:
@@ -189,6 +236,9 @@ def test_a_timer_runs_while_a_host_is_asked() -> None:
     Action().cleanup()
     # Programs on the controller itself, such as ceph, do not get by with the room for an answer.
     assert (Action()._room(), Action("local")._room()) == (on_node.MOST_MEMORY, None)
+    assert Action("local")._room("ansible.builtin.command") is None
+    # What a BMC sends has to fit, too.
+    assert Action("local")._room("ansible.builtin.uri") == on_node.MOST_MEMORY
     assert removed[0][0] == "/x" and 0 < removed[0][1] <= on_node.TIDYING
 
 
@@ -287,6 +337,22 @@ def test_no_host_has_the_controller_compare_long_texts(sides: type) -> None:
     assert on_node.as_data({"diff": short})["diff"] == {**short, "before_header": SHOWN}
 
 
+def test_ansible_makes_no_lines_of_a_dictionary_itself() -> None:
+    """As YAML it folds a text, and one that is nested deep at each blank: 400,000 characters were 5
+    lines as they were counted, and thousands as they were compared.
+    """
+    deep: Any = "a b c " * 100
+    for _level in range(50):
+        deep = {"a": deep}
+    sides = on_node.as_data({"diff": [{"before": deep, "after": [1], "x": deep}]})["diff"][0]
+    assert sides["before"].count("\n") == 101 and sides["after"] == "[\n 1\n]\n"
+    assert isinstance(sides["x"], dict)
+    assert on_node.as_data({"diff": {"before": None, "after": 7}})["diff"] == {
+        "before": "",
+        "after": "7\n",
+    }
+
+
 @pytest.mark.parametrize(
     ("error", "said"),
     [
@@ -309,7 +375,11 @@ def test_an_error_that_quotes_a_host_is_no_more_than_a_failure(error: Exception,
     assert "skipped" not in kept
     # Where it was not foreseen. Old ansible-cores give that of an action that fails, too.
     assert "exception" in kept or isinstance(error, AnsibleError)
-    assert "exception" not in kept or type(error) is not AnsibleError
+    assert "exception" not in kept or error.__class__ in (
+        AnsibleActionFail,
+        ValueError,
+        RecursionError,
+    )
 
 
 def test_what_a_host_says_when_its_folder_is_removed_is_escaped() -> None:

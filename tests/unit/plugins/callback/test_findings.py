@@ -59,6 +59,16 @@ def result(*findings: dict[str, Any], **changes: Any) -> dict[str, Any]:
     }
 
 
+def test_no_result_keeps_all_hosts_waiting_for_its_table() -> None:
+    """A host may answer with more than our modules do; the process of all hosts prints it."""
+    many = [finding(summary="表" * 4_000) for _each in range(300)]
+    steps = [action(target="表" * 4_000) for _each in range(300)]
+    lines = render(result(*many, actions=steps), 200, verbose=False)
+    assert sum(map(len, lines)) < 1_500_000
+    told = [line for line in lines if "-vvv prints all" in line]
+    assert len(told) == 2 and "findings" in told[0] and "actions" in told[1]
+
+
 def test_what_is_not_applicable() -> None:
     """By evidence, with its controls; of what no module returns nothing is made."""
     absent = {"STOR-05": "no FUSE mount", "STOR-06": "no FUSE mount", "STOR-04": "no\x1b[2J"}
@@ -182,6 +192,21 @@ def test_actions_done_are_those_of_the_run() -> None:
         "  done      flush_map mpathb (1.2 s)",
         "  failed    delete_path mpathb",
     ]
+
+
+@pytest.mark.parametrize(
+    ("told", "line"),
+    [
+        ({"actions": [action(outcome="done")], "actions_left_out": 7}, "  +7        more steps"),
+        ({"actions": [action(outcome="done")]}, ""),
+        # An audit has no actions; its findings have theirs, of whatever a node answers.
+        ({"actions": []}, "  +12       more steps"),
+    ],
+)
+def test_steps_without_room_are_counted(told: dict[str, Any], line: str) -> None:
+    findings = [finding(repair_left_out=left) for left in (5, 7, "x", [], -3, 10**4000)]
+    last = render(result(*findings, **told), 79, verbose=False)[-1]
+    assert last.startswith(line) if line else "more steps" not in last
 
 
 def test_verbose_adds_evidence_and_commands() -> None:

@@ -40,6 +40,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
     MountTable,
+)
+from ansible_collections.storage_ops.runbooks.tests.unit.support.mountinfo import (
     parse_mountinfo,
 )
 

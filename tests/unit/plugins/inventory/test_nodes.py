@@ -305,6 +305,8 @@ def test_without_the_rights_nothing_is_added(api: Api, what: str) -> None:
         (refuses(404), "answered 404"),
         (cut(["a"], chunked=False), "cannot list nodes"),
         (says(b"<html>login", kind="text/html"), "instead of JSON"),
+        # Whoever answers in the place of the API server gives the terminal no orders.
+        (refuses(403, "no\x1b[2J"), r"no\\x1b\[2J"),
     ],
 )
 def test_an_unread_list_is_no_empty_inventory(api: Api, answer: Answer, said: str) -> None:

@@ -23,7 +23,7 @@ OTHERS = {
         *("_whole_lines", "_would_do"),
     },
     "_nfs/runbook.py": {"_mount_each", "_routes", "asking", "mounting"},
-    "_nfs/runtime_limit.py": {"_blocks", "_judge", "_runtime"},
+    "_nfs/runtime_limit.py": {"_blocks", "_runtime"},
     "_reattach/gathering.py": {"has_ended", "process_of"},
 }
 

@@ -32,6 +32,7 @@ from ansible_collections.storage_ops.runbooks.plugins.modules.cluster_storage_in
     make_parts,
 )
 from ansible_collections.storage_ops.runbooks.tests.unit.support.cluster import FakeCluster
+from ansible_collections.storage_ops.runbooks.tests.unit.support.module import Module
 
 DRIVER = "csi.example.com"
 VAS, PVS, NODES, PODS = (
@@ -93,21 +94,6 @@ def pod(volumes: list[str], on: str) -> Object:
         "spec": {"nodeName": on, "volumes": claims},
         "status": {"phase": "Running"},
     }
-
-
-class Module:
-    """The part of AnsibleModule that the runner uses."""
-
-    def __init__(self) -> None:
-        self.result: Object = {}
-
-    def exit_json(self, **result: Any) -> None:
-        self.result = {"failed": False, **result}
-        raise SystemExit
-
-    def fail_json(self, **result: Any) -> None:
-        self.result = {"failed": True, **result}
-        raise SystemExit
 
 
 def audit(cluster: FakeCluster, **options: Any) -> Object:

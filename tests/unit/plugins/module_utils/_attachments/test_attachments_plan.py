@@ -467,7 +467,7 @@ def test_a_claim_of_the_same_name_with_another_volume_is_not_in_the_way() -> Non
         )
         == []
     )
-    # Not bound yet: nobody knows to what it will be.
+    # Not bound yet: it is unknown to what it will be.
     assert (
         left_over(
             state(observe(make_attachment(), RELEASED, make_pod(), claim._replace(volume="")))
@@ -640,6 +640,52 @@ def test_an_outage_of_a_node_is_refused(broken: int, healthy: int, verdict: str)
     assert {
         finding.verdict for finding in plan(orphans(broken, healthy), accept_majority=True)
     } == {"repair"}
+
+
+def of_tenants(**counts: tuple[int, int]) -> AttachmentState:
+    """By namespace, how many of its attachments look left over, and how many are in use; of "none"
+    the PersistentVolumes are gone.
+    """
+    volumes = [
+        make_volume(
+            f"{space}-{number}",
+            phase="Released" if number < broken else "Bound",
+            claim_namespace=space,
+        )
+        for space, (broken, healthy) in counts.items()
+        for number in range(broken + healthy)
+    ]
+    used = [volume for volume in volumes if volume.phase == "Bound"]
+    node = make_node(volumes_in_use=tuple(unique_name(DRIVER, volume.handle) for volume in used))
+    things = [make_attachment(volume) for volume in volumes]
+    there = [volume for volume in volumes if volume.claim_namespace != "none"]
+    made = state(observe(*there, *things, node))
+    left = [thing.name for thing, volume in zip(things, volumes) if volume not in used]
+    return replace(made, unproven=frozenset(left))
+
+
+@pytest.mark.parametrize(
+    ("counts", "verdict"),
+    [
+        # One tenant's many make no outage of what others have.
+        ({"evil": (9, 0), "shop": (1, 2), "bank": (0, 2)}, "repair"),
+        ({"evil": (1, 0), "shop": (1, 2), "bank": (0, 2)}, "repair"),
+        # Most of what most of the tenants have.
+        ({"evil": (9, 0), "shop": (2, 1), "bank": (0, 2)}, "refuse"),
+        ({"evil": (1, 0), "shop": (1, 0), "bank": (0, 9)}, "refuse"),
+        # A list of PersistentVolumes that is not whole looks like this.
+        ({"none": (6, 0), "shop": (0, 2), "bank": (0, 3)}, "refuse"),
+        ({"none": (5, 0), "shop": (0, 2), "bank": (0, 3)}, "repair"),
+    ],
+)
+def test_each_namespace_counts_once_in_an_outage(
+    counts: dict[str, tuple[int, int]], verdict: str
+) -> None:
+    findings = plan(of_tenants(**counts), accept_majority=False, max_repairs=99)
+    assert {finding.verdict for finding in findings} == {verdict}
+    assert len(findings) == sum(broken for broken, _healthy in counts.values())
+    if verdict == "refuse" and "none" not in counts:
+        assert "attachments (most of those of 2 of 3 namespaces) look broken" in findings[0].reason
 
 
 def test_a_scope_does_not_change_what_counts_as_an_outage() -> None:

@@ -39,6 +39,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
     unique_name,
 )
 from ansible_collections.storage_ops.runbooks.tests.unit.support.cluster import FakeCluster
+from ansible_collections.storage_ops.runbooks.tests.unit.support.module import Module
 
 DRIVER = "csi.example.com"
 OLD = "2026-01-01T00:00:00Z"
@@ -154,22 +155,6 @@ class Time:
         self.now += seconds
         self.naps.append(seconds)
         self.meanwhile()
-
-
-class Module:
-    """The part of AnsibleModule that the runner uses."""
-
-    def __init__(self, check_mode: bool = False) -> None:
-        self.check_mode, self._diff = check_mode, False
-        self.result: dict[str, Any] = {}
-
-    def exit_json(self, **result: Any) -> None:
-        self.result = {"failed": False, **result}
-        raise SystemExit
-
-    def fail_json(self, **result: Any) -> None:
-        self.result = {"failed": True, **result}
-        raise SystemExit
 
 
 def runbook(

@@ -10,6 +10,7 @@ ceph-mgr say is written after their documentation and source, since neither coul
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
@@ -35,6 +36,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.cli imp
     Connection,
     Denied,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import engine
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import (
     CommandResult,
     Deadline,
@@ -72,12 +74,6 @@ MGR = {
     "active_addrs": {"addrvec": [{"type": "v2", "addr": "10.0.0.21:6800", "nonce": 11}]},
     "active_addr": "10.0.0.21:6801/11",
     "active_clients": [{"addrvec": [{"type": "v2", "addr": "10.0.0.21:0", "nonce": 4711}]}],
-}
-NO_MGR = {
-    "active_name": "",
-    "active_addrs": {"addrvec": []},
-    "active_addr": "(unrecognized address family 0)/0",
-    "active_clients": [],
 }
 
 
@@ -191,6 +187,61 @@ class Tool:
 
 def runbook(tool: Tool, wanted: BlocklistOptions) -> Runbook:
     return Runbook(Ceph(Connection(user="ops"), Deadline(60), tool), wanted, lambda: NOW)
+
+
+class Slow(Tool):
+    """Each command takes so many seconds, and none is started once the deadline is over."""
+
+    def __init__(self, first: dict[str, Any]) -> None:
+        super().__init__(first)
+        self.seconds, self.now = 0.0, 0.0
+
+    def __call__(self, argv: Sequence[str], timeout: float) -> CommandResult:
+        if timeout <= 0:
+            return CommandResult(tuple(argv), None, "", "", 0, "not started: no time left")
+        self.now += self.seconds
+        return super().__call__(argv, timeout)
+
+    def runbook(self, deadline: float, wanted: BlocklistOptions) -> Runbook:
+        clock = Deadline(deadline, lambda: self.now)
+        return Runbook(Ceph(Connection(), clock, self), wanted, lambda: NOW)
+
+
+def carried_out(work: Runbook, plan: Plan) -> str:
+    """What the run says that has carried it out; empty if all went well."""
+    try:
+        engine._carry_out(work, plan)
+    except StorageOpsError as error:
+        return f"{error.code}: {error}"
+    return ""
+
+
+def test_no_entry_is_begun_with_too_little_time() -> None:
+    tool = Slow(dump())
+    work = tool.runbook(4.9, options("10.0.0.5", "10.0.0.6"))
+    plan = work.plan(work.gather())
+    assert "less than 5 s are left of the deadline" in carried_out(work, plan)
+    assert [action.outcome for action in plan.actions] == ["skipped", "skipped"]
+    assert tool.changes == []
+    work = tool.runbook(5.0, options("10.0.0.5"))
+    assert carried_out(work, work.plan(work.gather())) == ""
+    assert tool.changes == [f"osd blocklist add 10.0.0.5:0/0 {YEAR}"]
+
+
+def test_an_entry_that_was_removed_to_be_renewed_is_added_whatever_the_time_is() -> None:
+    """Else the deadline, passing between the two, would have ended the fence."""
+    tool = Slow(dump({"10.0.0.5:0/123": 1}))
+    work = tool.runbook(14.5, options("10.0.0.5:0/123", "10.0.0.6", accept_gap=True))
+    plan = work.plan(work.gather())
+    tool.seconds = 7.0
+    # But nothing else is begun after it.
+    assert "less than 5 s are left of the deadline" in carried_out(work, plan)
+    assert [action.outcome for action in plan.actions] == ["done", "done", "skipped"]
+    assert tool.changes == [
+        "osd blocklist rm 10.0.0.5:0/123",
+        f"osd blocklist add 10.0.0.5:0/123 {YEAR}",
+    ]
+    assert list(tool.dump["blocklist"]) == ["10.0.0.5:0/123"]
 
 
 def judged(tool: Tool, wanted: BlocklistOptions) -> list[Finding]:
@@ -548,19 +599,25 @@ def test_an_entry_is_removed_and_added_where_that_does_no_harm(entry: str) -> No
 
 
 HOUR = 3600.0
+GIVEN_BACK = [
+    f"range add 10.0.0.5/32 {STAND_IN}",
+    "rm 10.0.0.5:0/0",
+    "add 10.0.0.5:0/0 3600",
+    "range rm 10.0.0.5/32",
+]
 
 
 @pytest.mark.parametrize(
     ("days", "end", "done"),
     [
-        (365, HOUR, ["rm 10.0.0.5:0/0", "add 10.0.0.5:0/0 3600"]),
+        (365, HOUR, GIVEN_BACK),
         # It would have ended by itself by now, or is about to.
         (365, -HOUR, ["rm 10.0.0.5:0/0"]),
         (365, 59, ["rm 10.0.0.5:0/0"]),
         # Given back already; and taken off by whoever had put it there.
         ((HOUR + 119) / 86400, HOUR, []),
-        ((HOUR + 121) / 86400, HOUR, ["rm 10.0.0.5:0/0", "add 10.0.0.5:0/0 3600"]),
-        ((HOUR - 121) / 86400, HOUR, ["rm 10.0.0.5:0/0", "add 10.0.0.5:0/0 3600"]),
+        ((HOUR + 121) / 86400, HOUR, GIVEN_BACK),
+        ((HOUR - 121) / 86400, HOUR, GIVEN_BACK),
         (None, HOUR, []),
     ],
 )
@@ -590,9 +647,98 @@ def test_what_is_given_back_is_one_entry_and_nobody_elses_business() -> None:
     done = commands(
         planned(twice, options("10.0.0.0/24", present=False, ends={"10.0.0.0/24": HOUR}))
     )
-    assert len(done) == 3 and done[-1] == "ceph osd blocklist range add 10.0.0.0/24 3600"
+    assert [step.partition("range ")[2] for step in done] == [
+        f"add 10.0.0.1/24 {STAND_IN}",
+        "rm 10.0.0.0/24",
+        "add 10.0.0.0/24 3600",
+        "rm 10.0.0.9/24",
+        "rm 10.0.0.1/24",
+    ]
     given = options("10.0.0.5", present=False, ends={"10.0.0.5": HOUR}, protected=["10.0.0.5"])
-    assert len(planned(dump({"10.0.0.5:0/0": 365}), given).actions) == 2
+    assert len(planned(dump({"10.0.0.5:0/0": 365}), given).actions) == 4
+
+
+@pytest.mark.parametrize(
+    ("entry", "there"),
+    [
+        ("10.0.0.5", dump({"10.0.0.5:0/0": 300})),
+        ("10.0.0.0/24", dump(ranges={"cidr:10.0.0.9:0/24": 300})),
+    ],
+)
+@pytest.mark.parametrize("steps", range(5))
+def test_a_run_that_is_killed_while_it_gives_back_loses_no_entry(
+    entry: str, there: dict[str, Any], steps: int
+) -> None:
+    """After whichever step, the client is blocked, and the next run ends with the operator's entry
+    and its end, and with nothing else.
+    """
+    tool = Tool(copy.deepcopy(there))
+    given = options(entry, present=False, ends={entry: 20 * 86400})
+    work = runbook(tool, given)
+    actions = work.plan(work.gather()).actions
+    # Nothing goes that nothing else stands in for at that moment.
+    assert all(action.subject.needs for action in actions if action.subject.operation == "rm")
+    for action in actions[:steps]:
+        work.apply(action)
+    blocked = parse_dump(tool.dump).entries
+    assert any(found.entry.covers(parse_entry(entry)) for found in blocked)
+    again = runbook(tool, given)
+    for finding in again.plan(again.gather()).findings:
+        for action in finding.repair:
+            again.apply(action)
+        assert again.verify(finding)
+    (left,) = parse_dump(tool.dump).entries
+    assert left.entry == parse_entry(entry) and left.until == NOW + timedelta(days=20)
+
+
+def test_what_is_given_back_after_a_kill_is_blocked_until_the_release_has_ended() -> None:
+    """The release names what stood in, too, and in whatever order: it goes last."""
+    between = dump(ranges={"cidr:10.0.0.5:0/32": MARKED})
+    ends = {"10.0.0.5": 20 * 86400.0}
+    for entries in (("10.0.0.5", "10.0.0.5/32"), ("10.0.0.5/32", "10.0.0.5")):
+        tool = Tool(copy.deepcopy(between))
+        work = runbook(tool, options(*entries, present=False, ends=ends))
+        for finding in work.plan(work.gather()).findings:
+            for action in finding.repair:
+                work.apply(action)
+            assert work.verify(finding)
+        assert tool.changes == [
+            "osd blocklist add 10.0.0.5:0/0 1728000",
+            "osd blocklist range rm 10.0.0.5/32",
+        ]
+    # Its end has come meanwhile: all of it goes.
+    for left in (between, dump({"10.0.0.5:0/0": 9}, {"cidr:10.0.0.5:0/32": MARKED})):
+        tool = Tool(copy.deepcopy(left))
+        work = runbook(tool, options("10.0.0.5", present=False, ends={"10.0.0.5": 1}))
+        for action in work.plan(work.gather()).actions:
+            work.apply(action)
+        assert parse_dump(tool.dump).entries == ()
+
+
+def test_what_is_there_already_stands_in_and_stays_when_an_entry_is_given_back() -> None:
+    range_of_one = dump({"10.0.0.5:0/0": 300}, {"cidr:10.0.0.5:0/32": 400})
+    given = options("10.0.0.5", present=False, ends={"10.0.0.5": HOUR})
+    assert commands(planned(range_of_one, given)) == [
+        "ceph osd blocklist rm 10.0.0.5:0/0",
+        "ceph osd blocklist add 10.0.0.5:0/0 3600",
+    ]
+    ending = dump({"10.0.0.5:0/0": 300}, {"cidr:10.0.0.5:0/32": 0.03})
+    assert planned(ending, given).findings[0].verdict == "refuse"
+
+
+def test_what_nothing_can_stand_in_for_is_added_where_it_is_missing() -> None:
+    """A single client, or any address of a release without ranges: who was killed has left nothing
+    that says so, and rather an operator's entry comes back until its end than is lost.
+    """
+    client = options("10.0.0.5:0/7", present=False, ends={"10.0.0.5:0/7": HOUR})
+    removed = ["ceph osd blocklist rm 10.0.0.5:0/7"]
+    added = ["ceph osd blocklist add 10.0.0.5:0/7 3600"]
+    assert commands(planned(dump({"10.0.0.5:0/7": 300}), client)) == removed + added
+    assert commands(planned(dump(), client)) == added
+    over = options("10.0.0.5:0/7", present=False, ends={"10.0.0.5:0/7": 59})
+    assert commands(planned(dump(), over)) == []
+    old = options("10.0.0.5", present=False, ends={"10.0.0.5": HOUR})
+    assert commands(planned(octopus({}), old)) == ["ceph osd blacklist add 10.0.0.5:0/0 3600"]
 
 
 def test_the_stand_in_must_be_there_when_the_entry_goes() -> None:

@@ -142,7 +142,7 @@ def options(**given: Any) -> watchers.WatcherOptions:
                 "observations": 1,
                 "observation_seconds": 0,
             },
-            **{"gone": [], "gone_timeout": 60, "rados_namespaces": {}},
+            **{"gone": [], "gone_timeout": 60, "rados_namespaces": {}, "sessions": False},
             **given,
         }
     )
@@ -306,6 +306,18 @@ def test_of_thousands_of_clients_those_that_decide_are_handed_on() -> None:
     # What is to be gone is asked of all of them, and told in few words.
     _ceph, (finding,) = read(Tools([*crowd, A]), gone=["10.9.9.9"], gone_timeout=0)
     assert "and 8995 more" in finding.summary and len(finding.summary) < 1_000
+
+
+def test_many_clients_of_the_kernel_hide_no_other_at_their_address() -> None:
+    """Who takes the one for a node's must see the other."""
+    crowd = [
+        watcher(f"10.9.9.9:0/{number}", 4999, 18446462598732840960 + number) for number in range(9)
+    ]
+    other = watcher("10.9.9.9:0/77", 4999, 93919075689600)
+    for seen in ([*crowd, other], [other, *crowd]):
+        ceph, _findings = read(Tools(seen))
+        cookies = {found["cookie"] for found in ceph["images"][0]["watchers"]}
+        assert str(other["cookie"]) in cookies and len(cookies) == 6
 
 
 def test_of_the_locks_of_an_address_the_first_are_handed_on() -> None:

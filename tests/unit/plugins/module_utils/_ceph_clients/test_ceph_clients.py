@@ -28,6 +28,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
     StorageOpsError,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import namespaces
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import MOST_LINE, Host
 
 FSID = "981f368d-d55e-474a-b0be-3df26643b32a"
@@ -409,6 +410,27 @@ def test_a_mount_that_not_just_anyone_can_make_counts(root: Path, owner: str) ->
             "mounted at /copy in the mount namespace of pid 10",
         ],
     )
+
+
+def test_a_process_that_ends_makes_no_tenants_mount_count(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of many short-lived ones came first, and so its namespace was taken for the node's (N12).
+
+    A namespace of which the kernel does not tell whose it is counts.
+    """
+    for pid in (76, 77):
+        (root / f"proc/{pid}").mkdir()
+        put_mounts(root, FUSE, pid=pid, owner=OTHER_USERS)
+    for pid in (76, 77):
+        (root / f"proc/{pid}/ns/mnt").unlink()
+        (root / f"proc/{pid}/ns/mnt").symlink_to("mnt:[77]")
+    monkeypatch.setattr(namespaces, "_root_of", lambda _host, _pid: 9)
+    # It ends after it was found.
+    (root / "proc/76/ns/mnt.owner").unlink()
+    assert clients(root)["clients"] == []
+    (root / "proc/77/ns/mnt.owner").unlink()
+    assert [client["kind"] for client in clients(root)["clients"]] == ["ceph-fuse"]
 
 
 def test_the_kernels_cephfs_counts_in_every_mount_namespace(root: Path) -> None:

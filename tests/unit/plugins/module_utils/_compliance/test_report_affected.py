@@ -87,7 +87,10 @@ def test_evidence_names_volumes_and_pods(
     evidence: dict[str, Any], volumes: tuple[str, ...], pods: tuple[str, ...]
 ) -> None:
     named = named_by(finding(**evidence))
-    assert (named.volumes, named.pods) == (volumes, pods)
+    asked = question([finding(**evidence)])
+    assert (tuple(asked["volumes"]), tuple(asked["pods"])) == (volumes, pods)
+    # In the folder of a pod, a name may be the pod's own.
+    assert named.volumes == (() if pods and "volumes" not in evidence else volumes)
 
 
 def test_a_map_in_use_names_pods_in_its_reason() -> None:
@@ -111,6 +114,24 @@ def test_pods_of_the_node_itself_count() -> None:
     # An attachment is its volume's, wherever the pods are.
     attachment = finding("STOR-14", volume="pvc-1", claim="shop/data")
     assert affected_by(attachment, users)["pods"]["names"] == ["shop/web-0", "shop/web-1"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        PUBLISHED,
+        PUBLISHED.replace("~csi", "~empty-dir").rpartition("/")[0],
+        f"{KUBELET}/pods/{UID}/volume-subpaths/pvc-1/app/0",
+    ],
+)
+def test_a_pods_own_volume_affects_no_other_of_its_name(path: str) -> None:
+    """A tenant may name one like a PersistentVolume, whose claim was told as affected."""
+    users = answer([pod(OTHER, "web-1"), {**pod(UID, "evil"), "namespace": "evil", "claims": []}])
+    told = affected_by(finding(mounts=[path]), users)
+    assert told["pods"]["names"] == ["evil/evil"]
+    assert told["namespaces"]["names"] == ["evil"] and "claims" not in told
+    mine = affected_by(finding(mounts=[path.replace(UID, OTHER)]), users)
+    assert mine["claims"]["names"] == ["shop/data"]
 
 
 def test_many_pods_are_counted() -> None:
@@ -149,6 +170,37 @@ def test_the_question_has_a_limit() -> None:
     pods = [f"{UID}-{number}" for number in range(MAX_PODS + 5)]
     asked = question([finding(volumes=volumes, pods=pods), finding(volumes=volumes)])
     assert asked == {"volumes": volumes[:MAX_VOLUMES], "pods": pods[:MAX_PODS]}
+
+
+def test_one_host_leaves_room_for_the_names_of_others() -> None:
+    """A node writes the evidence of its findings, and may have any number of them."""
+    theirs = [
+        {
+            **finding(
+                volumes=[f"pvc-{number}-{one}" for one in range(50)],
+                pods=[f"{UID}-{number}-{one}" for one in range(50)],
+            ),
+            "host": "evil",
+        }
+        for number in range(MAX_PODS)
+    ]
+    asked = question([*theirs, finding(volumes=["pvc-1"], pods=[UID]), finding(volumes=["pvc-2"])])
+    assert asked["volumes"][:4] == ["pvc-0-0", "pvc-1", "pvc-0-1", "pvc-2"]
+    assert asked["pods"][:3] == [f"{UID}-0-0", UID, f"{UID}-0-1"]
+    assert (len(asked["volumes"]), len(asked["pods"])) == (MAX_VOLUMES, MAX_PODS)
+    # It gains nothing by naming the same again.
+    asked = question([*theirs, *theirs, finding(volumes=["pvc-1", "pvc-2", "pvc-3"])])
+    assert asked["volumes"][1:7:2] == ["pvc-1", "pvc-2", "pvc-3"]
+
+
+def test_one_namespace_leaves_room_for_the_names_of_others_on_a_host() -> None:
+    def of(namespace: str, name: str, **evidence: Any) -> dict[str, Any]:
+        told = finding(volumes=[name], **evidence)
+        return {**told, "object": {**told["object"], "namespace": namespace}}
+
+    theirs = [of("evil", f"pvc-e{number}") for number in range(MAX_VOLUMES)]
+    more = [of("", "pvc-1", claim="shop/data"), of("shop", "pvc-2")]
+    assert question([*theirs, *more])["volumes"][:4] == ["pvc-e0", "pvc-1", "pvc-e1", "pvc-2"]
 
 
 @pytest.mark.parametrize("told", [None, {}, {"pods": "all"}, {"skipped": True}, {"msg": "no"}])

@@ -135,10 +135,45 @@ def test_no_host_fills_the_report() -> None:
     report = build({"n1": many, "n2": result(finding())})
     row = host(report, "n1")
     assert (row["status"], row["code"]) == ("not_assessed", "result_too_long")
-    assert row["reason"] == "it returned 5001 findings, and an audit returns 5000 at most"
+    assert row["reason"] == "it returned 2501 findings, and an audit returns 2500 at most"
     assert [told["host"] for told in report["findings"]] == ["n2"]
     whole = build({"n1": result(*[finding()] * reading.MAX_FINDINGS)})
     assert len(whole["findings"]) == reading.MAX_FINDINGS
+
+
+def test_no_host_is_longer_than_all_others() -> None:
+    """Each of 5,000 findings had text of which an audit returns a twentieth in all: 116 MB."""
+    evil = {**finding(), "evidence": {"a": "\U0001f600" * 1_900}}
+    row = reading.read_result("n1", "node", result(evil))
+    assert row
+    length = len(json.dumps(row.findings[0]))
+    most = reading.MAX_CHARACTERS // length
+    assert 20 < most < 100
+    report = build({"n1": result(*[evil] * (most + 1)), "n2": result(*[evil] * most)})
+    row = host(report, "n1")
+    assert (row["status"], row["code"]) == ("not_assessed", "result_too_long")
+    assert row["reason"] == (
+        f"it returned findings of {length * (most + 1)} characters, and 1000000 are read at most"
+    )
+    assert [told["host"] for told in report["findings"]] == ["n2"] * most
+
+
+def test_a_host_of_many_findings_comes_in_turns() -> None:
+    """A page has 100, and a print 1,000: of one host nothing else was to be seen."""
+    evil = result(
+        *[finding("STOR-01", "critical", name=f"m{number:03}") for number in range(300)],
+        *[finding("STOR-05", "major", name="x")],
+    )
+    mine = result(finding("STOR-02", "critical"), finding("STOR-05", "major", name="y"))
+    told = build({"n1": evil, "n2": mine, "n3": mine})["findings"]
+    assert [one["host"] for one in told[: assembly.BLOCK + 3]] == [
+        *["n1"] * assembly.BLOCK,
+        *["n2", "n3", "n1"],
+    ]
+    # The worst first all the same, and of a host in the order of before.
+    assert [one["severity"] for one in told] == ["critical"] * 302 + ["major"] * 3
+    names = [one["object"]["name"] for one in told if one["host"] == "n1"]
+    assert names == [*(f"m{number:03}" for number in range(300)), "x"]
 
 
 def test_what_is_nested_too_deep_costs_no_other_host_its_report() -> None:
@@ -562,6 +597,20 @@ def test_when_a_finding_was_first_seen() -> None:
         seen.append([one["first_seen"] for one in report["findings"]])
     first, last = (f"{NOW + timedelta(days=day):{model.TIME}}" for day in (0, 5))
     assert seen == [[first], [first], [], [first], [], [last]]
+
+
+def test_a_host_that_names_other_findings_each_night_makes_no_file_longer_for_ever() -> None:
+    """And says that the control was not assessed, so that they all count as still there."""
+    most = reading.MAX_FINDINGS
+    kept: Any = None
+    for night in range(3):
+        named = [finding(name=f"m{night}-{number}") for number in range(most // 2)]
+        report = build({"n1": result(*named, not_assessed={"STOR-01": "x"})}, previous=kept)
+        kept = history.keep(report, kept)
+    there = [since for prints in kept["findings"]["STOR-01"].values() for since in prints]
+    assert len(there) == most
+    now = {one["fingerprint"] for one in report["findings"]}
+    assert now <= set(there)
 
 
 def test_a_kept_time_that_is_none() -> None:

@@ -53,10 +53,10 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
     StorageOpsError,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import probes
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
     MountTable,
-    parse_mountinfo,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes import (
     DEAD,
@@ -65,6 +65,9 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes 
     OK,
     Answer,
     opened_itself,
+)
+from ansible_collections.storage_ops.runbooks.tests.unit.support.mountinfo import (
+    parse_mountinfo,
 )
 
 UID = "5b9ba8a1-4f1b-4c7e-9d2b-1f2f5d0f3c11"
@@ -172,7 +175,7 @@ def test_each_file_system_of_a_container_is_asked_once(
     asked: list[tuple[int, str]] = []
 
     def asking(
-        _host: Host, questions: Sequence[tuple[int, str]], _timeout: float
+        _host: Host, questions: Sequence[tuple[int, str]], _timeout: float, _devices: Sequence[str]
     ) -> list[tuple[Answer, str]]:
         asked.extend(questions)
         return [(Answer(OK), "0:50")] * len(questions)
@@ -194,7 +197,7 @@ def test_one_that_hangs_is_asked_in_one_container_only(
     asked: list[tuple[int, str]] = []
 
     def asking(
-        _host: Host, questions: Sequence[tuple[int, str]], _timeout: float
+        _host: Host, questions: Sequence[tuple[int, str]], _timeout: float, _devices: Sequence[str]
     ) -> list[tuple[Answer, str]]:
         asked.extend(questions)
         return [(Answer(state, error=error), "")] * len(questions)
@@ -204,6 +207,35 @@ def test_one_that_hangs_is_asked_in_one_container_only(
     found = audit._ask(audit._containers([("7" * 64, "7", 7), ("8" * 64, "8", 8)]))
     assert asked == [(7, "/data"), (8, "/data")][:times]
     assert [copy.answer.state for one in found for copy in one.copies] == [state] * 2
+
+
+def test_what_children_of_earlier_runs_wait_for_is_not_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In no container, and it is neither well nor broken; the others are asked."""
+    for pid in ("7", "8"):
+        mounts = "2 1 0:50 / /data rw - fuse.s3fs x rw\n3 1 0:51 / /log rw - fuse.s3fs x rw\n"
+        of_pod(tmp_path, pid, ROOT + mounts)
+    for pid in range(100, 100 + probes.MOST_HELD):
+        folder = tmp_path / f"proc/{pid}"
+        folder.mkdir()
+        (folder / "comm").write_text("sops0:50\n")
+        (folder / "status").write_text("ShdPnd:\t0000000000000100\n")
+    asked: list[tuple[tuple[int, str], str]] = []
+
+    def asking(
+        _host: Host, questions: Sequence[tuple[int, str]], _timeout: float, devices: Sequence[str]
+    ) -> list[tuple[Answer, str]]:
+        asked.extend(zip(questions, devices))
+        return [(Answer(OK), "0:51")] * len(questions)
+
+    monkeypatch.setattr(containers, "look_into", asking)
+    audit = StaleContainers(host(str(tmp_path)), options())
+    found = audit._ask(audit._containers([("7" * 64, "7", 7), ("8" * 64, "8", 8)]))
+    assert asked == [((7, "/log"), "0:51"), ((8, "/log"), "0:51")]
+    answers = {(copy.device, copy.answer.unasked) for one in found for copy in one.copies}
+    assert answers == {("0:50", True), ("0:51", False)}
+    assert all("of earlier runs" in one.unasked for one in found)
 
 
 class Owned(Host):
@@ -415,7 +447,7 @@ class TestNaming:
     def test_by_the_runtime(self, tmp_path: Path) -> None:
         known = [
             {"container": "side", "restart_policy": "Never"},
-            {"container": "main", "id": "old", "restart_policy": "Always"},
+            {"container": "main", "id": "old", "restart_policy": "Always", "volume": "pv-9"},
         ]
         found = self.named(tmp_path, known, [{"containerPath": "/data", "hostPath": PATH}])
         assert (found.name, found.restart_policy) == ("main", "Always")
@@ -423,7 +455,10 @@ class TestNaming:
             found.copies[0].host.path,
             found.copies[0].host.volume,
             found.copies[0].host.problem,
-        ) == (PATH, "pv-1", "")
+        ) == (PATH, "pv-9", "")
+        # The name in the path may be what the pod's owner calls an inline volume.
+        alone = self.named(tmp_path, [], [{"containerPath": "/data", "hostPath": PATH}])
+        assert (alone.copies[0].host.path, alone.copies[0].host.volume) == (PATH, "")
 
     def test_by_the_id_without_it(self, tmp_path: Path) -> None:
         known = [

@@ -354,6 +354,35 @@ def test_each_namespace_has_its_turn() -> None:
     assert [finding.namespace for finding in found if finding.repair] == ["evil", "shop"]
 
 
+def test_containers_take_turns_by_the_time_that_they_may_take() -> None:
+    """One that ignores SIGTERM for 200 s came first in each run, and left no time for others (N10).
+
+    Its process had the lowest number.
+    """
+    slow = [container(number=number, namespace="evil", grace_period=200) for number in range(2)]
+    mine = [container(number=number, namespace="shop") for number in range(2, 5)]
+    found = judged(*slow, *mine)
+    assert [one.namespace for one in found] == ["shop", "shop", "evil", "shop", "evil"]
+    # Their number is what max_repairs limits: who has quick ones gets no more of them.
+    quick = [container(number=number, namespace="evil", grace_period=2) for number in range(9)]
+    limited = judged(*quick, *mine, max_repairs=4)
+    assert [one.namespace for one in limited if one.repair] == ["evil", "shop"] * 2
+
+
+def test_pods_and_containers_of_all_namespaces_share_max_repairs_in_turns() -> None:
+    """Ten containers of one left no room for the pods of all others, in each run (N10)."""
+    many = [container(number=number, namespace="evil") for number in range(10)]
+    once = container(
+        number=20, namespace="shop", pod=f"9{UID[1:]}", known=replace(KNOWN, restart_policy="Never")
+    )
+    assert [one["namespace"] for one in pods(*many, once)] == ["shop"]
+    found = judged(*many, once)
+    assert [one.code for one in found if one.namespace == "evil"].count("too_many_repairs") == 1
+    # Within a namespace, containers come first: that interrupts less.
+    own = replace(once, namespace="evil")
+    assert pods(*many, own) == []
+
+
 def test_a_majority_is_refused_unless_it_is_accepted() -> None:
     well = replace(COPY, answer=Answer(OK))
     node = [container(number=number) for number in range(3)] + [container(well, number=3)]
@@ -445,6 +474,28 @@ def test_pods_are_counted_like_containers() -> None:
         for finding in judged(*once, well, accept_majority=False)
     )
     assert len(pods(*once, well, accept_majority=True)) == 3
+
+
+def test_restarts_of_one_tenant_leave_another_its_move() -> None:
+    """Restarts came first, so whoever has many containers kept the pods of others in each run."""
+
+    def some(namespace: str, *numbers: int, policy: str = "Always") -> list[Container]:
+        known = replace(KNOWN, restart_policy=policy)
+        made = [container(number=one, namespace=namespace, known=known) for one in numbers]
+        return [replace(one, pod=f"{one.pid % 10}{UID[1:]}") for one in made]
+
+    both = [*some("evil", 1, 2, 3), *some("shop", 7, 8, policy="Never")]
+    assert [pod["uid"][0] for pod in pods(*both, max_repairs=2)] == ["7"]
+    found = judged(*both, max_repairs=2)
+    assert [one.namespace for one in found if one.repair] == ["evil"]
+    assert sum("max_repairs is 2" in one.reason for one in found) == 3
+    # Within a turn, what interrupts less comes first.
+    assert pods(*both, max_repairs=1) == []
+    # Nor does anyone gain by pods of its own.
+    other = [*some("evil", 1, 2, 3, policy="Never"), *some("shop", 7, 8)]
+    assert [pod["uid"][0] for pod in pods(*other, max_repairs=3)] == ["1"]
+    found = judged(*other, max_repairs=3)
+    assert [one.namespace for one in found if one.repair] == ["shop", "shop"]
 
 
 def test_containers_of_a_pod_that_must_be_restarted_are_one_pod() -> None:

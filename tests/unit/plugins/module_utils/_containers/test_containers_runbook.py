@@ -267,7 +267,7 @@ def test_a_container_that_is_well_again_is_not_ended(scene: Scene) -> None:
     looks: list[str] = []
 
     def well_at_the_second_look(line: str) -> None:
-        looks.extend([line] if line == "read /proc/20/comm" else [])
+        looks.extend([line] if line == "read /proc/20/mountinfo" else [])
         if len(looks) == 2:
             scene.node.answers.clear()
 

@@ -33,27 +33,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
     StorageOpsError,
 )
-
-
-class Exit(Exception):
-    """What AnsibleModule does by ending the process."""
-
-
-class Module:
-    """The part of AnsibleModule that the runner uses."""
-
-    def __init__(self, check_mode: bool = False, diff: bool = False) -> None:
-        self.check_mode = check_mode
-        self._diff = diff
-        self.result: dict[str, Any] = {}
-
-    def exit_json(self, **result: Any) -> None:
-        self.result = {"failed": False, **result}
-        raise Exit
-
-    def fail_json(self, **result: Any) -> None:
-        self.result = {"failed": True, **result}
-        raise Exit
+from ansible_collections.storage_ops.runbooks.tests.unit.support.module import Exit, Module
 
 
 class World:
@@ -749,6 +729,31 @@ def test_a_workload_is_never_cut() -> None:
     assert run(World([*many, found]), Module())["findings"][0]["workload"] == workload
 
 
+@pytest.mark.parametrize(
+    ("control", "own", "shown"),
+    [
+        ("STOR-09", None, "storage_ops.runbooks.check_nfs"),
+        # Nothing repairs it, and this explains it.
+        ("STOR-15", None, "storage_ops.runbooks.triage"),
+        ("", None, ""),
+        ("STOR-09", "", ""),
+        ("", "x.y.z", "x.y.z"),
+    ],
+)
+def test_a_finding_names_the_playbook_of_its_control_unless_it_has_its_own(
+    control: str, own: str | None, shown: str
+) -> None:
+    told = finding("a")
+    told.control, told.runbook = control, own
+    assert told.to_result()["runbook"] == shown
+
+
+def test_what_the_user_has_given_is_never_cut() -> None:
+    paths = [f"/mnt/{number}" for number in range(60)]
+    assert finding("a", given=paths).to_result()["given"] == paths
+    assert "given" not in finding("b").to_result()
+
+
 def test_long_evidence_is_cut_with_a_count() -> None:
     found = finding("a", "report", evidence={"paths": [{"answers": list(range(60))}] * 51})
     paths = found.to_result()["evidence"]["paths"]
@@ -950,7 +955,7 @@ def test_check_mode_holds_nothing() -> None:
 
 def of_pod(namespace: str, number: int, severity: str) -> Finding:
     return Finding(
-        "STOR-15", severity, "pod", f"web-{number}", "w1", "x" * 250, "report", "y" * 200, "",
+        "STOR-15", severity, "pod", f"web-{number}", "w1", "x" * 250, "", reason="y" * 200,
         evidence={"messages": ["m" * 300]}, namespace=namespace,
     )  # fmt: skip
 
@@ -991,8 +996,108 @@ def test_evidence_is_left_out_of_who_has_the_longest() -> None:
     long.evidence["messages"] = ["\U000e0001" * 4_000] * 12
     others = [of_pod(f"shop-{number}", 0, "major") for number in range(200)]
     evil, *shops = engine._result(Plan([long, *others]))["findings"]
-    assert "cut" in evil["evidence"]
+    assert evil["evidence"] == {"messages": ["(+12 more)"]}
     assert all(one["evidence"] == {"messages": ["m" * 300]} for one in shops)
+
+
+def on_node(name: str, **more: Any) -> Finding:
+    """What a node has found; its evidence is longer than a result can be."""
+    return Finding(
+        "STOR-05", "major", "FUSE mount", name, "n1", "it is gone", "refuse", "wait",
+        evidence={"volumes": ["pv-1"], "pods": ["1"], "mounts": ["x" * 3_000] * 50}, **more,
+    )  # fmt: skip
+
+
+def test_each_finding_is_shortened_before_another_loses_its_evidence() -> None:
+    """Three volumes with long paths cost the map of an array its WWID, and so its command."""
+    long = [on_node(f"/{number}") for number in range(9)]
+    short = finding("mpatha", evidence={"wwid": "3600", "paths": [{"disk": "sda"}]})
+    *shown, told = engine._result(Plan([*long, short]))["findings"]
+    assert told["evidence"] == short.to_result()["evidence"]
+    assert {one["evidence"]["mounts"][-1] for one in shown} == {"(+43 more)"}
+    assert len(long) * 150_000 > engine.MAX_RESULT_CHARACTERS
+
+
+def test_what_others_decide_by_stays_where_evidence_has_no_room() -> None:
+    many = [on_node(f"/{number}") for number in range(200)]
+    result = engine._result(Plan(many))
+    assert len(json.dumps(result)) <= engine.MAX_RESULT_CHARACTERS
+    told = [one["evidence"] for one in result["findings"]]
+    assert [set(one) - {"cut", "mounts"} for one in told] == [{"volumes", "pods"}] * 200
+    assert "cut" in told[-1]
+
+
+def test_who_lengthens_what_is_decided_by_takes_the_room_of_no_other() -> None:
+    claims = [f"shop/{'x' * 250}{number}" for number in range(50)]
+    many = [finding(f"m{number}", "report", evidence={"claims": claims}) for number in range(80)]
+    for one in many:
+        one.evidence["version"] = "v" * 4_000
+    told = [one["evidence"] for one in engine._result(Plan(many))["findings"]]
+    assert told[-1] == {"claims": [*claims[:15], "(+35 more)"], "cut": told[-1]["cut"]}
+
+
+@pytest.mark.parametrize("outcome", ["skipped", "failed"])
+def test_a_finding_tells_few_of_many_steps_and_what_was_not_done_first(outcome: str) -> None:
+    """A pod may have thousands of mounts of a volume, each of which is a step."""
+    found = finding("a", verbs=("unmount",) * 900)
+    for step, action in enumerate(found.repair):
+        action.outcome, action.target = "done", f"/{step}"
+    found.repair[850].outcome = outcome
+    told = found.to_result()
+    assert [one["target"] for one in told["repair"]] == [*(f"/{n}" for n in range(49)), "/850"]
+    assert told["repair_left_out"] == 850
+    assert "repair_left_out" not in finding("a").to_result()
+
+
+def test_long_steps_and_commands_are_cut_with_a_count() -> None:
+    """A stack of 100,000 mounts makes a command of as many words."""
+    found = finding("a", verbs=("unmount",) * 9)
+    found.repair[0].command = ["umount", "--lazy", "/p"] * 100_000
+    told = found.to_result()
+    assert len(json.dumps(told["repair"][0])) < 9_000
+    kept = len(told["repair"][0]["command"]) - 1
+    assert told["repair"][0]["command"][-1] == f"(+{300_000 - kept} more)"
+    for action in found.repair:
+        action.command = ["x" * 4_000]
+    assert len(found.to_result()["repair"]) == 5
+
+
+def test_actions_are_told_in_turns_of_their_owners() -> None:
+    evil = finding("evil", verbs=("replace_mount",) * 5_000, owner="namespace evil")
+    shop = finding("shop", verbs=("replace_mount",), owner="namespace shop")
+    for action in evil.repair:
+        action.command = ["x" * 300]
+    result = engine._result(Plan([evil, shop]))
+    assert len(json.dumps(result)) <= engine.MAX_RESULT_CHARACTERS
+    assert [one["target"] for one in result["actions"]].count("shop") == 1
+    left = result["actions_left_out"]
+    assert left > 3_000 and len(result["actions"]) == 5_001 - left
+    assert result["changed"]
+    assert "actions_left_out" not in engine._result(Plan([shop]))
+
+
+def test_findings_leave_a_quarter_for_actions() -> None:
+    many = [finding(f"m{n}", "report", workload={"claims": ["c" * 20_000]}) for n in range(60)]
+    done = finding("shop", verbs=("unmount",) * 300)
+    for action in done.repair:
+        action.command = ["x" * 200]
+    result = engine._result(Plan([*many, done]))
+    assert len(json.dumps(result)) <= engine.MAX_RESULT_CHARACTERS
+    assert len(result["actions"]) == 300
+
+
+def test_a_difference_has_a_limit() -> None:
+    many = [finding(f"m{number}" + "x" * 2_000, "report") for number in range(500)]
+    told = run(World(many), Module(check_mode=True, diff=True))["diff"]
+    assert max(map(len, told.values())) < 21_000
+    assert told["after"].endswith("more)\n") and told["after"].startswith("m0x")
+
+
+def test_an_audit_has_all_its_room_for_findings() -> None:
+    many = [finding(f"m{number}", verbs=("flush_map",) * 40) for number in range(100)]
+    result = report_parts(part("STOR-01", World(many)))
+    assert (len(result["findings"]), result["actions"]) == (100, [])
+    assert "actions_left_out" not in result
 
 
 def test_severe_findings_of_an_owner_do_not_come_before_all_of_others() -> None:

@@ -57,7 +57,6 @@ def finding(name: str) -> Finding:
         summary="",
         evidence={},
         verdict="repair",
-        reason="",
         runbook="",
         repair=[Action("flush_map", name, ["true"])],
     )

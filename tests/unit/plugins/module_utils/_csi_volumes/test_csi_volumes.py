@@ -278,9 +278,10 @@ def test_the_paths_are_those_that_the_node_knows() -> None:
         pod(containers=[{"name": "main", "volumeMounts": mounts}]),
         kubelet_root="/data/kubelet/",
     )
-    assert found["staging"] == list(
-        staging_points(VolumeNote(DRIVER, "bucket/pv-1", "pv-1"), "/data/kubelet")
-    )
+    note = VolumeNote(DRIVER, "bucket/pv-1", "pv-1")
+    older = f"{found['staging'][1].rpartition('/')[0]}/vol_data.json"
+    told = staging_points(note, {older: VolumeNote(DRIVER, "bucket/pv-1")}, "/data/kubelet")
+    assert found["staging"] == list(told)
     paths = found["pods"][0]["paths"]
     publish = classify(paths["publish"], "/data/kubelet")
     assert publish and (publish.kind, publish.pod, publish.volume) == (

@@ -67,6 +67,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
 )
 from ansible_collections.storage_ops.runbooks.tests.unit.support.cluster import FakeCluster, path_of
 from ansible_collections.storage_ops.runbooks.tests.unit.support.fences import POWERED, looks
+from ansible_collections.storage_ops.runbooks.tests.unit.support.module import Exit, Module
 
 # The last one attaches nothing.
 RBD, OTHER, NFS = "rbd.csi.ceph.com", "csi.example.com", "nfs.csi.example.com"
@@ -318,28 +319,6 @@ class World(FakeCluster):
 
 def _claimed(item: dict[str, Any]) -> list[dict[str, Any]]:
     return [volume for volume in item["spec"]["volumes"] if "persistentVolumeClaim" in volume]
-
-
-class Exit(Exception):
-    pass
-
-
-class Module:
-    """The part of AnsibleModule that the runner uses."""
-
-    _diff = False
-
-    def __init__(self, check_mode: bool) -> None:
-        self.check_mode = check_mode
-        self.result: dict[str, Any] = {}
-
-    def exit_json(self, **result: Any) -> None:
-        self.result = {"failed": False, **result}
-        raise Exit
-
-    def fail_json(self, **result: Any) -> None:
-        self.result = {"failed": True, **result}
-        raise Exit
 
 
 def reading(
@@ -1174,11 +1153,35 @@ def test_a_pod_with_any_number_of_claims_keeps_no_other_from_its_turn(
     world.broken = {f"attach pv-none-{number}" for number in range(50)}
     world.add(evil)
     # What was not read may be any storage, as what does not exist.
-    assert "claim none-2, which was not read" in refusal(world, detach="taint")
+    assert "claim none-2 (and 47 more), which was not read" in refusal(world, detach="taint")
     result = run(world, detach="volumes")
     asked = {asked for asked in world.requests if "/evil/persistentvolumeclaims/" in asked}
     assert len(asked) == 2, asked
     assert ("pv-db", "b") in world.attached() and not result.get("failed"), result
+
+
+def test_of_a_pod_with_any_number_of_claims_few_names_are_kept() -> None:
+    """Any number of such pods may name a lost node, and each was 20 MB in memory."""
+    evil = pod("evil-1", *(f"c{number:05}" for number in range(45_000)))
+    evil["metadata"]["uid"] = "u"
+    lost = pick_lost_pod(evil)
+    assert lost and len(lost.pod.claims) == 1001 and lost.more == 43_999
+    claimed, named = claim("c00000")
+    named["spec"]["claimRef"]["uid"] = claimed["metadata"]["uid"] = named["metadata"]["uid"] = "u"
+    read = {("shop", f"c{number:05}"): None for number in range(1000)}
+    first = {("shop", "c00000"): pick_claim(claimed)}
+    found = with_claims(lost, {**read, **first}, {"pv-c00000": pick_volume(named)})
+    assert found.pod.claims == ("c00000",) and list(found.volumes) == ["pv-c00000"]
+    assert [text.partition(", which")[0] for text in found.unclear] == [
+        "claim c00001 (and 998 more)",
+        "claim c01000 (and 43999 more)",
+    ]
+    # Where an older pod has named what is kept, the others are still not read.
+    every = with_claims(lost, {("shop", name): None for name in lost.pod.claims}, {})
+    assert [text.partition(", which")[0] for text in every.unclear] == [
+        "claim c00000 (and 1000 more)",
+        "43999 claims",
+    ]
 
 
 def test_a_late_pod_has_no_volume_of_a_claim_that_is_not_there() -> None:

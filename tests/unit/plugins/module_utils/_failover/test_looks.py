@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._failover.looks import (
     PodLists,
     read_attachments,
@@ -17,6 +18,10 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._failover.loo
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.state import (
     AttachedVolume,
     attached_volume,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import (
+    Forbidden,
+    KubeError,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
     pick_attachment,
@@ -121,6 +126,35 @@ def test_a_namespace_that_takes_too_long_costs_itself_alone() -> None:
     # It comes last from now on, and has twice the time.
     assert world.look(DB, EV) == (["shop/db-1", "evil/ev-1"], [])
     assert world.asked() == ["shop", "evil"]
+
+
+def test_a_server_that_sends_nothing_for_long_costs_that_namespace_alone() -> None:
+    """Of many pods none of which fit, it sends none until it has looked at all of them."""
+    world = server()
+    world.deadline = Deadline(1000, lambda: world.seconds)
+
+    def before(_verb: str, path: str) -> None:
+        if "/evil/" in path:
+            world.seconds += world.deadline.remaining()
+            raise KubeError("no answer in time")
+
+    world.before = before
+    world.lists.begin(120)
+    found, (remark,) = world.lists.read([DB, EV])
+    assert [tenant.pod.title for tenant in found] == ["shop/db-1"]
+    assert "namespace evil could not be read within 10 s (no answer in time)" in remark
+    assert world.seconds == 10 and world.deadline.remaining() == 990
+
+
+def test_a_missing_right_does_not_pass_by_itself() -> None:
+    world = server()
+
+    def before(_verb: str, _path: str) -> None:
+        raise Forbidden("pods is forbidden", 403)
+
+    world.before = before
+    with pytest.raises(Forbidden):
+        world.look(DB, EV)
 
 
 def test_as_much_time_as_the_lease_allows() -> None:

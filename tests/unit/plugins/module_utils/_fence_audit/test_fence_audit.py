@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.images import image_of
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import engine
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fence_audit import (
     plan as fence_audit_plan,
@@ -41,6 +42,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
     unique_name,
 )
 from ansible_collections.storage_ops.runbooks.tests.unit.support.cluster import FakeCluster
+from ansible_collections.storage_ops.runbooks.tests.unit.support.module import Module
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=timezone.utc)
 LONG_AGO, JUST_NOW = "2026-03-01T11:50:00Z", "2026-03-01T11:59:00Z"
@@ -198,23 +200,6 @@ def world(*objects: Object, ledger: Ledger | None = None) -> FakeCluster:
         Ledgers(cluster, "storage-ops").write(ledger)  # type: ignore[arg-type]
     cluster.requests.clear()
     return cluster
-
-
-class Module:
-    """The part of AnsibleModule that the runner uses."""
-
-    check_mode, _diff = False, False
-
-    def __init__(self) -> None:
-        self.result: Object = {}
-
-    def exit_json(self, **result: Any) -> None:
-        self.result = {"failed": False, **result}
-        raise SystemExit
-
-    def fail_json(self, **result: Any) -> None:
-        self.result = {"failed": True, **result}
-        raise SystemExit
 
 
 def audit(cluster: FakeCluster, *nodes: str, **options: Any) -> Object:
@@ -609,6 +594,148 @@ def test_many_volumes_of_nodes_that_were_not_named_are_left_out(
     ] == [(1, 0), (1, 0)]
 
 
+def of_tenant(number: int, namespace: str, claim: str, driver: str = RBD) -> list[Object]:
+    """A volume as Rook makes it, and its attachment to node a."""
+    ending = f"{number:08x}-1111-2222-3333-444444444444"
+    item = volume(f"pvc-{ending}", driver)
+    csi = item["spec"]["csi"]
+    csi["volumeHandle"] = f"0001-0009-rook-ceph-0000000000000002-{ending}"
+    if driver == RBD:
+        csi["volumeAttributes"] = {
+            "clusterID": "rook-ceph",
+            "imageName": f"csi-vol-{ending}",
+            "pool": "replicapool",
+            "journalPool": "replicapool",
+        }
+    item["spec"]["claimRef"].update(namespace=namespace, name=claim)
+    attached = attachment(f"pvc-{ending}", driver=driver)
+    attached["metadata"]["name"] = f"csi-{number:064x}"
+    return [item, attached]
+
+
+def test_the_claims_of_one_tenant_do_not_make_a_named_node_too_long() -> None:
+    """300 claims of the longest names, and one pod that names the lost node: the attach/detach
+    controller attaches them all. What has no room is named, and nothing of others is left out.
+    """
+    evil = [
+        item
+        for number in range(600)
+        for item in of_tenant(number, "t" * 63, f"c{number}-" + "x" * 240)
+    ]
+    shop = [item for number in range(20) for item in of_tenant(9000 + number, "shop", f"{number}")]
+    others = [node(f"n{number}") for number in range(100)]
+    others += [
+        item
+        for number in range(200)
+        for item in (volume(f"pv-n{number}"), attachment(f"pv-n{number}", f"n{number // 2}"))
+    ]
+    result = audit(world(LOST, *evil, *shop, *others), "a")
+    assert not result.get("failed"), result["msg"]
+    (lost,) = result["lost"]
+    named = [entry["name"] for entry in lost["volumes"]]
+    assert len(lost["neighbours"]) == 200 and len(named) > 300
+    assert lost["volumes_left_out"] == 620 - len(named) > 0
+    every = {item["metadata"]["name"] for item in (*evil, *shop) if "csi" in item["spec"]}
+    assert len(every) == 620 and every > set(named)
+    assert sum(entry["claim"].startswith("shop/") for entry in lost["volumes"]) == 20
+    # All that rbd_watcher_info needs to find them, and each claim once.
+    assert all(image_of(entry["pv"], {}) for entry in lost["volumes"])
+    assert "claimRef" not in str(lost)
+
+
+def test_what_has_no_room_is_never_of_the_fence_and_of_ceph_last(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The release asks Ceph for what is fenced, and the fence for images alone."""
+    monkeypatch.setattr(fence_audit_plan, "_MAX_NAMED", 1250)
+    shop = [item for number in range(3) for item in of_tenant(number, "shop", f"c{number}")]
+    sans = [of_tenant(7, "bank", "x", "san.example.com"), of_tenant(8, "bank", "y", "san.io")]
+    last = shop[4]["metadata"]["name"]
+    ledger = LEDGER._replace(volumes=(last,), phase="detached", boot_id="boot-0")
+    (lost,) = audit(world(LOST, *shop, *sans[0], *sans[1], ledger=ledger), "a")["lost"]
+    assert [entry["name"] for entry in lost["volumes"]] == [shop[0]["metadata"]["name"], last]
+    assert lost["volumes_left_out"] == 3
+    (lost,) = audit(world(LOST, *sans[0]), "a")["lost"]
+    assert [entry["pv"] for entry in lost["volumes"]] == [{}]
+    assert lost["volumes"][0]["driver"] == "san.example.com"
+
+
+@pytest.mark.parametrize("driver", [RBD, "san.example.com"])
+def test_a_fence_of_many_volumes_is_told_as_long_as_it_stands(
+    monkeypatch: pytest.MonkeyPatch, driver: str
+) -> None:
+    """By power every volume is fenced, and each later run begins with what is told here. A thousand
+    claims of one tenant made it too long for any: nothing was failed over, nor released.
+    """
+    # A tenth of everything.
+    monkeypatch.setattr(fence_audit_plan, "_MAX_NAMED", 25_000)
+    monkeypatch.setattr(engine, "MAX_RESULT_CHARACTERS", 50_000)
+    evil = [item for number in range(130) for item in of_tenant(number, "evil", "x" * 253, driver)]
+    names = [item["metadata"]["name"] for item in evil[::2]]
+    mine = of_tenant(5000, "shop", "mine")
+    cluster = world(LOST, *evil, *mine)
+    (lost,) = audit(cluster, "a")["lost"]
+    told = [entry["name"] for entry in lost["volumes"]]
+    assert mine[0]["metadata"]["name"] in told and lost["volumes_left_out"] == 131 - len(told) > 0
+
+    # A ledger that one run with room for them all has made.
+    ledger = LEDGER._replace(volumes=tuple(names), phase="fenced", node_uid=LOST["metadata"]["uid"])
+    later = [*evil, *mine]
+    result = audit(world(LOST, *later, ledger=ledger), "a")
+    assert not result.get("failed"), result["msg"]
+    # They have left: there is room for what has not.
+    gone = [item for item in later if "csi" in item["spec"]] + [mine[1]]
+    (lost,) = audit(world(LOST, *gone, ledger=ledger), "a")["lost"]
+    assert mine[0]["metadata"]["name"] in [entry["name"] for entry in lost["volumes"]]
+    # And before the release what is fenced comes first, as far as Ceph is asked about it.
+    back = node("a", "True")
+    result = audit(world(back, *gone, ledger=ledger), "a")
+    assert not result.get("failed"), result["msg"]
+    (lost,) = result["lost"]
+    fenced = [entry for entry in lost["volumes"] if entry["name"] in names]
+    assert bool(fenced) is (driver == RBD) and all(entry["pv"] for entry in fenced)
+    assert lost["ledger"]["volumes"] == names
+
+
+def test_what_was_attached_too_late_takes_no_room_from_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A tenant's pod that names the lost node has volumes attached there, which no fence has. Those
+    of the same namespace, or of a dozen of its own, took the place of what the node has open.
+    """
+    monkeypatch.setattr(fence_audit_plan, "_MAX_NAMED", 1250)
+    late = [item for number in range(9) for item in of_tenant(number, f"t{number}", "c")]
+    late += [item for number in range(10, 19) for item in of_tenant(number, "shop", f"l{number}")]
+    for item in late[1::2]:
+        item["metadata"]["creationTimestamp"] = JUST_NOW
+    old = [item for number in range(30, 32) for item in of_tenant(number, "shop", f"c{number}")]
+    mine = [item["metadata"]["name"] for item in old[::2]]
+    (lost,) = audit(world(LOST, *late, *old), "a")["lost"]
+    assert [entry["name"] for entry in lost["volumes"]] == mine
+    assert lost["volumes_left_out"] == 18
+    # One that the kubelet calls in use, or of which a container ran, did not come too late.
+    used = node("a", "Unknown")
+    handle = late[0]["spec"]["csi"]["volumeHandle"]
+    used["status"]["volumesInUse"] = [unique_name(RBD, handle)]
+    ran = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p", "namespace": "t1", "uid": "p"},
+        "spec": {
+            "nodeName": "a",
+            "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}],
+        },
+        "status": {"phase": "Running", "containerStatuses": [{"restartCount": 1, "state": {}}]},
+    }
+    (lost,) = audit(world(used, ran, *late, *old[:2]), "a")["lost"]
+    names = [entry["name"] for entry in lost["volumes"]]
+    assert len(names) == 2 and set(names) < {
+        late[0]["metadata"]["name"],
+        late[2]["metadata"]["name"],
+        mine[0],
+    }
+
+
 def test_who_has_volumes_of_other_nodes_shows_where_those_reach_ceph(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -635,6 +762,9 @@ def test_who_has_volumes_of_other_nodes_shows_where_those_reach_ceph(
     monkeypatch.setattr(fence_audit_plan, "MAX_NEIGHBOURS", 1)
     (lost,) = audit(world(*objects), "a")["lost"]
     assert len(lost["neighbours"]) == 2 and lost["neighbours_left_out"] == 1
+    # Who has a volume of the lost node, too, comes first, whatever its name.
+    (lost,) = audit(world(*objects, attachment("pv-db", "c")), "a")["lost"]
+    assert [item["metadata"]["name"] for item in lost["neighbours"]] == ["pv-c"]
     # What goes on to no fence needs none of it.
     (lost,) = audit(world(*objects))["lost"]
     assert (lost["neighbours"], lost["neighbours_left_out"]) == ([], 0)

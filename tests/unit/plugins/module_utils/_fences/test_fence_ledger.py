@@ -127,6 +127,19 @@ def test_a_ledger_of_an_older_version() -> None:
     assert parse_ledger(moved.text, "here") == moved
 
 
+@pytest.mark.parametrize(
+    ("phase", "revision", "proven"),
+    [("intended", 1, False), ("intended", 2, True), ("fenced", 1, True), ("intended", None, True)],
+)
+def test_what_an_older_version_wrote_more_than_once_may_have_been_proven(
+    phase: str, revision: int | None, proven: bool
+) -> None:
+    data = LEDGER._replace(phase=phase).to_dict()
+    del data["proven"], data["revision"]
+    more = {} if revision is None else {"revision": revision}
+    assert parse_ledger({**data, **more}, "here").proven is proven
+
+
 @pytest.mark.parametrize("text", ["", "[]", "{", "null", "{}"])
 def test_text_that_is_no_ledger(text: str) -> None:
     with pytest.raises(StorageOpsError, match="the ledger in here cannot be read"):

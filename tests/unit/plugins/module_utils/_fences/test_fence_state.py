@@ -23,6 +23,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.state
     NodeState,
     gather_node,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Forbidden
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
     attachment_name,
     unique_name,
@@ -115,6 +116,18 @@ def gather(*objects: dict[str, Any]) -> tuple[NodeState, FakeCluster]:
     return gather_node(cluster, "a", Ledgers(cluster, "storage-ops")), cluster  # type: ignore[arg-type]
 
 
+def test_ledgers_that_may_not_be_read_are_told() -> None:
+    def forbidden(verb: str, place: str) -> None:
+        if verb == "list" and "/namespaces/storage-ops/configmaps" in place:
+            raise Forbidden("no")
+
+    for namespace, before in (("storage", None), ("storage", forbidden), ("storage-ops", None)):
+        cluster = FakeCluster(node("a"))
+        cluster.before = before or cluster.before
+        found = gather_node(cluster, "a", Ledgers(cluster, namespace))  # type: ignore[arg-type]
+        assert ("may not read the ledgers" in found.unread) is bool(before)
+
+
 def test_a_node_and_what_is_attached_to_it() -> None:
     found, cluster = gather(
         node("a", "10.0.0.5", "FD00:0::5"),
@@ -158,14 +171,29 @@ def test_a_node_and_what_is_attached_to_it() -> None:
     assert v.pv == {
         "metadata": {"name": "v"},
         "spec": {
-            "storageClassName": "fast",
             "csi": {
                 "driver": "rbd.csi.ceph.com",
                 "volumeHandle": "h-v",
                 "volumeAttributes": {"clusterID": "c1"},
             },
-            "claimRef": {"namespace": "shop", "name": "v"},
         },
+    }
+
+
+def test_what_finds_the_image_of_a_volume_is_handed_on_once() -> None:
+    def slim(**attributes: str) -> dict[str, Any]:
+        found: dict[str, Any] = volume("v")
+        found["spec"]["csi"]["volumeAttributes"] = attributes
+        return fence_state.slim_volume(found)["spec"]
+
+    named = {"pool": "p", "imageName": "i"}
+    driver = {"driver": "rbd.csi.ceph.com"}
+    assert slim(**named, password="x") == {"csi": {**driver, "volumeAttributes": named}}
+    for less in ({"pool": "p"}, {**named, "staticVolume": "true"}):
+        assert slim(**less)["csi"]["volumeHandle"] == "h-v"
+    tree = {"pool": "p", "image": "i", "monitors": ["m"], "secretRef": {"name": "s"}}
+    assert fence_state.slim_volume(volume("v", csi=None, rbd=tree))["spec"] == {
+        "rbd": {"pool": "p", "image": "i"}
     }
 
 
@@ -275,6 +303,145 @@ class TestAPodThatNeverRan:
     def test_is_one_on_a_node_that_reports(self) -> None:
         ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T12:00:00Z"}
         assert self.used(node("a", conditions=[ready]), self.waits(), self.SHOWN) == ["v"]
+
+
+def made_again(created: str) -> dict[str, Any]:
+    """The PersistentVolume v, as it is after its claim was deleted and made again."""
+    made = volume("v")
+    return {**made, "metadata": {**made["metadata"], "creationTimestamp": created}}
+
+
+@pytest.mark.parametrize(
+    ("created", "host", "shown", "used"),
+    [
+        ("2026-01-01T12:00:01Z", silent(), attachment("va", "w", "b"), []),
+        ("2026-01-01T12:00:00Z", silent(), attachment("va", "w", "b"), ["v"]),
+        ("x", silent(), attachment("va", "w", "b"), ["v"]),
+        # It may be another object for an image that was open before.
+        (
+            "2026-01-01T12:00:01Z",
+            silent("2026-01-01T12:00:00Z", "v"),
+            attachment("va", "w", "b"),
+            ["v"],
+        ),
+        # Nothing shows that the driver attaches, and then the kubelet waits for nothing.
+        ("2026-01-01T12:00:01Z", silent(), attachment("va", "w", "b", "csi.example.com"), ["v"]),
+    ],
+    ids=["late", "before", "unknown", "listed", "never attached"],
+)
+def test_a_volume_that_was_made_too_late_is_not_used(
+    created: str, host: dict[str, Any], shown: dict[str, Any], used: list[str]
+) -> None:
+    """A tenant makes its claim again, under a pod that ran: a claim's name is no identity."""
+    found, _cluster = gather(host, made_again(created), pod("v"), shown)
+    assert [entry.name for entry in found.used] == used
+
+
+class TestAVolumeThatWasAttachedTooLate:
+    """A pod that names a silent node has its volumes attached there, whoever made it."""
+
+    SINCE, LATE = "2026-01-01T12:00:00Z", "2026-01-01T12:00:01Z"
+
+    def attached(self, created: str = LATE, name: str = "va") -> dict[str, Any]:
+        made = attachment(name, "v", "a")
+        return {**made, "metadata": {"name": name, "creationTimestamp": created}}
+
+    def late(self, *objects: dict[str, Any], item: dict[str, Any] | None = None) -> bool:
+        objects = (*objects, item or volume("v")) if item != {} else objects
+        found, _cluster = gather(*objects)
+        (entry,) = found.attached
+        assert found.used == ()
+        return entry.too_late
+
+    def waits(self) -> dict[str, Any]:
+        return {**pod("v", creationTimestamp=self.LATE), "status": {"phase": "Pending"}}
+
+    def test_cannot_be_open_there(self) -> None:
+        assert self.late(silent(), self.attached())
+        assert self.late(silent(), self.attached(), self.waits())
+        # The pod of another namespace, and of another claim.
+        other = pod("v")
+        other["metadata"]["namespace"] = "else"
+        assert self.late(silent(), self.attached(), other)
+        assert self.late(silent(), self.attached(), pod("x"))
+
+    @pytest.mark.parametrize("created", [SINCE, "2026-01-01T11:59:59Z", "x", ""])
+    def test_may_be_if_its_kubelet_may_have_seen_it(self, created: str) -> None:
+        assert not self.late(silent(), self.attached(created))
+
+    def test_may_be_if_the_kubelet_calls_it_in_use(self) -> None:
+        assert not self.late(silent(self.SINCE, "v"), self.attached())
+        # Its PersistentVolume was made again, with another image.
+        name = attachment_name("rbd.csi.ceph.com", "h-old", "a")
+        assert not self.late(silent(self.SINCE, "old"), self.attached(name=name))
+
+    @pytest.mark.parametrize("phase", ["Running", "Succeeded", "Failed"])
+    def test_may_be_if_a_pod_of_it_ran(self, phase: str) -> None:
+        """Also one that was made as late, and one that has ended."""
+        ran = pod("v", phase=phase, creationTimestamp=self.LATE)
+        assert not self.late(silent(), self.attached(), ran)
+
+    @pytest.mark.parametrize(
+        ("created", "late"), [(LATE, True), (SINCE, False), ("x", False), ("", False)]
+    )
+    def test_cannot_be_if_it_was_made_as_late_whatever_pod_ran(
+        self, created: str, late: bool
+    ) -> None:
+        """A tenant makes its claim again, under a pod that ran: a claim's name is no identity."""
+        made = made_again(created)
+        assert self.late(silent(), self.attached(), pod("v"), item=made) is late
+        # The handle is: it may be another object for an image that was open before.
+        assert not self.late(silent(self.SINCE, "v"), self.attached(), pod("v"), item=made)
+
+    @pytest.mark.parametrize("since", ["", "x"])
+    def test_may_be_if_it_is_not_known_since_when_the_node_is_silent(self, since: str) -> None:
+        assert not self.late(silent(since), self.attached())
+
+    @pytest.mark.parametrize("says", ["True", "False", "Maybe"])
+    def test_may_be_on_a_node_that_reports(self, says: str) -> None:
+        ready = {"type": "Ready", "status": says, "lastTransitionTime": self.SINCE}
+        assert not self.late(node("a", conditions=[ready]), self.attached())
+        assert not self.late(node("b"), self.attached())
+
+    def test_may_be_if_it_is_not_known_which_volume_it_is(self) -> None:
+        assert not self.late(silent(), self.attached(), item={})
+        in_tree = volume("v", csi=None, rbd={"pool": "p", "image": "i"})
+        assert not self.late(silent(), self.attached(), item=in_tree)
+        assert not self.late(silent(), self.attached(), item=volume("v", claimRef=None))
+
+
+def test_of_pods_with_any_number_of_claims_those_are_kept_that_have_an_image(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Any number of pods may name a lost node, with 43,000 claims each."""
+    monkeypatch.setattr(fence_state, "_MOST_CLAIMS", 40)
+    kept: list[int] = []
+
+    def counted(*given: Any) -> Any:
+        pods = reads(*given)
+        kept.append(sum(len(pod.claims) for pod in pods or ()))
+        return pods
+
+    reads = fence_state._pods
+    monkeypatch.setattr(fence_state, "_pods", counted)
+    evil = pod("evil", phase="Pending")
+    evil["spec"]["volumes"] = [
+        {"name": f"v{number}", "persistentVolumeClaim": {"claimName": f"none-{number}"}}
+        for number in range(50)
+    ]
+    late = [
+        {**evil, "metadata": {"name": f"evil-{number}", "namespace": "evil"}} for number in range(9)
+    ]
+    there = (volume("v"), volume("w", "csi.example.com"), pod("v"), pod("w"))
+    found, cluster = gather(node("a"), *there, *late)
+    assert [entry.name for entry in found.used] == ["v"]
+    assert kept == [0, 1]
+    # As few as anyone has are kept as they are, and what is attached is none of them.
+    few, cluster = gather(node("a"), *there, late[0], attachment("va", "v", "a"))
+    assert few.used == () and kept[2:] == [0, 0]
+    monkeypatch.setattr(fence_state, "_MOST_CLAIMS", 60)
+    assert [entry.name for entry in gather(node("a"), *there, late[0])[0].used] == ["v"]
+    assert kept[4:] == [52]
 
 
 def test_a_volume_that_was_released_hides_no_other_of_its_claims_name() -> None:

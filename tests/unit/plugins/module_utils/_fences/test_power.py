@@ -90,6 +90,56 @@ def test_what_a_bmc_says_by_ipmi(problem: str, code: str) -> None:
     assert doubts({"state": "", "problem": "no password", "status": 500}) == ["bmc_unreachable"]
 
 
+@pytest.mark.parametrize(
+    ("status", "problem", "code"),
+    [
+        (1, "Failed: You have to set login password", "bmc_login_refused"),
+        (1, "The user does not have the correct privileges to do it", "bmc_login_refused"),
+        (1, "Unable to connect/login to fencing device", "bmc_unreachable"),
+        (124, "it was ended", "bmc_unreachable"),
+        (-1, "no route to host", "bmc_unreachable"),
+        (-1, "", "bmc_unreachable"),
+        (126, "permission denied", "program_missing"),
+        (127, "no such file", "program_missing"),
+        # It was not asked, or does not fit.
+        (0, "the host is missing", "bmc_unknown"),
+        (0, "", "bmc_unreachable"),
+    ],
+)
+def test_what_a_fence_agent_says(status: int, problem: str, code: str) -> None:
+    agent = {"kind": "fence_apc", "uuid": "", "system": "3"}
+    by_agent = POWERED._replace(power=PowerFence("fence_apc", "192.0.2.11", "3"))
+    assert doubts(agent, agent, ledger=by_agent) == []
+    said = {**agent, "state": "", "status": status, "problem": problem}
+    assert doubts(said, said, ledger=by_agent) == [code]
+    for other in ({"system": "4"}, {"kind": "fence_apc_snmp"}, {"address": "192.0.2.12"}):
+        told = {**agent, **other}
+        assert doubts(told, told, ledger=by_agent) == ["bmc_other_machine"]
+    assert doubts({**agent, "kind": "fence_APC"}) == ["bmc_unknown"]
+
+
+@pytest.mark.parametrize(
+    ("noted", "said"),
+    [
+        ("192.0.2.11:443", "192.0.2.11"),
+        ("BMC.example.com", "bmc.example.com."),
+        ("[2001:DB8::0:1]", "[2001:db8::1]:443"),
+    ],
+)
+def test_one_bmc_by_two_names(noted: str, said: str) -> None:
+    """The run before, or the inventory before it was tidied up, named it in another way."""
+    ledger = POWERED._replace(power=PowerFence("redfish", noted, "1", MACHINE))
+    assert doubts({"address": said}, {"address": noted}, ledger=ledger) == []
+    assert doubts({"address": said}, {"address": "192.0.2.12"}, ledger=ledger) == [
+        "bmc_other_machine"
+    ]
+
+
+def test_a_noted_bmc_that_cannot_be_read_is_no_other_one() -> None:
+    ledger = POWERED._replace(power=PowerFence("redfish", "192.0.2.011", "1", MACHINE))
+    assert doubts("off", "off", ledger=ledger) == ["bmc_other_machine"]
+
+
 def test_by_ipmi_no_machine_can_be_compared() -> None:
     said = {"kind": "ipmi", "system": "", "uuid": ""}
     by_ipmi = POWERED._replace(power=PowerFence("ipmi", "192.0.2.11"))

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
@@ -90,6 +91,7 @@ def volume(
     cluster_id: str = "c1",
     storage_class: str = "",
     elsewhere: str = "",
+    **attributes: str,
 ) -> Any:
     """A volume that is attached to node a, and perhaps to another."""
     item = {
@@ -98,7 +100,7 @@ def volume(
             "csi": {
                 "driver": driver,
                 "volumeHandle": name,
-                "volumeAttributes": {"clusterID": cluster_id},
+                "volumeAttributes": {"clusterID": cluster_id, **attributes},
             },
             "claimRef": {"namespace": "shop", "name": name},
             "storageClassName": storage_class,
@@ -245,6 +247,12 @@ def test_the_address_of_who_holds_the_image() -> None:
     assert (finding.control, finding.kind, finding.name) == ("STOR-16", "Node", "a")
 
 
+def test_ledgers_that_may_not_be_read_are_told() -> None:
+    """What another node's fence shares goes with the one that is released first."""
+    (finding,) = pure.intend(state(unread="some were not read"), OPTIONS).plan.findings
+    assert finding.verdict == "repair" and finding.reason.endswith("; some were not read")
+
+
 def test_what_ceph_saw_counts_and_not_what_kubernetes_calls_the_node() -> None:
     """If who has the lock has the image open too, and nothing else is seen anywhere.
 
@@ -254,11 +262,11 @@ def test_what_ceph_saw_counts_and_not_what_kubernetes_calls_the_node() -> None:
     both = image(watchers=[watcher(STORAGE)], locks=[lock(STORAGE)])
     unknown = "at an address that no source lists as this node's"
     for others in (
-        image("w"),
         image("w", watchers=[watcher(STORAGE)]),
-        image("w", watchers=[watcher(B, 2, seen=1)]),
+        image("w", watchers=[watcher(STORAGE), watcher(B, 2, seen=1)]),
     ):
         assert intended(found, options(both, others)).addresses == (STORAGE, A)
+    assert intended(given=options(both)).addresses == (STORAGE, A)
     for others in (
         image("w", watchers=[watcher()]),
         image("w", watchers=[watcher("192.168.7.6", 2)]),
@@ -299,6 +307,90 @@ def test_what_ceph_saw_counts_and_not_what_kubernetes_calls_the_node() -> None:
         replace(held, fence_addresses=(STORAGE,)),
     ):
         assert intended(found, known).addresses == (STORAGE, A)
+
+
+POD = "10.244.3.17"
+
+
+def test_a_provisioner_at_work_on_an_image_is_not_the_lost_node() -> None:
+    """It opens the image by librbd and takes its lock, at the address of its pod, while the node
+    hangs. The kernel's client of a node has a cookie of its own range.
+    """
+    unknown = "at an address that no source lists as this node's"
+    at_work = image("w", watchers=[watcher(POD, 9, kernel=False)], locks=[lock(POD, 9)])
+    neighbour = image("nb", watchers=[watcher("192.168.7.6", 2)])
+    found = state(attached=[volume(), volume("w")])
+    for images in ([image(), at_work], [image(), at_work, neighbour]):
+        refused(pure.intend(found, options(*images)), unknown)
+    alone = state(attached=[volume("w")])
+    refused(pure.intend(alone, options(at_work)), unknown)
+    # Nor beside the kernel's at the same address: it may be NAT's.
+    krbd = image(watchers=[watcher(POD)], locks=[lock(POD)])
+    assert intended(given=options(krbd)).addresses == (POD, A)
+    refused(pure.intend(found, options(krbd, at_work)), unknown)
+    # At an address that is known, librbd counts as ever.
+    own = image("w", watchers=[watcher(A, 9, kernel=False)])
+    assert intended(alone, options(own)).source == {A: "watcher"}
+    # A node opens these by librbd, too: rbd-nbd is one of its clients.
+    for told in ({"mounter": "rbd-nbd"}, {"tryOtherMounters": "true"}):
+        nbd = volume("w", **told)
+        assert intended(state(attached=[nbd]), options(at_work)).addresses == (POD, A)
+        # What hangs is then no more than at the known addresses, and Ceph has shown another.
+        refused(
+            pure.intend(state(attached=[volume(), nbd]), options(image(), at_work)),
+            "nothing shows from where v is held",
+            f"{POD} is where Ceph shows it",
+        )
+    for told in ({"mounter": "rbd"}, {"tryOtherMounters": "false"}):
+        refused(
+            pure.intend(state(attached=[volume("w", **told)]), options(at_work)),
+            unknown,
+        )
+
+
+@pytest.mark.parametrize(
+    ("cookie", "kernel"),
+    [
+        ("18446462598732840960", True),
+        ("18446744073709551615", True),
+        ("18446462598732840959", False),
+        ("93919075689600", False),
+        # No number of 64 bits.
+        ("18446744073709551616", False),
+        ("9" * 5000, False),
+        ("-1", False),
+        ("", False),
+        ("²", False),
+    ],
+)
+def test_the_cookies_of_the_kernels_client(cookie: str, kernel: bool) -> None:
+    (seen,) = reading(image(watchers=[{**watcher(), "cookie": cookie}])).images[0].watchers
+    assert seen.is_kernel == kernel
+
+
+def test_where_ceph_shows_the_node_and_its_status_does_not_nothing_silent_is_covered() -> None:
+    """A hung client may have the volume open at an address that neither the status nor the operator
+    names.
+    """
+    two = state(attached=[volume(), volume("w")])
+    agreed = image(watchers=[watcher(STORAGE)], locks=[lock(STORAGE)])
+    why = "nothing shows from where w is held"
+    refused(pure.intend(two, options(agreed, image("w"))), why, f"{STORAGE} is where Ceph shows it")
+    # Nor in a later run, whose ledger has the address.
+    ledger = intended(given=options(agreed))
+    for phase in ("intended", "fenced"):
+        later = two._replace(ledger=ledger._replace(phase=phase))
+        refused(pure.intend(later, options(image(), image("w"))), why)
+    # With the address in the status, in a note or of the user's, the node is known.
+    assert intended(
+        state(node(addresses=(A, STORAGE)), two.attached), options(agreed, image("w"))
+    ).addresses == (STORAGE, A)
+    noted = {**agreed, "client_addresses": [{"node": "a", "address": STORAGE}]}
+    for given in (
+        options(noted, image("w")),
+        options(agreed, image("w"), fence_addresses=(STORAGE,)),
+    ):
+        assert intended(two, given).volumes == ("v", "w")
 
 
 def test_a_node_whose_readiness_is_not_understood_is_not_lost() -> None:
@@ -574,29 +666,29 @@ def test_whose_machine_was_fenced_if_the_attachment_is_older_than_the_node(
     assert intended(added, more).machine == UNKNOWN_MACHINE
 
 
-def test_what_somebody_has_put_on_the_blocklist_by_hand_names_the_address() -> None:
-    """The node's clients are gone then; the entry is prolonged, and noted as it was."""
+def test_what_is_on_the_blocklist_says_nothing_of_where_the_node_reaches_ceph() -> None:
+    """An entry may be left from an incident months ago, or be about Kubernetes' network alone."""
     soon = "2026-01-01T13:00:00Z"
-
-    def given(*entries: dict[str, Any]) -> FenceOptions:
-        return options(reading=reading(image(), blocklist=list(entries)))
-
-    ledger = intended(given=given(blocked(A, until=soon)))
-    assert ledger.source == {A: "blocklist"}
-    assert ledger.entries == (Entry(A, "address", True, FAR, soon),)
-    assert intended(state(node(unschedulable=True), ledger=ledger), given(blocked(A))) == ledger
     unknown = "it is unknown from which address node a reaches Ceph"
-    for strange in (
+
+    def given(*entries: dict[str, Any], **fields: Any) -> FenceOptions:
+        return options(reading=reading(image(), blocklist=list(entries)), **fields)
+
+    for left in (
+        blocked(A),
+        blocked(A, until=soon),
         blocked("10.0.0.0/24", "range"),
         blocked(f"{A}:0/11", "client"),
         blocked(STORAGE),
     ):
-        refused(pure.intend(state(), given(strange)), unknown)
-    # What is left of a fence before says nothing about now.
-    left = ledger._replace(boot_id="boot-0", phase="fenced")
-    refused(pure.intend(state(ledger=left), given(blocked(A))), unknown)
-    twin = (pick_host_record(node("b", "True", addresses=(A,))),)
-    refused(pure.intend(state(others=twin), given(blocked(A, until=soon))), unknown)
+        refused(pure.intend(state(), given(left)), unknown)
+    # With the user's word it is prolonged, and noted as it was.
+    told = given(blocked(A, until=soon), fence_addresses=(A,))
+    ledger = intended(given=told)
+    assert ledger.source == {A: "fence_addresses"}
+    assert ledger.entries == (Entry(A, "address", True, FAR, soon),)
+    again = state(node(unschedulable=True), ledger=ledger)
+    assert intended(again, given(blocked(A))) == ledger
 
 
 def test_a_cordon_of_somebody_else_is_not_ours() -> None:
@@ -693,12 +785,90 @@ def test_an_entry_that_was_there_before_is_ours_if_it_is_renewed(until: str, our
     assert intended(state(node(unschedulable=True), ledger=ledger), given) == ledger
 
 
+def test_what_had_no_room_to_be_read_is_left_out_and_named() -> None:
+    """One tenant's claims, which a pod has attached to the lost node, keep no other's from it."""
+    found = state(attached=[volume(), volume("w", cluster_id="c2")])
+    given = options(image(watchers=[watcher()]))
+    decision = pure.intend(found, given)
+    reported(decision, "not in what was read of Ceph", code="ceph_not_read")
+    assert decision.ledger and decision.ledger.cluster_id == "c1"
+    # It is told in each run, and what the fence has must be read.
+    again = state(node(unschedulable=True), found.attached, ledger=decision.ledger)
+    assert [one.name for one in pure.intend(again, given).plan.findings] == ["w"]
+    both = decision.ledger._replace(volumes=("v", "w"))
+    for told in (given, replace(given, volumes=frozenset({"v"}))):
+        stands = state(None, found.attached, ledger=both)
+        refused(pure.intend(stands, told), "volume w is not in what")
+    # Where nothing was read, nothing is known.
+    refused(pure.intend(found, options(image("x"))), "volume v is not in what was read of Ceph")
+
+
+def test_what_comes_after_the_run_has_begun_is_left_out_and_named() -> None:
+    """It would be fenced, and not proven: its image is not read. By power, the node would be off
+    by then, and nothing of it would move.
+    """
+    found = silent(RBD, "csi.example.com", RBD)
+    begun = replace(by_power("on"), volumes=frozenset({"v0", "v1"}))
+    decision = pure.intend(found, begun)
+    ledger = decision.ledger
+    assert ledger and ledger.volumes == ("v0", "v1")
+    _fence, left = decision.plan.findings
+    assert (left.name, left.severity, left.code) == ("v2", "major", "volume_not_fenced")
+    assert left.verdict == "report" and "none of the volumes that this run has begun" in left.reason
+    # A node that is off is tainted whatever is left out.
+    assert left.summary.endswith("an out-of-service taint would detach it with the others")
+    after = found._replace(ledger=ledger, now=NOW + timedelta(seconds=85))
+    read = reading(image("v0"), observations=2, seconds=35.0, read_at="2026-01-01T12:01:20Z")
+    off = replace(by_power("off", "off", reading=read), volumes=begun.volumes)
+    assert "record_fence" in verbs(pure.confirm(after, off))
+    # What the fence has stays in it.
+    known = replace(begun, volumes=frozenset({"v0"}))
+    assert pure.intend(after, known).ledger == ledger
+    # It is the same with any method, and says what there is where nothing else is left.
+    two = state(attached=[volume(), volume("w")])
+    both = options(image(watchers=[watcher()]), image("w"), volumes=frozenset({"v"}))
+    reported(pure.intend(two, both), "begun with", code="volume_not_fenced")
+    none = replace(both, volumes=frozenset())
+    refused(pure.intend(two, none), "no RBD volume", "Left out: v: it is none of the volumes")
+
+
 def test_the_volumes_of_one_ceph_cluster() -> None:
     found = state(attached=[volume(), volume("w", cluster_id="c2")])
     given = options(image(watchers=[watcher()]), image("w", watchers=[watcher()]), cluster_id="c2")
     assert intended(found, given).volumes == ("w",)
     assert intended(found, replace(given, cluster_id="c1")).volumes == ("v",)
     refused(pure.intend(found, replace(given, cluster_id="c3")), "no RBD volume of cluster_id c3")
+
+
+FSID, COPY = "7d7a3a52-8fdc-4f9e-9d3b-0a7f6d0c2f11", "0f0e1d2c-3b4a-4958-8776-655443322110"
+
+
+def test_a_ceph_that_is_not_the_one_that_the_volumes_name() -> None:
+    """A backup site has images of the same names, which no client has open there."""
+    found = state(attached=[volume(cluster_id=FSID)])
+
+    def read(fsid: str, *more: dict[str, Any], **fields: Any) -> FenceOptions:
+        return options(reading=reading(image(), *more, fsid=fsid), fence_addresses=(A,), **fields)
+
+    decision = pure.intend(found, read(COPY))
+    refused(decision, f"Ceph cluster {COPY}, and volumes name clusterID {FSID}")
+    assert decision.plan.findings[0].code == "ceph_reading_unfit"
+    two = state(attached=[volume(), volume("w", cluster_id=FSID.upper())])
+    refused(pure.intend(two, read(COPY, image("w"))), f"clusterID {FSID.upper()}")
+    # The very one, another spelling of it, and a name that is no fsid.
+    for name, fsid in ((FSID, FSID), (FSID.upper(), FSID), ("rook-ceph", COPY), (FSID[1:], COPY)):
+        intended(state(attached=[volume(cluster_id=name)]), read(fsid))
+    # ceph-csi maps clusterIDs after a fail-over between two Cephs; and the user knows that.
+    ledger = intended(found, read(COPY, cluster_id=FSID))
+    refused(pure.intend(found, read(COPY, cluster_id="c1")), "no RBD volume of cluster_id c1")
+    # Its fence goes on, and what is new to it is judged.
+    cordoned = node(unschedulable=True)
+    assert intended(state(cordoned, found.attached, ledger=ledger), read(COPY)) == ledger
+    more = (*found.attached, volume("w", cluster_id=FSID))
+    refused(
+        pure.intend(state(cordoned, more, ledger=ledger), read(COPY, image("w"))),
+        f"clusterID {FSID}",
+    )
 
 
 # what was detached by force
@@ -752,6 +922,9 @@ def test_who_has_taken_over_what_was_detached_by_force_is_not_in_the_way(
     refused(pure.intend(last, given), f"{theirs} belongs to node b")
     after = other_ledger(addresses=(theirs,), entries=(), volumes=("w",), phase="detached")
     assert intended(last._replace(ledgers=(after,)), given).addresses == (A,)
+    # In a release that node's entries may be gone already, and its client writes again.
+    back = after._replace(phase="releasing")
+    refused(pure.intend(last._replace(ledgers=(back,)), given), f"{theirs} belongs to node b")
     # Attached to both nodes it has not been taken over; and a third node has no business there.
     for strange in (volume("w", elsewhere="b"), moved("w", elsewhere="c")):
         refused(
@@ -769,7 +942,7 @@ def test_what_only_its_kubelet_says_is_used_there_gives_it_no_address() -> None:
     x = image("x", watchers=[watcher(THEIRS, 2, nonce=12)])
     for attached in ([], [volume()]):
         claimed = state(CLAIMS, attached=attached, used=(moved("x"),))
-        why = f"it is unknown whose address {THEIRS} is: it may be that node's"
+        why = f"it is unknown whose address {THEIRS} is. If it is a's"
         refused(pure.intend(claimed, options(image(), x)), why)
         locked = image("x", locks=[lock(THEIRS, 2, nonce=12)])
         refused(pure.intend(claimed, options(image(), locked)), why)
@@ -790,6 +963,77 @@ def test_what_only_its_kubelet_says_is_used_there_gives_it_no_address() -> None:
         ),
         f"it is unknown whose address {A} is",
     )
+
+
+@pytest.mark.parametrize("modes", [["ReadWriteMany"], []])
+def test_its_kubelet_gives_it_no_address_on_what_is_attached_to_another_node_too(
+    modes: list[str],
+) -> None:
+    """Root on node a claims b's address on Ceph's network. Both have w, which a has closed (L7)."""
+    shared = volume("w", elsewhere="b")
+    shared = shared._replace(volume=shared.volume._replace(access_modes=tuple(modes)))
+    why = f"it is unknown whose address {THEIRS} is. If it is a's"
+    for how in ({"watchers": [watcher(THEIRS, 2, nonce=12)]}, {"locks": [lock(THEIRS, 2)]}):
+        held = image("w", **how)
+        refused(pure.intend(state(CLAIMS, attached=[shared]), options(held)), why)
+        # While it has others open, the address is left out of its fence.
+        beside = state(CLAIMS, attached=[shared, volume()])
+        refused(pure.intend(beside, options(held, image(watchers=[watcher()]))), why)
+    # Its own address counts where it has open what is attached to it alone, and where b is seen.
+    both = state(attached=[shared, volume()])
+    mine = image("w", watchers=[watcher()])
+    assert intended(both, options(mine, image(watchers=[watcher()]))).addresses == (A,)
+    there = image("x", watchers=[watcher(B, 2, nonce=12)])
+    assert intended(state(attached=[shared]), options(mine, there)).addresses == (A,)
+
+
+def test_a_note_of_the_node_is_no_evidence_at_an_address_where_another_image_is_open() -> None:
+    """The address was given to another host since. Ceph shows it there, with an image that only
+    node c has, and no client of node a.
+    """
+    other = image("x", watchers=[watcher(STORAGE, 7)])
+    two = state(attached=[volume(), volume("w")])
+    held, noted = image(watchers=[watcher()]), image("w", notes=[("a", STORAGE)])
+    why = f"address {STORAGE} (metadata) belongs to {STORAGE}:0/11 (client.7), which has p/x open"
+    refused(pure.intend(two, options(held, noted, other)), why)
+    # Without the other one it is all there is, as where a client of node a is there, too.
+    assert set(intended(two, options(held, noted)).addresses) == {A, STORAGE}
+    there = image("w", watchers=[watcher(STORAGE)], notes=[("a", STORAGE)])
+    assert intended(state(attached=[volume("w")]), options(there, other)).addresses[0] == STORAGE
+    # The user knows better, and so does the fence that stands.
+    given = options(held, noted, other, fence_addresses=(STORAGE,))
+    ledger = intended(two, given)
+    assert set(ledger.addresses) == {A, STORAGE}
+    again = state(node(unschedulable=True), two.attached, ledger=ledger)
+    assert intended(again, options(held, noted, other)) == ledger
+
+
+class Counted(tuple[Any, ...]):
+    """How often it was looked through."""
+
+    times = 0
+
+    def __iter__(self) -> Any:
+        type(self).times += 1
+        return super().__iter__()
+
+
+def test_a_proof_does_not_ask_again_for_each_watcher_whose_the_addresses_are() -> None:
+    """Each of thousands of nodes has its NetworkFence, and one of a tenant's volumes open."""
+
+    def asked(nodes: int, watchers: int) -> int:
+        shared = many(volume())
+        there = [pick_host_record(node(f"n{number}", "True")) for number in range(nodes)]
+        fences = Counted(network_fence(f"storage-ops-n{number}") for number in range(nodes))
+        seen = [watcher(f"10.9.0.{number + 1}", number + 9) for number in range(watchers)]
+        found = state(
+            node(unschedulable=True), [shared], fences=fences, others=there, ledger=intended()
+        )
+        Counted.times = 0
+        pure.confirm(found, proof(image(watchers=seen)))
+        return Counted.times
+
+    assert asked(40, 1) == asked(40, 30) == asked(3, 1) > 0
 
 
 @pytest.mark.parametrize(
@@ -827,7 +1071,7 @@ def test_another_node_may_open_what_was_detached_by_force_as_soon_as_it_is_fence
     before = image(watchers=[watcher()])
     # Nothing shows from where b reaches Ceph, so it takes the user's word for the address.
     unseen = pure.intend(state(attached=[], used=(moved(),)), options(before))
-    refused(unseen, f"it is unknown whose address {A} is: it may be that node's")
+    refused(unseen, f"it is unknown whose address {A} is. If it is a's,")
     ledger = intended(state(attached=[], used=(moved(),)), options(before, fence_addresses=(A,)))
     opened = reading(image(watchers=[watcher("192.168.7.6", 2)]), blocklist=[blocked(A)])
     cordoned = node(unschedulable=True)
@@ -1066,12 +1310,12 @@ SHARED = volume("w", elsewhere="b")
         (
             state(fences=(LIE,), attached=[], used=(moved("x"),)),
             [image("x", watchers=[watcher(THEIRS, 2, nonce=12)])],
-            f"it is unknown whose address {THEIRS} is: it may be that node's",
+            f"it is unknown whose address {THEIRS} is. If it is a's",
         ),
         (
             state(fences=(LIE,), attached=[SHARED]),
             [image("w", watchers=[watcher(THEIRS, 2, nonce=12)])],
-            f"it is unknown whose address {THEIRS} is: it may be that node's",
+            f"it is unknown whose address {THEIRS} is. If it is a's",
         ),
         # A host for backups has an image of node a open, beside the node.
         (
@@ -1308,8 +1552,9 @@ def test_a_client_of_anothers_image_that_may_be_the_nodes() -> None:
     fenced = options(image(watchers=[watcher(A, 3, nonce=13)]), left)
     assert intended(state(ledger=ledger), fenced).volumes == ("v", "w")
     # What ceph-csi or the user says of the address counts more than that.
-    noted = image("x", watchers=[watcher()], notes=[("a", A)])
-    assert intended(given=options(image(watchers=[watcher()]), noted)).addresses == (A,)
+    noted = image(watchers=[watcher()], notes=[("a", A)])
+    theirs = image("x", watchers=[watcher()])
+    assert intended(given=options(noted, theirs)).addresses == (A,)
     strange = options(image(watchers=[watcher()]), image("x", watchers=[watcher()]))
     refused(
         pure.intend(state(), strange), "which has p/x open, an image that is not attached to node a"
@@ -1318,6 +1563,23 @@ def test_a_client_of_anothers_image_that_may_be_the_nodes() -> None:
     backup = image("x", watchers=[watcher(STORAGE, 2, nonce=12)])
     given = options(image(watchers=[watcher()]), backup, other_addresses=(STORAGE,))
     assert intended(given=given).addresses == (A,)
+
+
+def test_an_old_note_on_anothers_image_gives_the_node_no_address() -> None:
+    """Node a had x long ago, and the address that node c has now; c has written no note."""
+    x = image("x", watchers=[watcher(THEIRS, 2, nonce=12)], notes=[("a", THEIRS)])
+    assert intended(given=options(image(watchers=[watcher()]), x)).addresses == (A,)
+    claims = pure.intend(state(CLAIMS), options(image(watchers=[watcher()]), x))
+    assert claims.ledger and claims.ledger.addresses == (A,)
+    assert THEIRS in claims.plan.findings[0].evidence["not_fenced"]
+    # What it has, or had when it was fenced, it has staged from there.
+    given = options(image(watchers=[watcher()]), image("x", notes=[("a", THEIRS)]))
+    for found in (
+        state(attached=[volume(), volume("x")]),
+        state(used=(moved("x", elsewhere=""),)),
+        state(ledger=intended()._replace(volumes=("v", "x"))),
+    ):
+        assert THEIRS in intended(found, given).addresses
 
 
 def test_the_network_fence_of_another_node_shows_whose_address_it_is() -> None:
@@ -1363,10 +1625,10 @@ def test_a_volume_that_is_attached_elsewhere_too() -> None:
         "attached to b too",
         "it is unknown whose address",
     )
-    assert intended(found).addresses == (A,)
-    assert intended(
-        found, options(image(watchers=[watcher(STORAGE)]), fence_addresses=(STORAGE,))
-    ).addresses == (STORAGE, A)
+    refused(pure.intend(found, OPTIONS), f"it is unknown whose address {A} is")
+    for mine, addresses in ((A, (A,)), (STORAGE, (STORAGE, A))):
+        given = options(image(watchers=[watcher(mine)]), fence_addresses=(mine,))
+        assert intended(found, given).addresses == addresses
 
 
 def test_volumes_of_several_clusters() -> None:
@@ -1929,6 +2191,21 @@ def proof(*images: dict[str, Any], blocklist: Sequence[Any] = (), **fields: Any)
     return replace(OPTIONS, reading=read, run="run-2", **fields)
 
 
+def test_a_fence_that_is_to_become_larger_does_not_forget_that_it_was_proven() -> None:
+    """By then volumes may have moved without a taint, so its release still has to prove that no
+    client of the node is left.
+    """
+    ledger = intended()
+    assert not ledger.proven
+    cordoned = state(node(unschedulable=True), ledger=ledger)
+    proven = pure.confirm(cordoned, proof(blocklist=[blocked(A)])).ledger
+    assert proven and proven.proven and proven.phase == "fenced"
+    more = options(image("w", watchers=[watcher()]))
+    left = proven._replace(phase="detached", detached=("v",))
+    larger = intended(state(attached=(volume("w"),), ledger=left), more)
+    assert (larger.phase, larger.volumes, larger.proven) == ("intended", ("v", "w"), True)
+
+
 def test_nothing_is_confirmed_while_another_run_has_the_lease() -> None:
     ledger = intended()
     found = state(node(unschedulable=True))._replace(ledger=ledger)
@@ -2222,6 +2499,290 @@ def test_a_node_cannot_keep_itself_from_being_fenced_by_many_addresses() -> None
     refused(unseen, "status with 3001 addresses is not believed", "node_confirmed_off")
 
 
+# what is left out of a fence
+
+
+def too_late(name: str = "w", **fields: Any) -> Any:
+    """A volume that was attached after the node fell silent, see gather_node."""
+    return volume(name, **fields)._replace(too_late=True)
+
+
+def many(found: Any) -> Any:
+    """The same for several nodes."""
+    return found._replace(volume=found.volume._replace(access_modes=("ReadWriteMany",)))
+
+
+def reported(
+    decision: Decision,
+    *words: str,
+    code: str = "nothing_to_repair",
+    rest: str = "stays attached",
+) -> None:
+    """The node is fenced, and one volume is left out of that, each a finding of its own."""
+    fence, left = decision.plan.findings
+    assert (fence.kind, fence.verdict) == ("Node", "repair"), fence.reason
+    assert (left.kind, left.name, left.verdict) == ("PersistentVolume", "w", "report")
+    assert left.repair == [] and left.summary.endswith(f"of node a, and {rest}")
+    # Only what needs no fence is a hint; of all else the run fails at its end.
+    assert left.code == code
+    assert left.severity == ("info" if code == "nothing_to_repair" else "major")
+    for word in words:
+        assert word in left.reason, left.reason
+    assert decision.ledger and decision.ledger.volumes == ("v",)
+    (listed,) = fence.evidence["left_out"]
+    assert listed == f"w: {left.reason}"
+
+
+LATE = "attached after the node fell silent"
+NOT_ATTACHED = "node a may have it open, although it is not attached there"
+
+
+@pytest.mark.parametrize(
+    ("late", "seen"),
+    [
+        # Nobody has it open; a healthy node has; it is on another Ceph.
+        (too_late(), image("w")),
+        (many(too_late(elsewhere="b")), image("w", watchers=[watcher(THEIRS, 2, nonce=12)])),
+        (too_late(cluster_id="c2"), image("w", problem="no such pool")),
+    ],
+    ids=["silent", "shared", "unreadable"],
+)
+def test_what_was_attached_too_late_is_no_evidence(late: Any, seen: dict[str, Any]) -> None:
+    """Any tenant can have a volume of its own attached to a silent node, by a pod that names it."""
+    two = [volume(), late]
+    host = node(addresses=(A, "2001:db8::5"))
+    held = image(watchers=[watcher()])
+    noted = image(watchers=[watcher(STORAGE)], notes=[("a", STORAGE)])
+    off = {"method": "none", "node_confirmed_off": True}
+    for found, given in (
+        (state(host, two, fences=(network_fence(),)), options(held, seen)),
+        (state(attached=two), options(noted, seen)),
+        (state(attached=two), options(noted, seen, fence_addresses=(STORAGE,))),
+        (state(attached=two), options(image(), seen, **off)),
+    ):
+        reported(pure.intend(found, given), LATE)
+    # Nor what Ceph shows of it afterwards.
+    ledger = intended(state(attached=two), options(held, seen))
+    after = proof(image(), seen, blocklist=[blocked(A)])
+    cordoned = state(node(unschedulable=True), two)
+    assert verbs(confirm(ledger, after, cordoned)) == ["record_fence"]
+    # A second run has nothing to do, and says it again.
+    again = pure.intend(cordoned._replace(ledger=ledger), options(held, seen))
+    assert verbs(again) == [] and again.ledger == ledger
+    assert [found.name for found in again.plan.findings] == ["w"]
+
+
+def test_many_volumes_that_are_left_out_are_told_by_some() -> None:
+    """Else one tenant's make the result too long, which fails the fence."""
+    crowd = [too_late(f"{number:03}" + 247 * "x") for number in range(500)]
+    decision = pure.intend(state(attached=[volume(), *crowd]), OPTIONS)
+    assert decision.ledger and decision.ledger.volumes == ("v",)
+    fence, *left = decision.plan.findings
+    assert len(left) == 20 and len(fence.evidence["left_out"]) == 500
+    assert len(json.dumps([found.to_result() for found in decision.plan.findings])) < 60_000
+
+
+def test_what_was_not_attached_too_late_is_evidence() -> None:
+    host = node(addresses=(A, "2001:db8::5"))
+    two = [volume(), volume("w")]
+    given = options(image(watchers=[watcher()]), image("w"))
+    refused(pure.intend(state(host, two, fences=(network_fence(),)), given), "from where w is held")
+    # Nor does what is left out take the place of evidence, or get detached with the others.
+    alone = state(attached=[too_late("v")])
+    refused(pure.intend(alone, OPTIONS), "no RBD volume is attached to node a")
+    # What a fence that stands has, the node had before.
+    ledger = intended()
+    late = state(attached=[too_late("v")], ledger=ledger)
+    refused(pure.intend(late, options(image(problem="no such pool"))), "could not be read")
+    # A node that is switched off is asked for nothing but its power.
+    powered = silent(RBD)._replace(attached=(volume("v0"), too_late(elsewhere="b")))
+    decision = pure.intend(powered, by_power("on"))
+    assert decision.ledger and decision.ledger.volumes == ("v0",)
+
+
+def without_volume(name: str = "w") -> Any:
+    """An attachment whose PersistentVolume is gone."""
+    return attached_volume(attachment(name, RBD, "a"), None, [])
+
+
+def test_what_has_no_persistentvolume_needs_no_fence() -> None:
+    """It cannot be read, and no other node can get it."""
+    two = state(attached=[volume(), without_volume()])
+    decision = pure.intend(two, OPTIONS)
+    reported(decision, "its PersistentVolume is gone")
+    # An inline volume has none, either.
+    inline = without_volume()
+    inline = inline._replace(attachment=inline.attachment._replace(volume=""))
+    assert intended(state(attached=[volume(), inline])).volumes == ("v",)
+    # There is a PersistentVolume, and its image was not read.
+    unread = pure.intend(state(attached=[volume(), volume("w")]), OPTIONS)
+    reported(unread, "not in what was read of Ceph", code="ceph_not_read")
+    refused(pure.intend(state(attached=[without_volume()]), OPTIONS), "no RBD volume is attached")
+    # What Ceph shows at an unknown address on v is not excused by it.
+    strange = options(image(watchers=[watcher(), watcher(STORAGE, 2)]))
+    refused(pure.intend(two, strange), "no source lists as this node's")
+    # It goes while the fence is made.
+    both = options(image(watchers=[watcher()]), image("w", watchers=[watcher()]))
+    ledger = intended(state(attached=[volume(), volume("w")]), both)
+    cordoned = node(unschedulable=True)
+    after = state(cordoned, [volume(), without_volume()])
+    assert verbs(confirm(ledger, proof(image(), blocklist=[blocked(A)]), after)) == ["record_fence"]
+    assert pure.intend(after._replace(ledger=ledger), OPTIONS) == Decision(pure.Plan([]), ledger)
+    there = state(cordoned, [volume(), volume("w")])
+    refused(confirm(ledger, proof(image(), blocklist=[blocked(A)]), there), "volume w is not in")
+
+
+def test_who_comes_and_goes_on_one_image_is_a_question_about_that_one() -> None:
+    """A tenant has its volume cloned all the time, so a provisioner opens it from its pod. The
+    volumes of others move, and this one stays.
+    """
+    found = state(attached=[volume(), volume("w")])
+    held = image(watchers=[watcher()])
+
+    def visited(*watchers: dict[str, Any]) -> dict[str, Any]:
+        return image("w", watchers=[*watchers, watcher(POD, 9, seen=1, kernel=False)])
+
+    decision = pure.intend(found, options(held, visited(watcher())))
+    reported(decision, f"{POD}:0/11 (client.9) comes and goes on p/w", code="client_unknown")
+    ledger = decision.ledger
+    assert ledger and ledger.addresses == (A,)
+    after = proof(image(), visited(), blocklist=[blocked(A)])
+    cordoned = state(node(unschedulable=True), found.attached)
+    proven = confirm(ledger, after, cordoned)
+    assert verbs(proven) == ["record_fence"] and proven.ledger
+    # A further run comes to the same.
+    later = state(node(unschedulable=True), found.attached, ledger=proven.ledger)
+    again = pure.intend(later, options(image(), visited(watcher())))
+    assert again.ledger == proven.ledger
+    assert [left.name for left in again.plan.findings] == ["w"]
+
+
+WHO = f"{POD}:0/11 (client.9) comes and goes on p/w"
+
+
+@pytest.mark.parametrize(
+    ("attached", "images"),
+    [
+        # v may be open at that very address: nothing shows from where it is held.
+        ([volume(), volume("w")], [image(), image("w", watchers=[watcher()])]),
+        # Nor does anything show who has w.
+        ([volume(), volume("w")], [image(watchers=[watcher()]), image("w")]),
+        # Nothing is left that could be fenced.
+        ([volume("w")], [image("w", watchers=[watcher()])]),
+        # One volume is seen nowhere.
+        (
+            [volume(), volume("w"), volume("x")],
+            [image(watchers=[watcher()]), image("w", watchers=[watcher()]), image("x")],
+        ),
+    ],
+    ids=["another", "itself", "alone", "third"],
+)
+def test_what_else_hangs_on_who_comes_and_goes_is_refused(
+    attached: list[Any], images: list[dict[str, Any]]
+) -> None:
+    """The client may be the lost node, whose connection is bad."""
+    for found in images:
+        if found["volume"] == "w":
+            found["watchers"].append(watcher(POD, 9, seen=1))
+    decision = pure.intend(state(attached=attached), options(*images))
+    refused(decision, WHO)
+    assert decision.plan.findings[0].code == "client_unknown"
+
+
+def test_a_doubt_is_not_settled_for_a_fence_that_was_begun() -> None:
+    """Its ledger does not tell what was seen of each volume; it may have been nothing."""
+    two = state(node(unschedulable=True), [volume(), volume("w")])
+    held = image(watchers=[watcher()])
+    visited = image("w", watchers=[watcher(), watcher(POD, 9, seen=1)])
+    begun = two._replace(ledger=intended(state(attached=[volume()]), options(held)))
+    refused(pure.intend(begun, options(held, visited)), WHO)
+    # Nor for what it has.
+    both = intended(state(attached=two.attached), options(held, image("w", watchers=[watcher()])))
+    for phase in ("intended", "fenced"):
+        later = two._replace(ledger=both._replace(phase=phase))
+        refused(pure.intend(later, options(image(), visited)), WHO)
+
+
+@pytest.mark.parametrize(
+    ("address", "code"), [(POD, "client_unknown"), (B, "fence_shared")], ids=["pod", "node b"]
+)
+def test_who_works_on_one_image_for_long_is_a_question_about_that_one(
+    address: str, code: str
+) -> None:
+    """A tenant has the space of its big volume given back, which takes hours, by a provisioner at
+    the address of a pod or of its node. The volumes of others move, and this one stays.
+    """
+    found = state(attached=[volume(), volume("w")])
+    held = image(watchers=[watcher()])
+    tool = watcher(address, 9, kernel=False)
+    mine = watcher()
+    for more in ({}, {"locks": [lock(address, 9)]}):
+        given = options(held, image("w", watchers=[mine, tool], **more))
+        decision = pure.intend(found, given)
+        reported(decision, f"{address}:0/11 (client.9) holds p/w", code=code)
+        assert decision.ledger and decision.ledger.addresses == (A,)
+    # A further run, for which only this one is left, comes to its end.
+    left = decision.ledger._replace(phase="detached", detached=("v",), proven=True)
+    later = state(node(unschedulable=True), [volume("w")], ledger=left)
+    again = pure.intend(later, given)
+    assert again.ledger == left and [one.name for one in again.plan.findings] == ["w"]
+    # A node may have it open like this; by the kernel, or as one of several nodes.
+    by_nbd = state(attached=[volume(), volume("w", mounter="rbd-nbd")])
+    refused(pure.intend(by_nbd, given), f"{address}:0/11 (client.9)")
+    kernel = options(held, image("w", watchers=[mine, watcher(address, 9)]))
+    refused(pure.intend(found, kernel), f"{address}:0/11 (client.9)")
+    # What is seen nowhere, that client may have; and a lock without its owner tells nothing.
+    refused(pure.intend(found, options(image(), image("w", watchers=[mine, tool]))), "client.9")
+    locked = options(held, image("w", watchers=[mine], locks=[lock(address, 9)]))
+    refused(pure.intend(found, locked), f"{address}:0/11 (client.9)")
+    # It is the only one, or others may have it, too.
+    refused(pure.intend(state(attached=[volume("w")]), given), "client.9")
+    loose = state(used=(moved("w", elsewhere=""),))
+    refused(pure.intend(loose, given), f"{address}:0/11 (client.9)")
+    taken = state(attached=[volume(), volume("w", elsewhere="b")])
+    if address == B:
+        refused(pure.intend(taken, given), "belongs to node b")
+
+
+def test_a_client_by_librbd_at_the_nodes_own_address_is_fenced_with_it() -> None:
+    """Its kubelet says that it has an address which is a backup host's, too."""
+    both = image("w", watchers=[watcher(), watcher(THEIRS, 9, kernel=False)])
+    given = options(image(watchers=[watcher()]), both)
+    two = [volume(), volume("w")]
+    refused(pure.intend(state(node(addresses=(A, THEIRS)), two), given), "several addresses hold")
+    named = replace(given, fence_addresses=(A, THEIRS))
+    assert set(intended(state(attached=two), named).addresses) == {A, THEIRS}
+
+
+def test_who_has_a_volume_that_moved_is_a_question_about_that_one() -> None:
+    """Its pod was deleted by force, so node b has it open, at an address that nothing names."""
+    noted = image(watchers=[watcher(STORAGE)], notes=[("a", STORAGE)])
+    taken = image("w", watchers=[watcher(STORAGE), watcher(THEIRS, 2, nonce=12)])
+    why = f"unknown whose address {THEIRS} is. If it is a's"
+    for found, rest in (
+        (state(used=(moved("w"),)), NOT_ATTACHED),
+        (state(attached=[volume(), volume("w", elsewhere="b")]), "stays attached"),
+    ):
+        decision = pure.intend(found, options(noted, taken))
+        reported(decision, why, code="client_unknown", rest=rest)
+        assert decision.ledger and decision.ledger.addresses == (STORAGE, A)
+        # What is seen nowhere may be open there.
+        refused(pure.intend(found, options(image(), taken, fence_addresses=(STORAGE,))), why)
+        # Whose address it is decides whether the node's own is fenced.
+        claims = found._replace(host=pick_host_record(CLAIMS))
+        refused(pure.intend(claims, options(noted, taken)), THEIRS)
+        # And whoever has another volume there is a stranger as before.
+        strange = image(watchers=[watcher(STORAGE), watcher(THEIRS, 2, nonce=12)])
+        noted_too = {**strange, "client_addresses": [{"node": "a", "address": STORAGE}]}
+        refused(pure.intend(found, options(noted_too, taken)), "no source lists as this node's")
+        # Nor do the volumes of a node that is said to be off show no one.
+        off = {"method": "none", "node_confirmed_off": True}
+        refused(pure.intend(found, options(image(), taken, **off)), "is said to be off")
+        # Two addresses are seen, and of neither anyone but the node says that it is its own.
+        words = options(image(watchers=[watcher()]), taken)
+        refused(pure.intend(found, words), why)
+
+
 # power
 
 
@@ -2353,6 +2914,16 @@ def test_another_bmc_is_another_fence_and_what_was_off_is_not_forgotten() -> Non
     assert (ledger.power.address, ledger.power.off_at) == ("192.0.2.12", FAR)
 
 
+def test_a_doubt_about_an_address_that_would_be_fenced_is_not_settled() -> None:
+    """Node b has left a lock, and the kubelet of node a says that b's address is its own."""
+    noted = image(notes=[("a", STORAGE)])
+    locked = image("w", locks=[lock(THEIRS, 2, nonce=12)])
+    found = state(CLAIMS, used=(moved("w"),))
+    refused(pure.intend(found, options(noted, locked)), f"unknown whose address {THEIRS} is")
+    decision = pure.intend(state(used=(moved("w"),)), options(noted, locked))
+    reported(decision, THEIRS, code="client_unknown", rest=NOT_ATTACHED)
+
+
 def test_ceph_may_contradict_a_bmc() -> None:
     """A watch outlasts its client, so only who is seen for longer is alive."""
     ledger = pure.intend(silent(RBD), by_power("on")).ledger
@@ -2367,3 +2938,32 @@ def test_ceph_may_contradict_a_bmc() -> None:
     assert verbs(pure.confirm(found, given(1))) == ["record_fence"]
     refused(pure.confirm(found, given(3)), "still holds p/v0")
     refused(pure.confirm(found, given(1, 30.0)), "Ceph was looked at for 30 s")
+
+
+def test_ceph_is_asked_only_for_rbd_of_a_node_that_is_switched_off() -> None:
+    """It may contradict a BMC, and says nothing of other drivers, nor of what cannot be read."""
+    drivers = (RBD, "csi.example.com", RBD, RBD)
+    found = silent(*drivers)
+    gone = found._replace(attached=(*found.attached[:3], without_volume("v3")))
+    ledger = pure.intend(gone, by_power("on")).ledger
+    assert ledger and ledger.volumes == ("v0", "v1", "v2", "v3")
+    after = silent(*drivers, ledger=ledger)._replace(attached=gone.attached)
+    unread = image("v2", problem="no such pool")
+
+    def given(*images: dict[str, Any]) -> FenceOptions:
+        at = f"{after.now:%Y-%m-%dT%H:%M:%SZ}"
+        return by_power(
+            "off", "off", reading=reading(*images, observations=2, seconds=35.0, read_at=at)
+        )
+
+    assert verbs(pure.confirm(after, given(image("v0"), unread))) == ["record_fence"]
+    # RBD volumes must be read, and an image that can be read must have no watcher.
+    refused(pure.confirm(after, given(unread)), "volume v0 is not in what was read of Ceph")
+    held = image("v0", watchers=[watcher()])
+    refused(pure.confirm(after, given(held, unread)), "still holds p/v0")
+    # Where the blocklist is the fence, an image that cannot be read is no proof.
+    fence = intended()._replace(volumes=("v",))
+    refused(
+        confirm(fence, proof(image(problem="no such pool"), blocklist=[blocked(A)])),
+        "could not be read",
+    )

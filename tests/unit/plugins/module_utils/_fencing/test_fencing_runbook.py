@@ -14,6 +14,7 @@ from typing import Any, Callable
 
 import pytest
 
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
     ActionFailed,
     run,
@@ -42,6 +43,9 @@ from ansible_collections.storage_ops.runbooks.tests.unit.support.fences import (
     image,
     watcher,
 )
+from ansible_collections.storage_ops.runbooks.tests.unit.support.module import (
+    Module as Returned,
+)
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 NODE = "/api/v1/nodes/a"
@@ -54,23 +58,12 @@ class Killed(BaseException):
     """kill -9: nothing of ours runs after it."""
 
 
-class Module:
-    """What the engine needs of an AnsibleModule, and what came of it."""
+class Module(Returned):
+    """With what the tests ask of a result."""
 
-    _diff = False
-
-    def __init__(self, check_mode: bool = False) -> None:
-        self.check_mode = check_mode
-        self.failed = False
-        self.result: dict[str, Any] = {}
-
-    def exit_json(self, **result: Any) -> None:
-        self.result = result
-        raise SystemExit(0)
-
-    def fail_json(self, **result: Any) -> None:
-        self.failed, self.result = True, result
-        raise SystemExit(1)
+    @property
+    def failed(self) -> bool:
+        return bool(self.result["failed"])
 
     @property
     def done(self) -> list[str]:
@@ -247,6 +240,41 @@ def test_check_mode_tries_it_and_hands_on_what_would_be(cluster: FakeCluster) ->
     )
     proven = fence(cluster, check=True, state="fenced", fence=begun.result["fence"])
     assert proven.done == ["record_fence planned"] and proven.result["fence"]["phase"] == "fenced"
+    assert traces(cluster) == []
+
+
+def leave(cluster: FakeCluster, seconds: float) -> None:
+    """Of the time there was, so many seconds are left."""
+    cluster.deadline = Deadline(seconds, lambda: 0.0)
+
+
+def test_with_too_little_time_nothing_is_begun(cluster: FakeCluster) -> None:
+    leave(cluster, 29)
+    module = fence(cluster)
+    assert (module.failed, module.result["code"]) == (True, "deadline_passed")
+    assert "less than 30 s are left of the deadline" in module.result["msg"]
+    assert module.done == ["write_fence_ledger skipped", "cordon_node skipped"]
+    assert changes(cluster) == [] and traces(cluster) == []
+    leave(cluster, 30)
+    assert not fence(cluster).failed
+    leave(cluster, 29)
+    assert fence(cluster, state="fenced", ceph=PROOF).done == ["record_fence skipped"]
+    assert ledger_of(cluster).phase == "intended"
+
+
+def test_an_intent_whose_time_is_over_half_way_is_taken_back(cluster: FakeCluster) -> None:
+    def before(verb: str, path: str) -> None:
+        if (verb, path) == ("patch", NODE):
+            leave(cluster, 29)
+
+    cluster.before = before
+    module = fence(cluster)
+    assert (module.failed, module.result["code"]) == (True, "deadline_passed")
+    assert module.done == [
+        "write_fence_ledger done",
+        "cordon_node skipped",
+        "remove_fence_ledger done",
+    ]
     assert traces(cluster) == []
 
 

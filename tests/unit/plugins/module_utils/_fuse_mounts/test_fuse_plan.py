@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -42,6 +43,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kubelet import (
     ROOT,
     VolumeNote,
+    parse_note,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
     Mount,
@@ -878,7 +880,7 @@ def test_a_pods_own_name_for_a_volume_means_no_entry(point: str) -> None:
 @pytest.mark.parametrize(
     ("entry", "matches"),
     [
-        (FuseVolume(volume=PV), True),
+        (FuseVolume(volume=PV, pods=(FusePod(UID),)), True),
         (FuseVolume(handle=HANDLE), True),
         (FuseVolume(handle=HANDLE, driver="other"), False),
         (FuseVolume(paths=(PUBLISH,)), True),
@@ -896,6 +898,12 @@ def test_which_entry_is_meant(
         state(notes=notes), volumes=(replace(entry, sources=("bucket-a",), credentials=KEYS),)
     )
     assert (finding.verdict == "repair") == matches
+
+
+def test_a_name_alone_means_an_entry_if_the_kubelet_has_noted_it() -> None:
+    entry = FuseVolume(volume=PV, sources=("bucket-a",), credentials=KEYS)
+    assert only(state(), volumes=(entry,)).verdict == "repair"
+    assert only(state(notes={}), volumes=(entry,)).code == "mount_unknown"
 
 
 def test_options_of_a_mount_are_kept() -> None:
@@ -930,6 +938,7 @@ def kubelets(found: FuseState, pods: tuple[FusePod, ...] | None = (), **more: An
 )
 def test_left_behind_by_pods_that_are_gone(pods: tuple[FusePod, ...]) -> None:
     finding = kubelets(left_behind(), pods)
+    assert finding.evidence["pods"] == [UID]
     assert verbs(finding) == [
         ("unmount", PUBLISH),
         ("unmount", SUBPATH),
@@ -1169,18 +1178,216 @@ def test_a_note_cannot_lead_out_of_the_kubelets_folder() -> None:
     assert verbs(finding) == [("clean_up", "/run/storage_ops/fuse/abc")]
 
 
+# inline volumes, which their pod's owner names
+
+# Another tenant's PersistentVolume, staged where kubelets before 1.24 stage it.
+VICTIM = replace(
+    VOLUME, volume="pv-victim", handle="rg#victimacct#container", pods=(FusePod(OTHER_UID, "ns"),)
+)
+LEGACY = f"{ROOT}/plugins/kubernetes.io/csi/pv/pv-victim"
+
+
+def published(volume: str, uid: str = UID) -> str:
+    return f"{ROOT}/pods/{uid}/volumes/kubernetes.io~csi/{volume}"
+
+
+def inline_note(volume: str = "pv-victim", uid: str = UID) -> dict[str, VolumeNote]:
+    """As the kubelet writes it (kubernetes pkg/volume/csi/csi_mounter.go)."""
+    data = {
+        "attachmentID": f"csi-{'0a' * 32}",
+        "driverName": DRIVER,
+        "nodeName": "n1",
+        "specVolID": volume,
+        "volumeHandle": f"csi-{hashlib.sha256((uid + volume).encode()).hexdigest()}",
+        "volumeLifecycleMode": "Ephemeral",
+    }
+    path = f"{published(volume, uid)}/vol_data.json"
+    return {path: parse_note(json.dumps(data), path)}
+
+
+def pv_note(entry: FuseVolume, uid: str = OTHER_UID) -> dict[str, VolumeNote]:
+    path = f"{published(entry.volume, uid)}/vol_data.json"
+    return {path: VolumeNote(entry.driver, entry.handle, entry.volume, "n1")}
+
+
+def staged_as(driver: str, handle: str) -> dict[str, VolumeNote]:
+    return {f"{LEGACY}/vol_data.json": VolumeNote(driver, handle)}
+
+
+def by_the_old_path(notes: dict[str, VolumeNote], uid: str = UID) -> FuseState:
+    """A pod's dead mount of pv-victim, or of what its owner calls so, and a staging mount of that
+    name which answers.
+    """
+    return state(
+        mount(10, f"{LEGACY}/globalmount", "0:51"),
+        mount(11, f"{published('pv-victim', uid)}/mount"),
+        answers={"0:50": GONE, "0:51": OK},
+        notes=notes,
+    )
+
+
+def test_an_inline_volume_does_not_get_the_data_of_its_namesake() -> None:
+    """It was bound to the staging mount of another tenant's PersistentVolume (N5)."""
+    staged = staged_as(DRIVER, VICTIM.handle)
+    for volumes in ((), (VICTIM,), (replace(VICTIM, handle=""),), (replace(VICTIM, pods=None),)):
+        for strategy in ("remount", "kubelet"):
+            found = by_the_old_path({**staged, **inline_note()})
+            finding = only(found, volumes=volumes, strategy=strategy)
+            assert (finding.verdict, finding.repair) == ("refuse", [])
+            assert finding.code == ("mount_unknown" if strategy == "remount" else "pods_wanted")
+            assert finding.evidence["volumes"] == []
+
+
+@pytest.mark.parametrize(
+    ("beside", "used"),
+    [
+        (staged_as(DRIVER, VICTIM.handle), True),
+        (staged_as(DRIVER, "rg#anotheracct#container"), False),
+        (staged_as("other.example.com", VICTIM.handle), False),
+        ({f"{LEGACY}/vol_data.json": VolumeNote(problem="it is no JSON")}, False),
+        ({}, False),
+    ],
+)
+def test_the_old_staging_path_counts_by_the_note_in_it(
+    beside: dict[str, VolumeNote], used: bool
+) -> None:
+    """The path has only a name. It counted by that alone, whatever volume was staged there."""
+    finding = only(by_the_old_path({**beside, **pv_note(VICTIM, UID)}), volumes=())
+    assert (finding.verdict == "repair") == used
+    assert used == any(action.verb == "adopt_mount" for action in finding.repair)
+
+
+def test_an_interrupted_repair_of_an_inline_volume_is_not_finished_with_its_namesake() -> None:
+    """Its dead mount is gone, so only the path was left, and it has the name."""
+    point = f"{published('pv-victim')}/mount"
+    left = replace(LEFT, begun=False, targets=(Target(point, "publish", (), "/", (), 0),))
+    found = state(ELSEWHERE, unfinished=(left,), notes=inline_note())
+    for pods in (None, VICTIM.pods):
+        finding = only(found, volumes=(replace(VICTIM, handle="", pods=pods),))
+        assert (finding.verdict, finding.code) == ("refuse", "mount_unknown")
+    noted = replace(found, notes=pv_note(VICTIM, UID))
+    assert only(noted, volumes=(VICTIM,)).verdict == "repair"
+
+
+UNREAD = VolumeNote(problem="it is no JSON")
+
+
+@pytest.mark.parametrize(
+    ("pods", "repaired"),
+    [
+        ((FusePod(UID, "ns"),), True),
+        ((FusePod(OTHER_UID, "ns"),), False),
+        ((), False),
+        (None, False),
+    ],
+)
+def test_a_name_in_a_path_counts_only_for_pods_of_the_volume(
+    pods: tuple[FusePod, ...] | None, repaired: bool
+) -> None:
+    """Without its note, a mount may be of an inline volume of that name."""
+    found = state(
+        mount(11, f"{published('pv-victim')}/mount"),
+        notes={f"{published('pv-victim')}/vol_data.json": UNREAD},
+    )
+    finding = only(found, volumes=(replace(VICTIM, pods=pods),))
+    assert (finding.verdict == "repair") == repaired
+    # One more pod, which the cluster does not know, is one too many.
+    two = state(
+        mount(11, f"{published('pv-victim')}/mount"),
+        mount(12, f"{published('pv-victim', 'b' * 8)}/mount"),
+        notes={},
+    )
+    assert only(two, volumes=(replace(VICTIM, pods=pods),)).verdict == "refuse"
+
+
+def of_two_tenants(dead: int, inline: Answer, endpoint: str) -> list[str]:
+    """What becomes of the victim's three volumes, where four inline volumes have the name of one.
+
+    ``dead``: how many of the three are. ``inline``: what those four answer.
+    """
+    notes: dict[str, VolumeNote] = {}
+    mounts, answers, volumes = [], {}, []
+    for number in range(3):
+        entry = replace(
+            VICTIM,
+            volume=f"pv-victim{number}",
+            handle=f"container-{number}",
+            endpoint=endpoint,
+        )
+        volumes.append(entry)
+        notes |= pv_note(entry)
+        point = f"{published(entry.volume, OTHER_UID)}/mount"
+        mounts.append(mount(20 + number, point, f"0:{60 + number}"))
+        answers[f"0:{60 + number}"] = GONE if number < dead else OK
+    spaces = {OTHER_UID: "shop"}
+    for number in range(4):
+        uid = f"{number}{UID[1:]}"
+        spaces[uid] = "mallory"
+        notes |= inline_note("pv-victim0", uid)
+        point = f"{published('pv-victim0', uid)}/mount"
+        mounts.append(mount(40 + number, point, f"0:{80 + number}"))
+        answers[f"0:{80 + number}"] = inline
+    found = state(*mounts, answers=answers, notes=notes, namespaces=spaces)
+    plan = fuse_plan.plan(found, options(volumes=tuple(volumes), accept_majority=False))
+    mine = [finding for finding in plan.findings if OTHER_UID in finding.name]
+    assert len(mine) == dead
+    return [finding.code or finding.verdict for finding in mine]
+
+
+@pytest.mark.parametrize("endpoint", ["https://s3", ""])
+def test_namesakes_do_not_count_in_the_outage_guard(endpoint: str) -> None:
+    """Four inline volumes with the name of a PersistentVolume set its guard up, or lifted it (N6).
+
+    Also where no endpoint is known, which is one for all volumes of a driver.
+    """
+    assert of_two_tenants(1, GONE, endpoint) == ["repair"]
+    assert of_two_tenants(3, OK, endpoint) == ["majority_broken"] * 3
+
+
+def test_pods_are_not_evicted_for_an_inline_volume_with_the_name_of_theirs() -> None:
+    """The role moves the pods of the volumes that a finding names (N17)."""
+    found = state(
+        mount(10, f"{published('pv-victim', OTHER_UID)}/mount", "0:51"),
+        mount(11, f"{published('pv-victim')}/mount"),
+        answers={"0:50": GONE, "0:51": OK},
+        notes={**inline_note(), **pv_note(VICTIM)},
+    )
+    leaving = (FusePod(OTHER_UID, "ns", "p", terminating=True),)
+    for handle in (VICTIM.handle, ""):
+        finding = only(
+            found,
+            strategy="kubelet",
+            containers_timeout=60,
+            volumes=(replace(VICTIM, handle=handle, pods=leaving),),
+        )
+        assert (finding.verdict, finding.code) == ("refuse", "pods_wanted")
+        assert finding.evidence["volumes"] == [] and "evict" not in finding.evidence
+
+
+def test_a_folder_of_an_inline_volume_does_not_hold_up_its_namesake() -> None:
+    """As any volume of a pod with the name of a PersistentVolume did."""
+    staged = state(mount(10, STAGING), folders=(PodFolder(OTHER_UID, "", DRIVER, "csi-0a"),))
+    assert verbs(kubelets(staged)) == [("unmount", STAGING)]
+
+
 # bounds and scope
 
 
 def many(dead: int, total: int) -> FuseState:
-    points = [
-        f"{ROOT}/pods/{UID}/volumes/kubernetes.io~csi/pvc-{number}/mount" for number in range(total)
+    folders = [
+        f"{ROOT}/pods/{UID}/volumes/kubernetes.io~csi/pvc-{number}" for number in range(total)
     ]
     answers = {f"0:{number + 50}": GONE if number < dead else OK for number in range(total)}
     return state(
-        *(mount(number + 50, point, f"0:{number + 50}") for number, point in enumerate(points)),
+        *(
+            mount(number + 50, f"{folder}/mount", f"0:{number + 50}")
+            for number, folder in enumerate(folders)
+        ),
         answers=answers,
-        notes={},
+        notes={
+            f"{folder}/vol_data.json": VolumeNote(DRIVER, f"handle-{number}", f"pvc-{number}")
+            for number, folder in enumerate(folders)
+        },
     )
 
 

@@ -9,6 +9,11 @@ a repair.
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Callable
@@ -24,6 +29,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine 
     Action,
     ActionFailed,
     Finding,
+    NotStarted,
     Plan,
     Prevented,
     run,
@@ -34,6 +40,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts import (
     gathering,
     records,
+    stacks,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts import (
     runbook as fuse,
@@ -50,7 +57,11 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.
     Step,
     Target,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import Mount
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kubelet import digest_of
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
+    Mount,
+    MountTable,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes import (
     DEAD,
     ERROR,
@@ -63,6 +74,7 @@ from ansible_collections.storage_ops.runbooks.tests.unit.support.fuse_node impor
     mount,
 )
 from ansible_collections.storage_ops.runbooks.tests.unit.support.fuse_volumes import (
+    DIGEST,
     DRIVER,
     HANDLE,
     POD_FOLDER,
@@ -228,10 +240,11 @@ def test_a_run_that_has_read_nothing_names_no_container(scene: Scene) -> None:
 def test_only_where_the_kubelet_unstages_it_gets_the_time(scene: Scene) -> None:
     """Else less is enough."""
     staged = replace(TARGET, kind="staging", point=STAGING, take=(mount(10, STAGING),))
-    runbook = fuse.FuseRecovery(scene.node, FuseOptions(unstage_timeout=100_000))
+    options = FuseOptions(strategy="kubelet", unstage_timeout=100_000)
+    runbook = fuse.FuseRecovery(scene.node, options)
     runbook._root = "/var/lib/kubelet"
     recovery = Recovery("abc", "/name", (OLD,), (staged, TARGET), pods=(UID,))
-    with pytest.raises(Prevented, match="less than 100005 s"):
+    with pytest.raises(NotStarted, match="less than 100010 s"):
         runbook.apply(Action("unmount", PUBLISH, [], Step(recovery, TARGET)))
     only = replace(recovery, targets=(TARGET,))
     runbook.apply(Action("unmount", PUBLISH, [], Step(only, TARGET)))
@@ -897,6 +910,35 @@ def renewed_is(**changes: Any) -> Callable[[Scene], None]:
     return change
 
 
+@pytest.mark.parametrize("handle", [HANDLE, "another"])
+def test_the_old_staging_folder_counts_by_the_note_in_it(scene: Scene, handle: str) -> None:
+    """The note is read although the mount answers."""
+    old = f"/var/lib/kubelet/plugins/kubernetes.io/csi/pv/{PV}"
+    note = {"driverName": DRIVER, "volumeHandle": handle}
+    scene.node.mounts.remove(scene.top(STAGING))
+    scene.node.put(f"{old[1:]}/vol_data.json", json.dumps(note))
+    scene.node.add(mount(40, f"{old}/globalmount", NEW))
+    (scene.node.root / old[1:] / "globalmount/sub").mkdir()
+    module = scene.repair()
+    assert not module.failed, module.result["msg"]
+    assert (module.outcomes == ADOPTED) == (handle == HANDLE)
+
+
+def test_the_notes_of_what_an_interrupted_run_emptied_are_read() -> None:
+    """No dead mount is there any more, and the path alone does not tell which volume it was."""
+    paths = gathering._note_paths("/var/lib/kubelet", [PUBLISH, SUBPATH], {})
+    assert paths == [f"{POD_FOLDER}/vol_data.json"]
+
+
+def test_the_note_of_a_staging_mount_is_read_wherever_it_is_listed() -> None:
+    """It says whether the mount may replace a dead one."""
+    root, old = "/var/lib/kubelet", f"/var/lib/kubelet/plugins/kubernetes.io/csi/pv/{PV}"
+    mounts = (mount(40, PUBLISH, NEW), mount(41, f"{old}/globalmount", NEW))
+    table = MountTable([replace(mount(1, "/", "8:1"), parent=0), *mounts])
+    paths = gathering._note_paths(root, [], stacks.superblocks(table, root))
+    assert paths == [f"{old}/vol_data.json", f"{POD_FOLDER}/vol_data.json"]
+
+
 def taken_away(scene: Scene) -> None:
     scene.node.mounts.remove(scene.top(STAGING))
 
@@ -1039,6 +1081,126 @@ def test_a_connection_that_is_not_cut_keeps_its_mounts(
     assert cut or scene.node.read(ABORT) == ""
     # What is taken back is the mount that was made, once.
     assert module.outcomes[6:] == [("stop_service", "done")]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"id": 77}, {"device": "0:77"}, {"root": "/x"}, {"fstype": "fuse.x"}, {"source": "x"}],
+)
+def test_a_connection_is_cut_only_if_its_mount_is_this_one(
+    scene: Scene, changes: dict[str, Any]
+) -> None:
+    """Its device is another tenant's by now, and what hangs at the point has its number."""
+    hang(scene)
+    scene.node.answers["0:77"] = STUCK
+    layer = scene.top(PUBLISH)
+    for one in list(scene.node.mounts)[1:]:
+        scene.node.mounts.remove(one)
+    runbook = fuse.FuseRecovery(scene.node, FuseOptions(abort_hung_connections=True))
+    runbook._root = "/var/lib/kubelet"
+    target = Target(PUBLISH, "publish", (layer,), "/", ("nosuid",), 0)
+    command = ["write", ABORT, "1"]
+    action = Action(
+        "abort_connection", OLD, command, Step(Recovery("abc", "/n", (OLD,), (target,)))
+    )
+    scene.node.add(replace(layer, **changes))
+    with pytest.raises(NotStarted, match="it is no longer mounted there"):
+        runbook.apply(action)
+    # Or it comes right after the look at the mounts.
+    scene.node.mounts.pop()
+    scene.node.add(layer)
+    real = fuse.read_table
+
+    def reading(*words: Any) -> MountTable:
+        table = real(*words)
+        scene.node.mounts[-1] = replace(layer, **changes)
+        return table
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fuse, "read_table", reading)
+        with pytest.raises(NotStarted, match="another mount is there now"):
+            runbook.apply(action)
+    assert scene.node.read(ABORT) == ""
+    scene.node.mounts[-1] = layer
+    runbook.apply(action)
+    assert scene.node.read(ABORT) == "1"
+
+
+# runs beside each other
+
+HOLDING = """
+import fcntl, sys
+file = open(sys.argv[1], "w")
+fcntl.lockf(file, fcntl.LOCK_EX)
+print(flush=True)
+sys.stdin.read()
+"""
+
+
+def test_two_runs_do_not_repair_at_the_same_time(scene: Scene) -> None:
+    """One unmounted what the other had just made, and that bound a folder of the node's memory in
+    place of the volume.
+    """
+    scene.node.put(records.LOCK[1:], "")
+    command = [sys.executable, "-c", HOLDING, scene.node.path(records.LOCK)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout and other.stdout.readline() == b"\n"
+        module = scene.repair()
+        assert (module.failed, module.result["code"]) == (True, "lease_held")
+        assert (module.result["findings"], scene.devices()) == ([], UNTOUCHED)
+        # To look is no harm.
+        assert fuse.FuseRecovery(scene.node, FuseOptions()).gather().unfinished == ()
+        other.communicate()
+    module = scene.repair()
+    assert not module.failed, module.result["msg"]
+    assert module.outcomes == REPLACED
+
+
+def test_a_child_that_the_kernel_holds_keeps_no_lock(scene: Scene) -> None:
+    """It waits for a server that hangs, perhaps for days."""
+    runbook = fuse.FuseRecovery(scene.node, FuseOptions())
+    runbook.prepare()
+    child = os.fork()
+    if not child:
+        time.sleep(600)
+    try:
+        runbook.close(failed=True)
+        command = [sys.executable, "-c", HOLDING, scene.node.path(records.LOCK)]
+        subprocess.run(command, stdin=subprocess.DEVNULL, timeout=60, check=True)
+        # Nor is it given back twice.
+        runbook.close(failed=False)
+        again = fuse.FuseRecovery(scene.node, FuseOptions())
+        again.prepare()
+        again.close(failed=False)
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def test_a_lock_that_cannot_be_had_is_told(scene: Scene) -> None:
+    scene.node.put("run/storage_ops", "a file")
+    module = scene.repair()
+    assert (module.failed, module.result["code"]) == (True, "repair_failed")
+    assert "fuse.lock cannot be locked: " in module.result["msg"]
+    assert scene.devices() == UNTOUCHED
+
+
+def test_the_mount_that_was_proven_is_the_one_that_is_bound(scene: Scene) -> None:
+    """Another one at its place answers as well."""
+
+    def another() -> None:
+        (key,) = scene.left()
+        new = scene.top(f"{PRIVATE}/{key}/mount")
+        scene.node.mounts[scene.node.mounts.index(new)] = replace(new, device="0:61")
+
+    def first_is_done(line: str) -> None:
+        if line.startswith("read /proc/1/mountinfo") and len(scene.node.calls) == 2:
+            another()
+
+    scene.node.steps.append(first_is_done)
+    module = scene.repair()
+    assert "is not the one that was proven" in module.reasons
+    assert scene.devices() == [[NEW], [OLD], [OLD]]
 
 
 # below other mounts
@@ -1198,6 +1360,133 @@ def test_what_the_kubelet_still_wants_is_left_to_it(scene: Scene) -> None:
     assert scene.devices() == [[OLD], [], []]
 
 
+FORGOTTEN: dict[str, Any] = {"strategy": "kubelet", "volumes": (replace(VOLUME, pods=()),)}
+
+
+def forget(scene: Scene) -> None:
+    """Of the volume only the staging mount is left."""
+    for point in (PUBLISH, SUBPATH):
+        scene.node.mounts.remove(scene.top(point))
+    wanted_no_more(scene)
+
+
+def test_a_staging_mount_that_no_pod_wants_goes_at_once(scene: Scene) -> None:
+    forget(scene)
+    module = scene.repair(**FORGOTTEN)
+    assert not module.failed, module.result["msg"]
+    assert (module.outcomes, scene.devices()) == ([("unmount", "done")], [[], [], []])
+
+
+def test_a_staging_mount_that_a_new_pod_wants_stays(scene: Scene) -> None:
+    """The kubelet makes the folder first; the pod's own mount was one of the node's disk."""
+    forget(scene)
+    folder = scene.node.root / POD_FOLDER[1:]
+    module = scene.repair(meanwhile=lambda: (scene.node.root / "away").rename(folder), **FORGOTTEN)
+    (finding,) = module.result["findings"]
+    assert (finding["verdict"], finding["code"]) == ("refuse", "pods_wanted")
+    assert f"has folders of this volume for the pods {UID} by now" in finding["reason"]
+    assert scene.devices() == [[OLD], [], []]
+
+
+def test_a_staging_mount_that_was_mounted_again_stays(scene: Scene) -> None:
+    """It has all the numbers of the dead one, and answers."""
+    forget(scene)
+    module = scene.repair(meanwhile=lambda: well_again(scene), **FORGOTTEN)
+    (finding,) = module.result["findings"]
+    assert (finding["verdict"], finding["code"]) == ("refuse", "world_changed")
+    assert "it answers now" in finding["reason"]
+    assert scene.devices() == [[OLD], [], []]
+
+
+@pytest.mark.parametrize("number", [10, 40])
+def test_what_was_unstaged_and_staged_again_is_unstaged(scene: Scene, number: int) -> None:
+    """With the number of the dead mount, or with that of its device alone."""
+
+    def staged() -> None:
+        unstage(scene)
+        scene.node.add(mount(number, STAGING))
+        well_again(scene)
+
+    scene.node.at("wait 60", staged)
+    for pid in (20, 21):
+        scene.node.container(pid, f"{pid:064x}", UID, mount(5, "/data", OLD))
+    scene.node.at("wait 20", lambda: (scene.node.end(20), scene.node.end(21)))
+    # Of another tenant, which has the device by then.
+    other = "0a1b2c3d-1111-2222-3333-777777777777"
+
+    def late() -> None:
+        scene.node.container(22, f"{22:064x}", other, mount(5, "/data", OLD))
+
+    module = scene.repair(late=late, **KUBELET)
+    assert not module.failed, module.result["msg"]
+    assert module.outcomes == LEFT
+    assert scene.devices() == [[OLD], [], []]
+    (finding,) = module.result["findings"]
+    told = [f"{point} has no dead mount any more" for point in POINTS]
+    assert (finding["evidence"]["proof"], module.result["stale"]) == (told, [])
+
+
+def test_what_lies_below_another_mount_is_not_unstaged(scene: Scene) -> None:
+    """The one on it answers, which says nothing of the dead one."""
+    runbook = fuse.FuseRecovery(scene.node, FuseOptions())
+    target = Target(STAGING, "staging", (mount(10, STAGING),), "/", ("nosuid",), 0)
+    assert runbook._left_dead(target, fuse.read_table(scene.node, "1"))
+    scene.node.add(mount(77, STAGING, "0:77"))
+    assert runbook._left_dead(target, fuse.read_table(scene.node, "1"))
+    scene.node.answers[OLD] = Answer(OK)
+    assert runbook._left_dead(target, fuse.read_table(scene.node, "1"))
+    scene.node.mounts.pop()
+    assert not runbook._left_dead(target, fuse.read_table(scene.node, "1"))
+
+
+def test_a_pod_with_many_mounts_does_not_end_the_turns_of_others(scene: Scene) -> None:
+    """One of 1,000 subPaths used up the deadline, and what it had not taken off by then was the
+    end of the run.
+    """
+    for number in range(1, 200):
+        point = f"{SUBPATH[:-1]}{number}"
+        scene.node.mounts.append(mount(1000 + number, point, root="/sub", parent=1))
+    other = replace(VOLUME, volume="pvc-2", handle="bucket-b", pods=())
+    folder = STAGE_FOLDER.replace(DIGEST, digest_of("bucket-b"))
+    note = {"driverName": DRIVER, "volumeHandle": "bucket-b"}
+    scene.node.put(f"{folder[1:]}/vol_data.json", json.dumps(note))
+    scene.node.add(mount(70, f"{folder}/globalmount", "0:70"))
+    scene.node.answers["0:70"] = GONE
+    scene.node.deadline = Deadline(100.0, lambda: 0.0)
+    volumes = (replace(VOLUME, pods=(POD,)), other)
+    module = scene.repair(strategy="kubelet", volumes=volumes)
+    first, second = module.result["findings"]
+    assert {first["code"], second["code"]} == {"deadline_passed", ""}
+    assert "less than 110.2 s are left of the deadline" in module.reasons
+    assert scene.node.calls == [f"umount {folder}/globalmount lazy"]
+    # Of as many as there is time for, none is left.
+    scene.node.deadline = Deadline(111.0, lambda: 0.0)
+    scene.node.at("wait 60", lambda: unstage(scene))
+    module = scene.repair(strategy="kubelet", volumes=volumes)
+    assert not module.failed, module.result["msg"]
+    assert len(scene.node.mounts) == 1
+
+
+def test_containers_are_not_waited_for_where_there_is_no_time_for_what_follows(
+    scene: Scene,
+) -> None:
+    """The wait would only take the time of others."""
+    runs(scene)
+    scene.node.deadline = Deadline(69.0, lambda: 0.0)
+    module = scene.repair(**KUBELET)
+    assert "wait_for_containers was not started: less than 70.4 s are left" in module.reasons
+    assert (scene.node.waits, scene.devices()) == ([], UNTOUCHED)
+
+
+def test_an_abort_waits_for_no_time_that_its_repair_lacks(scene: Scene) -> None:
+    """What was not written would be lost for nothing."""
+    hang(scene)
+    scene.node.deadline = Deadline(69.0, lambda: 0.0)
+    module = scene.repair(abort_hung_connections=True, **{**KUBELET, "containers_timeout": 0.0})
+    assert "abort_connection was not started: less than 70.4 s are left" in module.reasons
+    assert scene.node.read(ABORT) == ""
+
+
 def test_a_container_that_comes_up_meanwhile_keeps_its_mount(scene: Scene) -> None:
     """Looked at right before each; other processes are none of its pod's."""
     scene.node.process(30, "sshd", "system.slice/ssh.service")
@@ -1345,7 +1634,7 @@ def test_processes_of_pods(scene: Scene) -> None:
     # One that ends meanwhile.
     (scene.node.root / "proc/21/comm").unlink()
     (scene.node.root / "proc/1/cgroup").unlink()
-    assert gathering.running_processes(scene.node, [UID]) == ["web (pid 20)", " (pid 21)"]
+    assert gathering.running_processes(scene.node, [UID]) == ["web (pid 20)", "a process (pid 21)"]
     # One that may be of any pod counts if its mount namespace has the mount.
     for pid, device in ((23, "0:99"), (24, "0:98")):
         scene.node.container(pid, f"{pid:064x}", other, mount(9, "/data", device))

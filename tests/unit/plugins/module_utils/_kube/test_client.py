@@ -338,9 +338,15 @@ class TestRequests:
         client = cluster(server, says(WEB))
         client.delete(ATTACHMENT, "u-1")
         client.delete(ATTACHMENT, "u-1", dry_run=True)
+        client.delete(ATTACHMENT, "u-1", version="7")
         options = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": "u-1"}}
-        assert server.bodies == [options, {**options, "dryRun": ["All"]}]
-        assert server.requests == [f"DELETE {ATTACHMENT}"] * 2
+        unchanged = {"uid": "u-1", "resourceVersion": "7"}
+        assert server.bodies == [
+            options,
+            {**options, "dryRun": ["All"]},
+            {**options, "preconditions": unchanged},
+        ]
+        assert server.requests == [f"DELETE {ATTACHMENT}"] * 3
 
     def test_delete_gives_a_pod_no_time_only_when_asked(self, server: Server) -> None:
         cluster(server, says(WEB)).delete(POD, "u-1", grace=0)

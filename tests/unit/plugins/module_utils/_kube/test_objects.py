@@ -277,6 +277,12 @@ def test_since_when_a_pod_has_its_node() -> None:
         ({"operator": "Exists"}, True),
         ({"operator": "Exists", "effect": "NoExecute"}, False),
         ({"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}, False),
+        # Without an operator it is Equal, and without a value that of our taint, which has none.
+        ({"key": objects.HOLD, "effect": "NoSchedule"}, True),
+        ({"key": objects.HOLD, "operator": "Equal", "value": ""}, True),
+        ({"key": objects.HOLD, "operator": "Equal", "value": "yes"}, False),
+        ({"key": objects.HOLD, "operator": "Lt", "value": ""}, False),
+        ({"operator": "Equal", "effect": "NoSchedule"}, False),
     ],
 )
 def test_our_taint_does_not_stop_every_pod(toleration: dict[str, str], tolerates: bool) -> None:

@@ -171,7 +171,6 @@ ENDPOINT = {
 CSINODE = {"metadata": META, "spec": {"drivers": [{"name": "d", "nodeID": "w1"}]}}
 LEASE = {"metadata": META, "spec": {"holderIdentity": "x", "renewTime": TIME}}
 
-BOUND = objects.pick_claim(CLAIM)
 PICKS: dict[str, tuple[Callable[[dict[str, Any]], Any], dict[str, Any]]] = {
     "pod": (objects.pick_pod, POD),
     "user": (objects.pick_user, POD),

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import engine
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Finding, Plan
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
     StorageOpsError,
@@ -964,10 +965,27 @@ def test_what_has_changed_since_the_plan_is_refused(change: Any, said: str) -> N
     ].reason
 
 
+def test_with_too_little_time_none_is_made() -> None:
+    cluster = FakeCluster(node("a", "10.0.0.1"), node("b", "10.0.0.2"), endpoint("provisioner"))
+    made = runbook(cluster)
+    cluster.deadline = Deadline(29, lambda: 0.0)
+    plan = made.plan(made.gather())
+    with pytest.raises(engine.ActionFailed, match="less than 30 s are left") as caught:
+        engine._carry_out(made, plan)
+    assert caught.value.code == "deadline_passed"
+    assert [action.outcome for action in plan.actions] == ["skipped", "skipped"]
+    assert cluster.count("create") == 0
+    cluster.deadline = Deadline(30, lambda: 0.0)
+    plan = made.plan(made.gather())
+    engine._carry_out(made, plan)
+    assert [action.outcome for action in plan.actions] == ["done", "done"]
+
+
 def test_one_that_nobody_acts_on_fails_and_stays() -> None:
-    cluster = FakeCluster(node("a", "10.0.0.1"), endpoint("provisioner"), seconds=1.0)
+    cluster = FakeCluster(node("a", "10.0.0.1"), endpoint("provisioner"))
     cluster.clock = just_after
-    made = FencePreparation(cluster, prep.make_options(PARAMS), lambda _seconds: None)  # type: ignore[arg-type]
+    options = prep.make_options({**PARAMS, "fence_timeout": 1.0})
+    made = FencePreparation(cluster, options, lambda _seconds: None)  # type: ignore[arg-type]
     plan = made.plan(made.gather())
     engine._carry_out(made, plan)
     assert [action.outcome for action in plan.actions] == ["failed"]

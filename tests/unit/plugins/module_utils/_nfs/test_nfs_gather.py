@@ -9,6 +9,7 @@ from __future__ import annotations
 import socket
 import struct
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._nfs.runtime_
     LimitOptions,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
+from ansible_collections.storage_ops.runbooks.tests.unit.support.mountinfo import (
     parse_mountinfo,
 )
 
@@ -97,13 +98,32 @@ MOUNTINFO = rf"""1 0 8:1 / / rw - ext4 /dev/sda1 rw
 
 def test_one_share_for_each_server() -> None:
     assert nfs.targets_of(parse_mountinfo(MOUNTINFO, "1"), ROOT) == [
-        Target("nas1:/a", ("4.1", "3"), ("proto=tcp", "sec=krb5", "port=2050"), 2, "a, b"),
+        Target("nas1:/a", ("4.1",), ("proto=tcp", "sec=krb5", "port=2050"), 1, "a"),
+        Target("nas1:/b c", ("3",), ("proto=tcp", "sec=sys"), 1, "b"),
         Target("[fd00::1]:/z", ("4.2",), (), 1, "c"),
     ]
     # The namespaces of the pods, of which one may have any number, with any names for a server.
     found = nfs.targets_of(parse_mountinfo(MOUNTINFO, "1"), ROOT, {"a": "team", "b": "team"})
-    assert [target.turn for target in found] == ["team", "c"]
+    assert [target.turn for target in found] == ["team", "team", "c"]
     assert Target("nas1:/a").turn == "nas1"
+
+
+OTHER_WAYS = ("proto=tcp,sec=sys,port=32049", "proto=tcp,sec=krb5", "proto=rdma,sec=sys")
+
+
+@pytest.mark.parametrize("other", OTHER_WAYS)
+def test_several_servers_at_one_address_are_looked_at_each(other: str) -> None:
+    """As behind a load balancer: that of the first mount was green while the others were down."""
+    ways = ["proto=tcp,sec=sys", other, "proto=tcp,sec=sys"]
+    lines = "1 0 8:1 / / rw - ext4 /dev/sda1 rw\n" + "".join(
+        f"{number} 1 0:{number} / {ROOT}/pods/{number}/volumes/kubernetes.io~csi/x/mount rw - nfs4 "
+        f"10.0.0.5:/e{number} rw,vers=4.1,hard,{way}\n"
+        for number, way in enumerate(ways, 2)
+    )
+    assert nfs.targets_of(parse_mountinfo(lines, "1"), ROOT) == [
+        Target("10.0.0.5:/e2", ("4.1",), ("proto=tcp", "sec=sys"), 2, "2, 4"),
+        Target("10.0.0.5:/e3", ("4.1",), tuple(other.split(",")), 1, "3"),
+    ]
 
 
 def test_what_no_time_was_left_for_is_no_server_that_fails(tmp_path: Path) -> None:
@@ -230,9 +250,10 @@ def mount_all(
     monkeypatch: pytest.MonkeyPatch,
     versions: tuple[str, ...] = ("4.1", "4.2"),
     names: tuple[str, ...] = ("good:/a", "hung:/a"),
+    owner: Callable[[str], str] = lambda _name: "",
 ) -> dict[int, list[Attempt]]:
     monkeypatch.setattr(nfs, "_mount_each", mounts.each)
-    shares = [Share(Target(name), ("192.0.2.1",)) for name in names]
+    shares = [Share(Target(name, owner=owner(name)), ("192.0.2.1",)) for name in names]
     return nfs._mount_all(mounts, shares, NfsOptions(versions=versions), 0, "/run/x")  # type: ignore[arg-type]
 
 
@@ -296,6 +317,26 @@ def test_a_slow_server_uses_up_its_own_turns_alone(
     assert {(attempt.state, attempt.alone) for attempt in good} == {(OK, True)}
     evil = [attempt.alone for number in range(8) for attempt in found[number]]
     assert True in evil and False in evil
+
+
+def test_a_namespace_with_many_names_for_servers_has_one_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Ten that accept connections and answer nothing left no time for the server of another, which
+    was then told not to answer (N7).
+    """
+    names = (*(f"ev{number:02}:/a" for number in range(10)), "good:/a")
+    seconds = {name[:4]: 33.0 for name in names}
+    mounts = Mounts(took(seconds, names), took({**seconds, "good": 0.5}, names), 283)
+    owner = {"good:/a": "shop"}
+    found = mount_all(
+        mounts, monkeypatch, NfsOptions.versions, names, lambda name: owner.get(name, "mallory")
+    )
+    assert {(attempt.state, attempt.alone) for attempt in found[10]} == {(OK, True)}
+    # The first turn is by the order of the mounts, and takes one attempt of the other namespace.
+    assert [tried[0][:4] for tried in mounts.tried[1:6]] == ["ev00", *["good"] * 4]
+    # Within a namespace, each server has its turn.
+    assert len({tried[0][:4] for tried in mounts.tried[6:]}) == len(mounts.tried[6:]) > 3
 
 
 def test_a_quick_server_is_not_kept_waiting_by_a_silent_one(

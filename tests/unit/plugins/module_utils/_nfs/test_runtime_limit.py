@@ -398,7 +398,7 @@ def test_what_the_role_is_told() -> None:
         True,
         True,
     )
-    assert told["drop_in"]["text"] == "[Service]\nLimitNOFILE=65536\n"
+    assert told["drop_in"]["lines"] == ["[Service]", "LimitNOFILE=65536"]
 
 
 def test_a_limit_that_cannot_be() -> None:

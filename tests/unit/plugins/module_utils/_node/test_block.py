@@ -118,6 +118,16 @@ def test_disks_and_how_they_are_reached(host: Host) -> None:
     assert "sdc" not in found, "a removable disk is nobody's LUN"
 
 
+def test_what_is_reached_through_a_session_is_a_disk_whatever_it_says_of_itself(
+    host: Host, tmp_path: Path
+) -> None:
+    """Whoever runs a target decides whether its LUN says that it is removable. It was no disk then,
+    and a foreign path in a map.
+    """
+    put(tmp_path, f"{SESSION}/block/sda/removable", "1\n")
+    assert "sda" in block.disks(host, block.transports(host))
+
+
 def test_device_mapper_devices(host: Host) -> None:
     found = block.dm_devices(host)
     assert found["dm-3"] == DmDevice(
@@ -159,7 +169,21 @@ def test_the_names_a_disk_was_found_with(host: Host, tmp_path: Path) -> None:
     (tmp_path / PORT / "vpd_pg83").write_bytes(b"\x00\x83\x00\x09")
     found = block.disks(host, {})
     assert found["sda"].names == ("1abcd_",)
+    assert (found["sda"].wwid, found["sdb"].wwid) == ("1abcd_", WWID)
     assert found["sdb"].names == (), "a page that is cut says nothing"
+
+
+def test_a_disk_is_not_the_volume_that_the_kernel_takes_it_for(host: Host, tmp_path: Path) -> None:
+    """A tenant's LUN has a SCSI name string (type 8) with the name of another array's volume, which
+    the kernel prefers, and an NAA name of its own, by which udev and multipath know it.
+    """
+    own, other = bytes.fromhex("66666660000000000000000000000001"), f"naa.{WWID[1:]}".encode()
+    names = bytes((3, 8, 0, len(other))) + other + bytes((1, 3, 0, len(own))) + own
+    (tmp_path / SESSION / "vpd_pg83").write_bytes(
+        b"\x00\x83" + len(names).to_bytes(2, "big") + names
+    )
+    assert host.read(f"/{SESSION}/wwid") == other.decode()
+    assert block.disks(host, {})["sda"].wwid == f"3{own.hex()}"
 
 
 def test_kernel_partitions(tmp_path: Path) -> None:

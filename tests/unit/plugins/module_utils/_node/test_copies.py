@@ -128,3 +128,32 @@ def test_long_paths_take_no_memory(tmp_path: Path) -> None:
     found, crowded, _spaces = copies.other_mounts(node, ["0:50", "0:51"])
     assert [mount.id for mount in found] == [3]
     assert set(crowded) == {"0:50", "0:51"}
+
+
+def test_copies_at_longer_paths_are_fewer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """20,000 at paths of 8,192 characters, and as many that they are on, took over 1 GB (N13)."""
+    monkeypatch.setattr(copies, "MOST_OF_ALL", 50)
+    far = "".join(
+        f"{number} {number + 1} 0:50 / /{number}{'x' * 8000} rw - fuse.s3fs x rw\n"
+        f"{number + 1} 1 0:9 / /{number}{'y' * 8000} rw - tmpfs x rw\n"
+        for number in range(2, 200, 2)
+    )
+    few = line(1, "0:9") + line(2, "0:51", fstype="fuse.s3fs")
+    node = namespaces(tmp_path, p1=line(1, "8:1"), p7=line(1, "0:8") + far, p8=few)
+    found, crowded, _spaces = copies.other_mounts(node, ["0:50", "0:51"])
+    assert [mount.pid for mount in found if mount.device == "0:51"] == ["8"]
+    far_ones = [mount for mount in found if mount.device == "0:50"]
+    assert far_ones and sum(len(mount.point) for mount in far_ones) < 50 * 512
+    assert min(len(mount.point) for mount in far_ones) > 8000
+    # Of what they are on, only the peer groups matter.
+    assert max(len(mount.point) for mount in found if mount.device == "0:9") <= 512
+    assert set(crowded) == {"0:50"}
+
+
+def test_of_a_long_path_the_beginning_says_where_a_device_is_used(tmp_path: Path) -> None:
+    """20 of nearly 1 MiB were kept for each device, and a tenant has 50 volumes on a node (N13)."""
+    far = f"2 1 8:16 / /var/{'x' * 2**19} rw - ext4 /dev/sdb rw\n"
+    node = namespaces(tmp_path, p1=line(1, "8:1"), p7=line(1, "0:9") + far)
+    (reason,) = usage.UsesByDevice(node).of({"sdb": "8:16"})
+    assert str(reason).startswith("mounted at /var/xxx") and len(str(reason)) < 600
+    assert str(reason).endswith("in the mount namespace of pid 7")

@@ -223,10 +223,35 @@ def test_nothing_outside_the_root_is_a_place(before: str, path: str) -> None:
 def test_staging_points() -> None:
     note = kubelet.parse_note(json.dumps(NOTE), "x")
     assert note == VolumeNote("rbd.csi.ceph.com", HANDLE, PV, "node-a")
-    new, old = kubelet.staging_points(note)
+    older = f"{kubelet.ROOT}/{CSI}/pv/{PV}/vol_data.json"
+    new, old = kubelet.staging_points(note, {older: VolumeNote(note.driver, HANDLE)})
     for point in (new, old):
         place = kubelet.classify(point)
         assert place and place.kind == kubelet.STAGING and kubelet.contradiction(place, note) == ""
+    # What else may be staged in the folder of that name.
+    for other in (
+        VolumeNote("other.example.com", HANDLE),
+        VolumeNote(note.driver, "another"),
+        VolumeNote(problem="it is no JSON"),
+    ):
+        assert kubelet.staging_points(note, {older: other}) == (new,)
+    assert kubelet.staging_points(note, {}) == (new,)
+
+
+def test_an_inline_volume_has_a_name_of_its_own() -> None:
+    """The pod's owner chooses it, and may choose that of a PersistentVolume. The kubelet stages
+    none.
+    """
+    handle = f"csi-{'0a' * 32}"
+    text = json.dumps({**NOTE, "volumeHandle": handle, "volumeLifecycleMode": "Ephemeral"})
+    note = kubelet.parse_note(text, "x")
+    assert (note.inline, note.volume, note.name) == (True, "", PV)
+    staged = {f"{kubelet.ROOT}/{CSI}/pv/{PV}/vol_data.json": VolumeNote(note.driver, handle)}
+    assert kubelet.staging_points(note, staged) == ()
+    other = kubelet.classify(f"{kubelet.ROOT}/pods/{UID}/volumes/kubernetes.io~csi/pv-b/mount")
+    assert other and "is of the volume" in kubelet.contradiction(other, note)
+    persistent = kubelet.parse_note(json.dumps({**NOTE, "volumeLifecycleMode": "Persistent"}), "x")
+    assert (persistent.inline, persistent.volume) == (False, PV)
 
 
 def test_a_note_that_is_of_another_place() -> None:
@@ -268,6 +293,7 @@ def test_a_note_of_a_staging_path() -> None:
         ),
         *(json.dumps({**NOTE, "specVolID": value}) for value in ("../x", {}, None)),
         json.dumps({**NOTE, "nodeName": "a b"}),
+        *(json.dumps({**NOTE, "volumeLifecycleMode": value}) for value in ("ephemeral", True, [])),
     ],
 )
 def test_a_note_that_cannot_be_one(text: str) -> None:

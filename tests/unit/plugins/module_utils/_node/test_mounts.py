@@ -7,11 +7,13 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import os
 import random as random_module
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Callable
+from typing import Any, Callable
 
 import pytest
 from hypothesis import given
@@ -34,6 +36,9 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.namespaces import (
     Namespaces,
 )
+from ansible_collections.storage_ops.runbooks.tests.unit.support.mountinfo import (
+    parse_mountinfo,
+)
 
 NAMES = st.text(
     st.characters(codec="utf-8", exclude_categories=["Cs"], exclude_characters="\0"),
@@ -45,6 +50,21 @@ NAMES = st.text(
 def escape(text: str) -> str:
     """As the kernel writes it: blanks, newlines, backslashes and # in octal."""
     return "".join(f"\\{ord(char):03o}" if char in " \t\n\\#" else char for char in text)
+
+
+def test_long_options_are_not_kept() -> None:
+    """An overlay in a user namespace has 120 KB of them, and each may have others: 1000 of these
+    were kept, in each process that reads mounts.
+    """
+    mounts._kept_words.cache_clear()
+    plain = "5 1 0:9 / /x rw - overlay overlay rw,{}"
+    for number in range(2000):
+        parse_mountinfo(plain.format(f"lowerdir+=/{number}" * 100), "9")
+    # Those of the mount itself.
+    assert mounts._kept_words.cache_info().currsize == 1
+    (one,) = parse_mountinfo(plain.format("lowerdir=/a\\054b,ro"), "9")
+    assert one.super_options == ("rw", "lowerdir=/a,b", "ro")
+    assert mounts._kept_words.cache_info().currsize == 2
 
 
 @given(NAMES, NAMES, NAMES, NAMES)
@@ -70,14 +90,14 @@ def test_mountinfo_round_trip(root: str, point: str, source: str, option: str) -
         super_options=("ro", f"x={option}"),
         pid="7",
     )
-    assert mounts.parse_mountinfo(f"{line}\n{line}\n", "7") == [mount] * 2
+    assert parse_mountinfo(f"{line}\n{line}\n", "7") == [mount] * 2
 
 
 def test_mountinfo_with_nothing_optional() -> None:
     """A FUSE server may give no name as source, blanks in its type, and the kernel may pass on
     options that it did not escape.
     """
-    (mount,) = mounts.parse_mountinfo("40 1 0:52 / /mnt/- rw - fuse.my\\040fs  rw,fsname=a b", "1")
+    (mount,) = parse_mountinfo("40 1 0:52 / /mnt/- rw - fuse.my\\040fs  rw,fsname=a b", "1")
     assert (mount.shared, mount.master, mount.unbindable) == (0, 0, False)
     assert (mount.point, mount.fstype, mount.source, mount.super_options) == (
         "/mnt/-",
@@ -99,7 +119,7 @@ def test_mountinfo_with_nothing_optional() -> None:
 )
 def test_mountinfo_that_cannot_be_read(line: str) -> None:
     with pytest.raises(StorageOpsError, match="/proc/7/mountinfo"):
-        mounts.parse_mountinfo(line, "7")
+        parse_mountinfo(line, "7")
 
 
 def words(*choices: str, max_size: int = 1) -> st.SearchStrategy[str]:
@@ -123,7 +143,7 @@ LINE = st.tuples(
 @given(st.one_of(st.text(st.characters()), st.lists(LINE, max_size=5).map("\n".join)))
 def test_any_mountinfo_is_read_or_refused(text: str) -> None:
     with contextlib.suppress(StorageOpsError):
-        found = mounts.MountTable(mounts.parse_mountinfo(text, "7"))
+        found = mounts.MountTable(parse_mountinfo(text, "7"))
         for mount in found.mounts:
             assert mount not in found.on(mount)
             assert {layer.point for layer in found.layers(mount.point)} <= {mount.point}
@@ -135,7 +155,7 @@ def table(*lines: str) -> MountTable:
         "{} {} 0:{} / {} rw - fuse s rw".format(*line.split(" ")[:2], index, line.split(" ")[2])
         for index, line in enumerate(lines)
     )
-    return MountTable(mounts.parse_mountinfo("\n".join(texts), "1"))
+    return MountTable(parse_mountinfo("\n".join(texts), "1"))
 
 
 def ids(found: list[Mount]) -> list[int]:
@@ -256,9 +276,18 @@ def test_a_table_is_read_until_it_stands_still(
         Host, "lines", lambda *_args: [one, b"2 1 0:2 /%d /x rw - a b rw" % next(changing)]
     )
     assert len(mounts.read_table(host, "7").mounts) == 2
+
+    def failing(*_args: Any) -> Iterator[bytes]:
+        yield one
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    monkeypatch.setattr(Host, "lines", failing)
+    with pytest.raises(StorageOpsError, match="longer than the kernel has memory for") as long:
+        mounts.read_table(host, "7")
+    assert long.value.code == "evidence_unreadable"
     monkeypatch.undo()
     (tmp_path / "proc/7/mountinfo").unlink()
-    with pytest.raises(StorageOpsError, match="cannot be read"):
+    with pytest.raises(StorageOpsError, match="cannot be read: the process is gone"):
         mounts.read_table(host, "7")
 
 

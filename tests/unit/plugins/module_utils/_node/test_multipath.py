@@ -6,9 +6,6 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,12 +17,25 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors 
     StorageOpsError,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import multipath
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.block import DmDevice
 
-CAPTURES = Path(__file__).parent / "fixtures" / "multipathd"
-
-
-def capture(name: str) -> str:
-    return (CAPTURES / f"{name}.json").read_text()
+WWID = "36001405919eb0a2fd484e85817272b66"
+LOST = "360014057d411fc6acd84cc7b8ec1ff2f"
+# As the kernel has them: a map with two paths, a residual one, one that another program has made,
+# and a volume on the first.
+DM = {
+    "dm-0": DmDevice("dm-0", "253:0", "mpatha", f"mpath-{WWID}", False, ("sdb", "sdc"), ("dm-3",)),
+    "dm-1": DmDevice("dm-1", "253:1", "my disk", f"mpath-{LOST}", False, ("sde", "sdf"), ()),
+    "dm-2": DmDevice("dm-2", "253:2", "other", "mpath-3600x", False, ("sdg",), ()),
+    "dm-3": DmDevice("dm-3", "253:3", "vg-lv", "LVM-x", False, ("dm-0",), ()),
+}
+MAPS = "dm-0\ndm-1\n"
+PATHS = """sda undef undef
+sdb active ready
+sdc active i/o pending
+sde failed faulty
+sdf failed faulty
+"""
 
 
 class Commands:
@@ -33,8 +43,10 @@ class Commands:
 
     def __init__(self, **answers: tuple[int | None, str]) -> None:
         self.answers = answers
+        self.asked: list[list[str]] = []
 
     def run(self, argv: list[str]) -> CommandResult:
+        self.asked.append(argv)
         rc, out = self.answers["_".join(argv[:3])]
         return CommandResult(
             tuple(argv),
@@ -46,124 +58,79 @@ class Commands:
         )
 
 
-def test_captured_maps() -> None:
-    maps = multipath.parse_maps(capture("residual-queueing-before-io"))
-    assert maps["360014057d411fc6acd84cc7b8ec1ff2f"] == {
-        "sde": "failed faulty",
-        "sdf": "failed faulty",
+def daemon(
+    maps: str = MAPS, paths: str = PATHS, dm: dict[str, DmDevice] | None = None
+) -> multipath.Daemon:
+    host = Commands(multipathd_show_maps=(0, maps), multipathd_show_paths=(0, paths))
+    return multipath.ask_daemon(host, DM if dm is None else dm)
+
+
+def test_the_states_of_paths() -> None:
+    said = daemon()
+    assert said.paths == {
+        WWID: {"sdb": "active ready", "sdc": "active i/o pending"},
+        LOST: {"sde": "failed faulty", "sdf": "failed faulty"},
     }
-    assert maps["36001405919eb0a2fd484e85817272b66"] == {
-        "sdb": "active ready",
-        "sdc": "active ready",
-    }
-    assert multipath.parse_maps(capture("no-maps")) == {}
-    half = multipath.parse_maps(capture("one-path-failed-portal-down"))
-    assert all(
-        sorted(paths.values()) == ["active ready", "failed faulty"] for paths in half.values()
-    )
+    assert (said.problem, said.known) == ("", {"dm-0", "dm-1"})
 
 
-def test_unknown_fields_are_ignored_and_an_unknown_major_version_is_not() -> None:
-    answer = json.loads(capture("residual-queueing-before-io"))
-    answer["minor_version"], answer["novelty"], answer["maps"][0]["novelty"] = 99, 1, [2]
-    assert multipath.parse_maps(json.dumps(answer)) == multipath.parse_maps(
-        capture("residual-queueing-before-io")
-    )
-    answer["major_version"] = 1
-    with pytest.raises(StorageOpsError, match="version 1"):
-        multipath.parse_maps(json.dumps(answer))
+@pytest.mark.parametrize("none", ["", "\n", "ok\n"])
+def test_a_daemon_without_maps(none: str) -> None:
+    assert daemon(none, none) == multipath.Daemon()
+    assert daemon(MAPS, none).paths == {WWID: {}, LOST: {}}
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "timeout\n",
-        "fail\n",
-        "error -1 receiving packet",
-        "",
-        "[]",
-        "{}",
-        '{"major_version": 0}',
-        '{"major_version": 0, "maps": [1]}',
-    ],
-)
+def test_maps_that_only_one_side_has() -> None:
+    """One is not in the kernel yet, one is not there any more, and NVMe has maps of its own."""
+    said = daemon("undef\nnvme0n1\ndm-1\ndm-9\ndm-3\n", f"{PATHS}nvme0c0n1 n/a optimized\n")
+    assert said.paths == {LOST: {"sde": "failed faulty", "sdf": "failed faulty"}}
+    assert said.known == {"dm-1", "dm-3", "dm-9"}
+
+
+def test_no_text_of_a_target_is_asked_for() -> None:
+    """A WWID may have a line break, as of a SCSI name string ``iqn.x",\n"uuid" : "3600...``, and
+    multipathd writes it as it is. By that, a tenant's map looked like another.
+    """
+    host = Commands(multipathd_show_maps=(0, MAPS), multipathd_show_paths=(0, PATHS))
+    multipath.ask_daemon(host, DM)
+    multipath.known_paths(host)
+    # Names that the kernel gives, and states (multipath-tools, libmultipath/print.c).
+    wildcards = [word for argv in host.asked for word in argv[5].split()]
+    assert all(argv[3:5] == ["raw", "format"] for argv in host.asked)
+    assert set(wildcards) == {"%d", "%t", "%T"}
+
+
+@pytest.mark.parametrize("text", ["timeout\n", "fail\n", "error -1 receiving packet", "dm-0\nfail"])
 def test_answers_that_are_none(text: str) -> None:
-    with pytest.raises(StorageOpsError, match="multipathd"):
-        multipath.parse_maps(text)
+    said = daemon(text)
+    assert "instead of its maps and paths" in said.problem
+    assert (said.paths, said.known) == ({}, frozenset())
+    assert "instead of its maps and paths" in daemon(MAPS, text).problem
+    assert multipath.known_paths(Commands(multipathd_show_paths=(0, text))) is None
 
 
-@pytest.mark.parametrize(
-    "alias",
-    [r"my\x20disk", r"d\xc3\xa4ta", "my disk", "a\tb", r"a\\x20b", r"a\"b", 'my"disk', "\u00e4"],
-)
-def test_aliases_that_multipathd_does_not_escape(alias: str) -> None:
-    """Those that libdevmapper has mangled are no JSON, nor is a quotation mark within a text."""
-    known = json.loads(capture("residual-queueing-before-io"))["maps"][0]["name"]
-    text = capture("residual-queueing-before-io").replace(f'"{known}"', f'"{alias}"')
-    assert multipath.parse_maps(text) == multipath.parse_maps(
-        capture("residual-queueing-before-io")
-    )
+@pytest.mark.parametrize(("rc", "out"), [(None, ""), (1, "error"), (0, "timeout\n")])
+def test_the_disks_that_it_knows(rc: int | None, out: str) -> None:
+    known = multipath.known_paths(Commands(multipathd_show_paths=(0, PATHS)))
+    assert known == {"sda", "sdb", "sdc", "sde", "sdf"}
+    assert multipath.known_paths(Commands(multipathd_show_paths=(rc, out))) is None
 
 
-def test_a_map_that_multipathd_has_twice() -> None:
-    known = capture("residual-queueing-before-io")
-    answer = json.loads(known)
-    empty = [{**entry, "name": "other", "path_groups": []} for entry in answer["maps"]]
-    for maps in ([*answer["maps"], *empty], [*empty, *answer["maps"]]):
-        assert multipath.parse_maps(json.dumps({**answer, "maps": maps})) == multipath.parse_maps(
-            known
-        )
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        'l"un',
-        "lun\\",
-        r"\uzzzz",
-        '", "uuid" : "36001405919eb0a2fd484e85817272b66", "x": "',
-        '"}]}]}],"maps":[{"uuid":"x","y":"',
-    ],
-)
-@pytest.mark.parametrize(
-    "known", ['"prod" : "lun2"', '"target_wwnn" : "iqn.2026-01.test.lab:array1"']
-)
-def test_no_text_of_a_target_hides_or_changes_other_maps(known: str, text: str) -> None:
-    """A tenant's server had all maps of the node refused by one quotation mark."""
-    whole = capture("residual-queueing-before-io")
-    key = known.partition(" : ")[0]
-    planted = whole.replace(known, f'{key} : "{text}"')
-    assert planted != whole
-    assert multipath.parse_maps(planted) == multipath.parse_maps(whole)
-
-
-def test_json_that_is_none() -> None:
-    with pytest.raises(StorageOpsError, match="JSON is broken near"):
-        multipath.parse_maps('{"maps": [')
-
-
-@given(
-    st.text(max_size=200)
-    | st.recursive(
-        st.none() | st.integers() | st.text(), lambda inner: st.dictionaries(st.text(), inner)
-    ).map(json.dumps)
-)
-def test_maps_never_break(text: str) -> None:
-    try:
-        multipath.parse_maps(text)
-    except StorageOpsError:
-        return
+@given(st.text(max_size=200), st.text(max_size=200))
+def test_answers_never_break(maps: str, paths: str) -> None:
+    said = daemon(maps, paths)
+    assert set(said.paths) <= {WWID, LOST, "3600x"}
 
 
 def test_daemon_that_is_down_or_hangs() -> None:
     down = multipath.ask_daemon(
-        Commands(multipathd_show_maps=(1, "ux_socket_connect: Connection refused"))
+        Commands(multipathd_show_maps=(1, "ux_socket_connect: Connection refused")), DM
     )
     assert "Connection refused" in down.problem
-    hung = multipath.ask_daemon(Commands(multipathd_show_maps=(None, "")))
+    hung = multipath.ask_daemon(Commands(multipathd_show_maps=(None, "")), DM)
     assert "no answer within" in hung.problem
-    busy = multipath.ask_daemon(Commands(multipathd_show_maps=(0, "timeout\n")))
-    assert "'timeout' instead of JSON" in busy.problem
+    half = Commands(multipathd_show_maps=(0, MAPS), multipathd_show_paths=(None, ""))
+    assert "no answer within" in multipath.ask_daemon(half, DM).problem
 
 
 def test_kernel_tables_and_open_counts() -> None:

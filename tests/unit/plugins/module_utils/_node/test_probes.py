@@ -172,3 +172,103 @@ def test_what_is_no_folder(tmp_path: Path) -> None:
     ]
     assert "null byte" in answers[4].text
     assert probes.probe_folders(host, [], 5) == []
+
+
+def held(root: Path, pid: int, name: str, pending: str = "100", cgroup: str = "0::/x") -> None:
+    """A process of that name, with these signals pending."""
+    folder = root / f"proc/{pid}"
+    folder.mkdir(parents=True)
+    (folder / "comm").write_text(f"{name}\n")
+    (folder / "status").write_text(
+        f"Name:\t{name}\nState:\tD (disk sleep)\nSigPnd:\t{pending:0>16}\nShdPnd:\t{0:016}\n"
+    )
+    (folder / "cgroup").write_text(f"{cgroup}\n")
+
+
+def test_what_many_children_of_earlier_runs_wait_for_is_not_asked_again(
+    tmp_path: Path, hanging: Arrivals
+) -> None:
+    """Each nightly audit left one more child, with the memory of its run, for each mount that
+    hangs.
+    """
+    for pid in range(100, 100 + probes.MOST_HELD):
+        held(tmp_path, pid, "sops0:57")
+    names, devices = ["statvfs-hung", "well", "open-ENOTCONN"], ["0:57", "0:58", "0:59"]
+    for name in names:
+        (tmp_path / name).mkdir()
+    host = Host(Deadline(600), 10, str(tmp_path))
+    hung, well, dead = probes.probe_folders(host, names, 60, (), devices)
+    assert not hanging.count
+    assert (hung.state, hung.left, hung.unasked) == ("hung", 100, False)
+    assert hung.text.startswith(f"{probes.MOST_HELD} processes of earlier runs")
+    assert (well.state, dead.state, dead.step) == ("ok", "dead", "listing")
+    # A repair asks once more before it does anything.
+    (tmp_path / "proc/100/comm").write_text("sops0:58\n")
+    assert {answer.state for answer in probes.probe_folders(host, names[1:], 60)} == {"ok", "dead"}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        # Another run is asking just now.
+        {"name": "sops0:57", "pending": "0"},
+        {"name": "sops0:57", "pending": "4000"},
+        {"name": "sops0:5"},
+        {"name": "sops"},
+        {"name": "python3"},
+        # A tenant gives its processes any name.
+        {"name": "sops0:57", "cgroup": f"0::/kubepods/pod{'0' * 32}/{'1' * 64}"},
+    ],
+)
+def test_what_is_no_child_of_an_earlier_run(tmp_path: Path, other: dict[str, str]) -> None:
+    for pid in range(100, 99 + probes.MOST_HELD):
+        held(tmp_path, pid, "sops0:57")
+    held(tmp_path, 300, **other)
+    (tmp_path / "well").mkdir()
+    host = Host(Deadline(600), 10, str(tmp_path))
+    (answer,) = probes.probe_folders(host, ["well"], 60, (), ["0:57"])
+    assert answer.state == "ok"
+
+
+def test_who_may_be_of_any_pod_is_no_child(tmp_path: Path) -> None:
+    for pid in range(100, 100 + probes.MOST_HELD):
+        held(tmp_path, pid, "sops0:57")
+        (tmp_path / f"proc/{pid}/cgroup").unlink()
+        (tmp_path / f"proc/{pid}/cgroup").symlink_to("x" * 300)
+    assert probes.held_children(Host(Deadline(600), 10, str(tmp_path))) == {}
+
+
+def test_a_child_is_called_after_what_it_asks(tmp_path: Path) -> None:
+    """Of the longest numbers, too."""
+    for device in ("0:57", "0:1048575", "259:1048575"):
+
+        def named(device: str = device) -> str:
+            probes.call_self(device)
+            return Path("/proc/self/comm").read_text()
+
+        assert bounded.call(named, 60).value == f"sops{device}\n"
+    before = Path("/proc/self/comm").read_text()
+    (tmp_path / "well").mkdir()
+    probes.probe_folders(Host(Deadline(600), 10, str(tmp_path)), ["well"], 60, (), ["0:57"])
+    assert Path("/proc/self/comm").read_text() == before
+
+
+def test_what_is_held_answers_whatever_is_at_its_path_by_now(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    found = [os.open(tmp_path / name, os.O_PATH) for name in ("file", "folder", "pipe")]
+    for name in ("file", "folder"):
+        (tmp_path / name).rename(tmp_path / f"{name}.away")
+        os.mkfifo(tmp_path / name)
+    try:
+        host = Host(Deadline(60), 10, str(tmp_path))
+        answers = [probes.probe_opened(host, descriptor, 60) for descriptor in found]
+        assert [(answer.state, answer.step, answer.error) for answer in answers] == [
+            ("ok", "", ""),
+            ("ok", "", ""),
+            ("error", "listing", "ENOTDIR"),
+        ]
+    finally:
+        for descriptor in found:
+            os.close(descriptor)

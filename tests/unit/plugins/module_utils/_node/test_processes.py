@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import mmap
 import os
 import shutil
@@ -38,7 +39,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host im
     Host,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.unmount import mount_id
-from ansible_collections.storage_ops.runbooks.tests.unit.support.clocks import Steps
+from ansible_collections.storage_ops.runbooks.tests.unit.support.clocks import Arrivals, Steps
 
 POD = "5b9ba8a1-4f1b-4c7e-9d2b-1f2f5d0f3c11"
 UNDER = POD.replace("-", "_")
@@ -326,6 +327,90 @@ def test_pods_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     # What is in no pod has its turns by its control group.
     assert owners[400] == owners[401] == "0::/"
     assert owners[402] == "0::/system.slice/kubelet.service"
+
+
+def test_the_identities_are_read_in_turns_of_their_owners(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """500,000 processes of one pod used up the time of all: "the processes of this node could not
+    be read". Here there is time for 40, and of one thread that has ended the group says nothing.
+    """
+    other = "0" + POD[1:]
+    for pid in (*range(100, 180), *range(300, 310), *range(400, 403)):
+        tree(tmp_path, pid, POD if pid < 200 else other if pid < 400 else "")
+    (tmp_path / "proc/402/cgroup").write_text("0::/system.slice/kubelet.service\n")
+    reached = Arrivals()
+    identity = processes._identity
+
+    def slow(proc: str, pid: int) -> Any:
+        reached.note()
+        # The old one went on until it was killed.
+        if reached.count > 45:
+            time.sleep(1000)
+        return identity(proc, pid)
+
+    monkeypatch.setattr(processes, "_identity", slow)
+    node = Host(Deadline(6000, lambda: 1000.0 * (reached.count >= 40)), 30, str(tmp_path))
+    try:
+        found = {one.pid: one for one in processes.identify(node)}
+    finally:
+        reached.close()
+    # None is absent.
+    assert len(found) == 93
+    left = {pid for pid, one in found.items() if one.unknown == processes._NO_TURN}
+    assert len(left) == 93 - 40 and left < set(range(100, 180))
+    # It may be in any namespace, but of no other pod, and a message says whose it is.
+    one = found[max(left)]
+    assert (one.namespace, one.pod, one.owner, one.container) == ("", POD, POD, "")
+    assert one.may_be_in({"mnt:[1]"})
+    assert one.describe() == f"a process of pod {POD} (pid {one.pid})"
+    assert found[301].describe() == "web (pid 301)" and found[402].owner.endswith("kubelet.service")
+
+
+def test_what_had_no_turn_has_another_chance_and_is_no_empty_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is asked with the others, or is not known to use anything."""
+    for pid in (7, 8, 9):
+        tree(tmp_path, pid, POD if pid < 9 else "")
+    looked = Arrivals()
+    identity = processes._identity
+    monkeypatch.setattr(
+        processes, "_identity", lambda proc, pid: (looked.note(), identity(proc, pid))[1]
+    )
+    node = Host(Deadline(6000, lambda: 1000.0 * (looked.count >= 2)), 30, str(tmp_path))
+    try:
+        asked = processes.read_processes(node, {"mnt:[8]"})
+        assert [one.unknown for one in asked] == [processes.NOT_READ, "", processes.NOT_READ]
+        assert asked[1].uses == ((30, "open file"), (40, "open file"))
+        # With so little time that not even all owners are known: what may be of any pod is never
+        # the node's own.
+        ticks = itertools.count()
+        node = Host(Deadline(10**6, ticks.__next__), 6, str(tmp_path))
+        unknown = control_groups.UNKNOWN
+        assert [(one.pod, one.unknown) for one in processes.read_processes(node)] == [
+            (POD, processes.NOT_READ),
+            (unknown, processes._NO_TURN),
+            (unknown, processes._NO_TURN),
+        ]
+    finally:
+        looked.close()
+
+
+def test_the_owner_of_a_process_whose_first_thread_has_ended(tmp_path: Path) -> None:
+    """With control groups of version 1 the thread is in none, and must not look like the node's."""
+    folder = tree(tmp_path, 7)
+    (folder / "ns/mnt").unlink()
+    (folder / "task/8").mkdir(parents=True)
+    tree(tmp_path, 8, POD)
+    assert processes._owner(str(folder)) == (POD, POD)
+    assert processes._owner(str(tmp_path / "proc/6")) == (control_groups.UNKNOWN,) * 2
+    (tmp_path / "proc/9").mkdir()
+    assert processes._owner(str(tmp_path / "proc/9")) == (control_groups.UNKNOWN,) * 2
+    deep(folder)
+    (tmp_path / "proc/8/cgroup").unlink()
+    (tmp_path / "proc/8/cgroup").symlink_to("x" * 300)
+    assert processes._owner(str(folder)) == (control_groups.UNKNOWN,) * 2
 
 
 def deep(folder: Path) -> None:

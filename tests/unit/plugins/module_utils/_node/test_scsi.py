@@ -191,6 +191,37 @@ def test_conversation_with_a_disk_that_is_gone() -> None:
     )
 
 
+def test_a_disk_that_does_not_answer_in_time_is_asked_no_more() -> None:
+    """Each command would take as long again, and a server may have any number of such LUNs."""
+    sent: list[bytes] = []
+
+    def send(cdb: bytes, length: int) -> tuple[str, bytes]:
+        sent.append(cdb)
+        return scsi.classify(0, 3, 0, b""), b""
+
+    answer = scsi.Answer.from_json(scsi.converse(send, True))
+    assert sent == [scsi.TEST_UNIT_READY]
+    assert (answer.ready, answer.inquiry, answer.luns) == ("DID_TIME_OUT", "not asked", None)
+
+
+@pytest.mark.parametrize(
+    ("names", "wwid"),
+    [
+        # The kernel takes the SCSI name string for the LUN's WWID.
+        (("8naa.6001405e", "36001405f"), "36001405f"),
+        (("1LIO_x", "20014", "32abc", "35001", "36001405f", "36001405e"), "36001405f"),
+        (("1LIO_x", "20014", "32abc", "35001"), "35001"),
+        (("1LIO_x", "20014", "32abc"), "32abc"),
+        (("1LIO_x", "20014"), "20014"),
+        (("0own", "1LIO_x"), "1LIO_x"),
+        (("0own", "8naa.6001405e"), ""),
+        ((), ""),
+    ],
+)
+def test_the_name_by_which_udev_knows_a_disk(names: tuple[str, ...], wwid: str) -> None:
+    assert scsi.wwid_of(names) == wwid
+
+
 def test_a_unit_attention_is_asked_past() -> None:
     news = ("06/3f/0e", b"")
     answer = ask(ready=[news, news, (GONE, b"")], inquiry=[news, (GONE, b"")])

@@ -6,10 +6,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import errno
 import os
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,9 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine 
     ActionFailed,
     NotStarted,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import (
     unmount as unmount_module,
 )
@@ -28,12 +33,23 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts 
     Mount,
     read_table,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes import (
+    DEAD,
+    ERROR,
+    HUNG,
+    OK,
+    Answer,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.unmount import (
+    Source,
     bind,
     call_libc,
+    held,
     mount_id,
     replace,
+    same,
     unmount,
+    unmount_dead,
 )
 
 
@@ -46,6 +62,13 @@ def mount_at(point: str, number: int = 0) -> Mount:
     return Mount(
         number, 1, "0:99", "/", point, ("rw",), 0, 0, False, "fuse.test", "test", ("rw",), "self"
     )
+
+
+def source_at(host: Host, path: Path, trusted: Path) -> Source:
+    """What was proven to be on the filesystem that it is on."""
+    there = read_table(host, "self").holding(str(trusted.resolve()))
+    assert there is not None
+    return Source(str(path), str(trusted), there.device)
 
 
 def test_no_mount_there(host: Host, tmp_path: Path) -> None:
@@ -122,11 +145,13 @@ def test_way_that_leads_elsewhere(host: Host, tmp_path: Path, point: str) -> Non
         replace(
             host,
             [],
-            str(tmp_path / "elsewhere/mount"),
-            str(tmp_path),
+            source_at(host, tmp_path / "elsewhere/mount", tmp_path),
             f"{tmp_path}/root/{point}",
             f"{tmp_path}/root",
+            5,
         )
+    with pytest.raises(NotStarted):
+        unmount_dead(host, [], f"{tmp_path}/root/{point}/x", f"{tmp_path}/root", 5)
 
 
 @pytest.mark.parametrize(
@@ -145,16 +170,12 @@ def test_bind_follows_no_link(host: Host, tmp_path: Path, source: str, point: st
         (tmp_path / folder).mkdir(parents=True)
     for place in ("source", "root"):
         (tmp_path / place / "link").symlink_to(tmp_path / "elsewhere")
-    places = (
-        f"{tmp_path}/source/{source}",
-        f"{tmp_path}/source",
-        f"{tmp_path}/root/{point}",
-        f"{tmp_path}/root",
-    )
+    what = source_at(host, tmp_path / "source" / source, tmp_path / "source")
+    where = f"{tmp_path}/root/{point}", f"{tmp_path}/root"
     with pytest.raises(NotStarted):
-        bind(host, *places)
+        bind(host, what, *where)
     with pytest.raises(NotStarted):
-        replace(host, [], *places)
+        replace(host, [], what, *where, 5)
 
 
 def test_bind_holds_what_it_has_looked_at(
@@ -176,13 +197,8 @@ def test_bind_holds_what_it_has_looked_at(
         (tmp_path / "found").write_text(f"{function} {found}", encoding="ascii")
 
     monkeypatch.setattr(unmount_module, "call_libc", swapped)
-    places = (
-        f"{tmp_path}/source/folder",
-        f"{tmp_path}/source",
-        f"{tmp_path}/root/point",
-        f"{tmp_path}/root",
-    )
-    bind(host, *places)
+    what = source_at(host, tmp_path / "source/folder", tmp_path / "source")
+    bind(host, what, f"{tmp_path}/root/point", f"{tmp_path}/root")
     assert (tmp_path / "found").read_text(encoding="ascii") == f"mount {wanted}"
 
 
@@ -193,7 +209,18 @@ def test_a_bind_needs_to_know_what_it_would_show(host: Host, tmp_path: Path) -> 
     (tmp_path / "proc/self/mountinfo").write_text("")
     listless = Host(Deadline(30), 5, str(tmp_path))
     with pytest.raises(NotStarted, match="which mount it is in cannot be told"):
-        replace(listless, [], "/source/folder", "/source", "/root/point", "/root")
+        replace(listless, [], Source("/source/folder", "/source", ""), "/root/point", "/root", 5)
+
+
+def test_only_what_was_proven_is_bound(host: Host, calls: Path) -> None:
+    """Another filesystem is at the path by now, or none but the node's own."""
+    what = source_at(host, calls / "source/folder", calls / "source")._replace(device="0:9999")
+    where = f"{calls}/root/point", f"{calls}/root"
+    with pytest.raises(NotStarted, match="not on the new mount"):
+        bind(host, what, *where)
+    with pytest.raises(NotStarted, match="not on the new mount"):
+        replace(host, [mount_at(where[0], 7)], what, *where, 5)
+    assert made(calls) == []
 
 
 def test_what_the_c_library_refuses_is_an_error() -> None:
@@ -201,6 +228,23 @@ def test_what_the_c_library_refuses_is_an_error() -> None:
     call_libc("access", b"/", os.F_OK)
     with pytest.raises(FileNotFoundError):
         call_libc("access", b"/no/such/file", os.F_OK)
+
+
+class AnyNumber(int):
+    """Of the mount that it is compared with."""
+
+    def __ne__(self, other: object) -> bool:
+        return False
+
+
+def answers(monkeypatch: pytest.MonkeyPatch, answer: Answer) -> None:
+    """What a mount that is held answers. All else is well."""
+
+    def asking(_host: Host, descriptor: int, _timeout: float) -> Answer:
+        held_one = os.readlink(f"/proc/self/fd/{descriptor}").endswith("/root/point")
+        return answer if held_one else Answer(OK)
+
+    monkeypatch.setattr(unmount_module, "probe_opened", asking)
 
 
 @pytest.fixture
@@ -221,6 +265,12 @@ def calls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setattr(
         unmount_module, "_is_top", lambda _host, mount, _folder, _name: mount.id < 100
     )
+    monkeypatch.setattr(
+        unmount_module, "_is_held", lambda _host, mount, _descriptor: mount.id < 100
+    )
+    # The number of what is on top, whatever layer it is now.
+    monkeypatch.setattr(unmount_module, "mount_id", lambda _name, _folder: AnyNumber())
+    answers(monkeypatch, Answer(DEAD, "statvfs", "ENOTCONN"))
     for folder in ("root/point", "source/folder"):
         (tmp_path / folder).mkdir(parents=True)
     return tmp_path
@@ -304,11 +354,125 @@ def test_layers_go_and_another_mount_comes(
     """In one go; when it breaks off half way, that is told."""
     if refuse:
         (calls / "refuse").touch()
-    places = f"{calls}/source/folder", f"{calls}/source", f"{calls}/root/point", f"{calls}/root"
-    layers = [mount_at(places[2], number) for number in numbers]
+    what = source_at(host, calls / "source/folder", calls / "source")
+    where = f"{calls}/root/point", f"{calls}/root"
+    layers = [mount_at(where[0], number) for number in numbers]
     if error is None:
-        replace(host, layers, *places)
+        replace(host, layers, what, *where, 5)
     else:
         with pytest.raises(ActionFailed if expected else NotStarted, match=error):
-            replace(host, layers, *places)
+            replace(host, layers, what, *where, 5)
     assert made(calls) == expected
+
+
+# dead ones alone
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Answer(OK),
+        Answer(HUNG, "listing", text="no answer within 5.0 s"),
+        Answer(ERROR, "statvfs", "EIO", "Input/output error"),
+        Answer(ERROR, text="no answer before the deadline"),
+    ],
+)
+def test_what_does_not_answer_as_dead_stays(
+    host: Host, calls: Path, monkeypatch: pytest.MonkeyPatch, answer: Answer
+) -> None:
+    """A driver has mounted again, and its mount has all the numbers of the dead one."""
+    answers(monkeypatch, answer)
+    what = source_at(host, calls / "source/folder", calls / "source")
+    where = f"{calls}/root/point", f"{calls}/root"
+    said = f"it answers now, or may: {answer.text or answer.state}"
+    with pytest.raises(NotStarted, match=said):
+        unmount_dead(host, [mount_at(where[0], 7)], *where, 5)
+    with pytest.raises(NotStarted, match=said):
+        replace(host, [mount_at(where[0], 7)], what, *where, 5)
+    assert made(calls) == []
+
+
+def test_what_came_on_it_while_it_was_asked_stays(
+    host: Host, calls: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unmount_module, "mount_id", lambda _name, _folder: 8)
+    with pytest.raises(NotStarted, match="another mount"):
+        unmount_dead(
+            host, [mount_at(f"{calls}/root/point", 7)], f"{calls}/root/point", f"{calls}/root", 5
+        )
+    assert made(calls) == []
+
+
+@pytest.mark.parametrize(
+    ("there", "numbers", "error", "expected"),
+    [
+        (False, [7, 8], "", [TAKEN_LAZILY, TAKEN_LAZILY]),
+        # It went with a peer's.
+        (False, [100, 8], "", [TAKEN_LAZILY]),
+        # It is still there, below another.
+        (True, [100, 8], "another mount is there now", []),
+        (True, [7, 100], "1 of 2 dead mounts were unmounted: another mount", [TAKEN_LAZILY]),
+    ],
+)
+def test_dead_layers_that_are_gone_are_passed_over(
+    host: Host,
+    calls: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    there: bool,
+    numbers: list[int],
+    error: str,
+    expected: list[str],
+) -> None:
+    where = f"{calls}/root/point", f"{calls}/root"
+    layers = [mount_at(where[0], number) for number in numbers]
+    found = {layer.id: layer for layer in layers if there}
+    monkeypatch.setattr(unmount_module, "read_mount", lambda _host, number: found.get(number))
+    if error:
+        with pytest.raises(ActionFailed if expected else NotStarted, match=error):
+            unmount_dead(host, layers, *where, 5)
+    else:
+        unmount_dead(host, layers, *where, 5)
+    assert made(calls) == expected
+
+
+def test_a_mount_is_held_only_if_it_is_this_one(host: Host, tmp_path: Path) -> None:
+    """In a copy of the mount namespace it has another number, and all else tells."""
+    there = read_table(host, "self").holding(str(tmp_path.resolve()))
+    assert there is not None
+    # The root of all mounts that a folder of the node's own can be reached in.
+    point = there.point if there.point != "/" else "/proc"
+    (*_below, there) = read_table(host, "self").layers(point)
+    root = os.path.dirname(point)
+    changed = dataclasses.replace(there, id=there.id + 1)
+    other = dataclasses.replace(there, device="0:9999")
+    monkey = {"number": False}
+    with contextlib.ExitStack() as opened:
+        opened.enter_context(pytest.MonkeyPatch.context()).setattr(
+            unmount_module, "opened_parent", lambda _path, _root: parent_of(point)
+        )
+        with held(host, there, root) as found, held(host, changed, root, **monkey):
+            assert unmount_module.mount_id_of(found) == there.id
+        for one, how in ((changed, {}), (other, {}), (other, monkey)):
+            with (
+                pytest.raises(StorageOpsError, match="another mount"),
+                held(host, one, root, **how),
+            ):
+                pass
+    assert same(there, there) and not same(there, changed) and not same(there, other)
+
+
+@contextlib.contextmanager
+def parent_of(point: str) -> Iterator[tuple[int, str]]:
+    folder = os.open(os.path.dirname(point), os.O_PATH)
+    try:
+        yield folder, os.path.basename(point)
+    finally:
+        os.close(folder)
+
+
+def test_what_cannot_be_opened_is_not_held(host: Host, tmp_path: Path) -> None:
+    with (
+        pytest.raises(StorageOpsError, match="cannot be opened: No such file"),
+        held(host, mount_at(f"{tmp_path}/gone"), str(tmp_path)),
+    ):
+        pass

@@ -74,7 +74,6 @@ def test_a_device_must_answer_and_be_writable(
 
 MOUNTED = "[10.0] EXT4-fs (dm-1): mounted filesystem with ordered data mode. Quota mode: none."
 TURNED = "[20.0] EXT4-fs (dm-1): Remounting filesystem read-only"
-SHUT = "[1.0] XFS (dm-1): Log I/O Error Detected. Shutting down filesystem"
 UUID = "f89d0e1d-e60f-4362-8d64-02670f8075db"
 AT = "detected at xfs_fs_goingdown+0x63/0xb0{} (fs/xfs/xfs_fsops.c:475).  Shutting down filesystem."
 # As Linux 4.4 to 6.18 write them.

@@ -6,17 +6,22 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
     StorageOpsError,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.model import (
     PodMountOptions,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.runbook import (
+    PodMounts,
     pod_mount_options,
 )
 
@@ -59,3 +64,23 @@ def test_an_audit_has_no_limit_and_takes_no_risk() -> None:
 def test_options_that_make_no_sense(given: dict[str, Any], said: str) -> None:
     with pytest.raises(StorageOpsError, match=said):
         pod_mount_options(given)
+
+
+def test_the_note_of_an_old_staging_folder_is_read(tmp_path: Path) -> None:
+    """Its path has only a name, so without the note no layer could be told from the volume."""
+    root = "/var/lib/kubelet"
+    folders = {
+        f"{root}/plugins/kubernetes.io/csi/pv/pv-a": "globalmount",
+        f"{root}/pods/0a1b2c3d-1111-2222-3333-444455556666/volumes/kubernetes.io~csi/pv-a": "mount",
+    }
+    lines = ["1 0 8:1 / / rw - ext4 /dev/sda rw"]
+    for number, (folder, name) in enumerate(folders.items(), 2):
+        (tmp_path / folder[1:]).mkdir(parents=True)
+        note = {"driverName": "d", "volumeHandle": "h"}
+        (tmp_path / folder[1:] / "vol_data.json").write_text(json.dumps(note))
+        lines.append(f"{number} 1 8:16 / {folder}/{name} rw - ext4 /dev/sdb rw")
+    (tmp_path / "proc/self/ns").mkdir(parents=True)
+    (tmp_path / "proc/self/ns/mnt").symlink_to("mnt:[1]")
+    (tmp_path / "proc/self/mountinfo").write_text("\n".join(lines))
+    state = PodMounts(Host(Deadline(60), 10, str(tmp_path)), PodMountOptions())._mounts(root)
+    assert sorted(state.notes) == sorted(f"{folder}/vol_data.json" for folder in folders)

@@ -19,7 +19,6 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host im
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kubelet import VolumeNote
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
     MountTable,
-    parse_mountinfo,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes import Answer
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.processes import Process
@@ -37,6 +36,9 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.m
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.runbook import (
     PodMounts,
+)
+from ansible_collections.storage_ops.runbooks.tests.unit.support.mountinfo import (
+    parse_mountinfo,
 )
 
 ROOT = "/var/lib/kubelet"
@@ -91,6 +93,11 @@ class Lines:
         notes = {
             place.note: VolumeNote(DRIVER, f"vol-{place.volume}", place.volume)
             for place in bare.places("publish")
+        }
+        notes |= {
+            place.note: VolumeNote(DRIVER, f"vol-{place.volume}")
+            for place in bare.places("staging")
+            if place.volume
         }
         return PodMountState("node1", ROOT, table, **{"notes": notes, **more})
 
@@ -336,6 +343,52 @@ def test_layout_before_1_24_and_a_folder_of_the_driver() -> None:
     assert found(lines.state()) == []
     lines.add(publish(), B)
     assert taken(only(lines.state())) == [4]
+
+
+def inline(state: PodMountState, *points: str) -> PodMountState:
+    """These volumes are the pod's own. Its owner has named them like a PersistentVolume."""
+    notes = {
+        f"{point.rpartition('/')[0]}/vol_data.json": VolumeNote(
+            DRIVER, f"csi-{'0a' * 32}", point.split("/")[-2], "node1", inline=True
+        )
+        for point in points
+    }
+    return replace(state, notes={**state.notes, **notes})
+
+
+def test_an_inline_volume_is_not_compared_with_its_namesake() -> None:
+    """Its own mount was called wrong, since another volume is staged under its name."""
+    lines = Lines()
+    lines.add(f"{ROOT}/plugins/kubernetes.io/csi/pv/pv-a/globalmount")
+    lines.add(publish(), B)
+    assert only(lines.state()).evidence["layers"][0]["is"] == "wrong"
+    assert found(inline(lines.state(), publish())) == []
+    lines.add(publish(), "253:3")
+    finding = only(inline(lines.state(), publish()))
+    assert (finding.verdict, finding.repair, finding.workload) == ("report", [], None)
+    assert finding.evidence["volumes"] == []
+    assert found(inline(lines.state(), publish()), volumes=("pv-a",)) == []
+    said = pure.unmatched(inline(lines.state(), publish()), PodMountOptions(volumes=("pv-a",)))
+    # It is staged, and so it is on the node.
+    assert said == []
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [
+        VolumeNote(DRIVER, "vol-another"),
+        VolumeNote("other.example.com", "vol-pv-a"),
+        VolumeNote(problem="it is no JSON"),
+    ],
+)
+def test_another_volume_in_the_old_staging_folder_is_no_measure(beside: VolumeNote) -> None:
+    """It has only a name, which a volume of another time may have had."""
+    lines = Lines()
+    lines.add(f"{ROOT}/plugins/kubernetes.io/csi/pv/pv-a/globalmount")
+    lines.add(publish(), B)
+    state = lines.state()
+    path = f"{ROOT}/plugins/kubernetes.io/csi/pv/pv-a/vol_data.json"
+    assert found(replace(state, notes={**state.notes, path: beside})) == []
 
 
 def test_volume_of_another_name_is_not_its_staging_mount() -> None:
@@ -865,6 +918,23 @@ def test_without_a_pod_there_is_nothing_to_move() -> None:
     lines.add(staging("pv-a"), super_options="ro")
     finding = only(lines.state(backings={A: Backing("dm-1", errors={"errors_count": "1"})}))
     assert (finding.verdict, finding.workload) == ("report", None)
+
+
+def test_no_workload_of_a_namesake_is_moved_for_an_inline_volume() -> None:
+    """The role moves the pods of the PersistentVolume that a finding names."""
+    errors = {A: Backing("dm-1", errors={"errors_count": "1"})}
+    own = Lines()
+    own.add(publish("pv-victim"), super_options="ro")
+    finding = only(inline(own.state(backings=errors), publish("pv-victim")))
+    assert (finding.verdict, finding.workload) == ("report", None)
+    assert finding.evidence["volumes"] == []
+    assert "delete the pod" in finding.reason
+    # Nor where both are of one filesystem: to move one of them would not unmount it.
+    other = publish("pv-victim", "9" + UID[1:])
+    own.add(other, super_options="ro")
+    finding = only(inline(own.state(backings=errors), publish("pv-victim")))
+    assert (finding.verdict, finding.workload) == ("report", None)
+    assert finding.evidence["volumes"] == ["pv-victim"]
 
 
 def test_wrong_mount_of_it_is_not_its_volume() -> None:

@@ -46,6 +46,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach.run
     reattach_options,
 )
 from ansible_collections.storage_ops.runbooks.tests.unit.support.cluster import FakeCluster, path_of
+from ansible_collections.storage_ops.runbooks.tests.unit.support.module import Exit, Module
 
 DRIVER = "csi.example.com"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/storage-ops/leases"
@@ -281,28 +282,6 @@ def n1(world: World) -> dict[str, Any]:
 def held(world: World) -> bool:
     """New pods are kept off node n1."""
     return is_held(n1(world))
-
-
-class Exit(Exception):
-    pass
-
-
-class Module:
-    """The part of AnsibleModule that the runner uses."""
-
-    _diff = False
-
-    def __init__(self, check_mode: bool) -> None:
-        self.check_mode = check_mode
-        self.result: dict[str, Any] = {}
-
-    def exit_json(self, **result: Any) -> None:
-        self.result = {"failed": False, **result}
-        raise Exit
-
-    def fail_json(self, **result: Any) -> None:
-        self.result = {"failed": True, **result}
-        raise Exit
 
 
 QUICK = {"eviction_timeout": 6.0, "detach_timeout": 1.0, "ready_timeout": 1.0}

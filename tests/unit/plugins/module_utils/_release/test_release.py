@@ -14,6 +14,7 @@ from typing import Any, Callable
 import pytest
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import engine
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
     StorageOpsError,
 )
@@ -42,6 +43,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._release.runb
 )
 from ansible_collections.storage_ops.runbooks.tests.unit.support.cluster import FakeCluster
 from ansible_collections.storage_ops.runbooks.tests.unit.support.fences import looks
+from ansible_collections.storage_ops.runbooks.tests.unit.support.module import Module
 
 NODE = "/api/v1/nodes/a"
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/storage-ops/leases/{object_name('a')}"
@@ -230,22 +232,6 @@ class World(FakeCluster):
         ]
 
 
-class Module:
-    """The part of AnsibleModule that the runner uses."""
-
-    def __init__(self, check_mode: bool) -> None:
-        self.check_mode, self._diff = check_mode, False
-        self.result: Object = {}
-
-    def exit_json(self, **result: Any) -> None:
-        self.result = {"failed": False, **result}
-        raise SystemExit
-
-    def fail_json(self, **result: Any) -> None:
-        self.result = {"failed": True, **result}
-        raise SystemExit
-
-
 def release(
     world: World,
     state: str = "releasing",
@@ -303,7 +289,53 @@ def begun(world: World, **options: Any) -> World:
     return world
 
 
+def too_late(result: Object) -> list[tuple[str, str]]:
+    """What became of the actions of a run that had too little time."""
+    assert (result["failed"], result["code"]) == (True, "deadline_passed")
+    assert "less than 30 s are left of the deadline" in result["msg"]
+    return outcomes(result)
+
+
+def at(world: World, verb: str, place: str, seconds: float = 29.0) -> None:
+    """So many seconds are left from such a request on."""
+
+    def before(asked: str, path: str) -> None:
+        if asked == verb and place in path:
+            world.deadline = Deadline(seconds, lambda: 0.0)
+
+    world.before = before
+
+
 # releasing
+
+
+@pytest.mark.parametrize(("verb", "place"), [("get", NODE), ("create", "/leases")])
+def test_with_too_little_time_no_release_begins(verb: str, place: str) -> None:
+    """Also if the wait for the Lease took it."""
+    world = World(node())
+    at(world, verb, place)
+    assert too_late(release(world)) == [("mark_release", "skipped")]
+    assert not any("configmaps" in request for request in world.changes())
+    assert LEASE not in world.objects and world.ledger and world.ledger.phase == "detached"
+    world.deadline = Deadline(300.0, lambda: 0.0)
+    at(world, verb, place, 30.0)
+    assert not release(world)["failed"]
+
+
+def test_a_release_whose_time_is_over_stops_before_the_next_step() -> None:
+    """Nothing is begun that could be ended half-way, and the next run goes on."""
+    world = begun(World(node()))
+    at(world, "patch", NODE)
+    assert too_late(release(world, "released", ceph=GONE)) == [
+        ("untaint_node", "done"),
+        ("uncordon_node", "skipped"),
+        ("remove_fence_ledger", "skipped"),
+    ]
+    assert world.ledger and world.spec["unschedulable"]
+    at(world, "patch", NODE, 30.0)
+    world.deadline = Deadline(30.0, lambda: 0.0)
+    assert not release(world)["failed"] and not release(world, "released", ceph=GONE)["failed"]
+    assert world.ledger is None
 
 
 def test_a_rebooted_node_may_be_released() -> None:
@@ -316,6 +348,23 @@ def test_a_rebooted_node_may_be_released() -> None:
     assert "its bootID was boot-1 and is boot-2" in result["findings"][0]["evidence"]["proof"][0]
     # The fence is still as it was.
     assert TAINT in world.spec["taints"] and world.spec["unschedulable"]
+
+
+def test_ledgers_that_may_not_be_read_are_told() -> None:
+    """Another node's fence there may share an entry, and goes with this release."""
+    world = World(node(), ledger=None)
+    Ledgers(world, "storage").write(LEDGER._replace(namespace="storage"))  # type: ignore[arg-type]
+
+    def forbidden(verb: str, place: str) -> None:
+        if verb == "list" and "/namespaces/storage-ops/configmaps" in place:
+            raise Forbidden("no")
+
+    world.before = forbidden
+    (finding,) = release(world, ledger_namespace="storage")["findings"]
+    assert "may not read the ledgers of namespace storage-ops" in finding["reason"]
+    world.before = lambda verb, place: None
+    (finding,) = release(world, ledger_namespace="storage")["findings"]
+    assert finding["verdict"] == "repair" and "may not read" not in finding["reason"]
 
 
 def test_check_mode_changes_nothing_and_tells_what_the_ledger_would_be() -> None:
@@ -350,6 +399,41 @@ def test_the_same_boot_and_a_mapped_image(boot: str) -> None:
         "still shows 1 clients that were fenced (krbd /dev/rbd0 rbd/db 10.0.0.1:0/7)",
         clients={**CLEAN, "clients": [KRBD]},
     )
+
+
+def rbd_volume(name: str = "pv-db", driver: str = "rbd.csi.ceph.com") -> Object:
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": name},
+        "spec": {
+            "csi": {"driver": driver, "volumeHandle": "h"},
+            "claimRef": {"namespace": "shop", "name": "db"},
+        },
+    }
+
+
+def test_in_the_same_boot_each_image_of_the_fence_must_have_been_read() -> None:
+    """An image that could not be read, or was not asked for, counted as one without watchers."""
+    world = World(node(boot="boot-1"), rbd_volume())
+    unread = {**GONE, "images": [{**GONE["images"][0], "problem": "rbd status: timed out"}]}
+    refused(
+        world,
+        "the image of pv-db was not read in Ceph (rbd status: timed out), so a client",
+        clients=CLEAN,
+        ceph=unread,
+    )
+    without = {**GONE, "images": []}
+    result = release(world, clients=CLEAN, ceph=without)
+    assert result["code"] == "ceph_not_read" and "the image of pv-db" in result["msg"]
+    # Another boot needs no such proof; nor has what is no RBD image, or is gone, one to be read.
+    for host, *volumes in (
+        (node(), rbd_volume()),
+        (node(boot="boot-1"), rbd_volume(driver="csi.example.com")),
+        (node(boot="boot-1"),),
+    ):
+        assert not release(World(host, *volumes), clients=CLEAN, ceph=without)["failed"]
+    assert not release(world, clients=CLEAN, ceph=GONE)["failed"]
 
 
 @pytest.mark.parametrize("kind", ["rbd-nbd", "cephfs", "ceph-fuse"])
@@ -708,14 +792,15 @@ def test_a_fence_that_may_have_come_while_another_run_was_waited_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("phase", "tainted"), [("fenced", False), ("detached", False), ("intended", True)]
+    ("phase", "proven"), [("fenced", False), ("detached", False), ("intended", True)]
 )
 def test_a_fence_that_is_gone_by_itself_does_not_prove_the_clients_gone(
-    phase: str, tainted: bool
+    phase: str, proven: bool
 ) -> None:
-    """With the taint, the volumes had been moved, and the fence was only to become larger."""
+    """Once it was proven, volumes may have moved, and the fence was only to become larger."""
+    ledger = LEDGER._replace(phase=phase, proven=proven, tainted=False)
     refused(
-        World(node(boot="boot-1"), ledger=LEDGER._replace(phase=phase, tainted=tainted)),
+        World(node(boot="boot-1"), ledger=ledger),
         "the node was not looked at",
         ceph=GONE,
     )

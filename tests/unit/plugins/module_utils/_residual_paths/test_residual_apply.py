@@ -16,6 +16,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors 
     StorageOpsError,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import usage
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.scsi import Answer
 from ansible_collections.storage_ops.runbooks.tests.unit.support.storage_node import (
     TARGETS,
     TENANT,
@@ -618,7 +619,7 @@ def test_a_device_that_does_not_say_whether_it_is_free(node: StorageNode) -> Non
 def test_what_is_left_behind_is_no_proof(node: StorageNode) -> None:
     """multipathd still has it, though the kernel has not."""
     dead(node)
-    old = node.run(["multipathd", "show", "maps", "json"]).stdout
+    old = node.run(["multipathd", "show", "maps", "raw", "format", "%d"]).stdout
     node.at("multipath -f", lambda: node.said.update({"multipathd show maps": (0, old)}))
     module = repair(node)
     assert module.failed
@@ -815,8 +816,7 @@ def test_a_lun_that_is_back_when_it_was_removed(node: StorageNode) -> None:
         node.array[TARGETS[0], 2] = 2
         node.put("sys/class/scsi_host/host6/scan0", "0 0 2")
 
-    there = f"6:0:0:2: {first} is still there"
-    unproven(node, back, there, "the map mpath2 is back", "multipathd still lists the map mpath2")
+    unproven(node, back, f"6:0:0:2: {first} is still there", "the map mpath2 is back")
 
 
 def test_what_took_the_number_is_gone_again(node: StorageNode) -> None:
@@ -836,7 +836,7 @@ def test_multipathd_that_does_not_answer_proves_nothing(node: StorageNode, what:
 
 def test_multipathd_still_has_a_path(node: StorageNode) -> None:
     first, _second = dead(node)
-    late = {"multipathd show paths": (0, f"sda\n{first}\n")}
+    late = {"multipathd show paths": (0, f"sda active ready\n{first} failed faulty\n")}
     unproven(node, lambda: node.said.update(late), f"multipathd still lists {first}")
 
 
@@ -850,19 +850,77 @@ def test_a_path_that_was_kept_is_in_no_map(node: StorageNode) -> None:
     unproven(node, leave, f"the map of {wwid(1)} has not come back")
 
 
-@pytest.mark.parametrize("link", ["dm-uuid-mpath-{wwid}", "scsi-{wwid}", "wwn-0x{naa}", "ata-x"])
+NAMED = ["dm-uuid-mpath-{wwid}", "scsi-{wwid}", "wwn-0x{naa}"]
+
+
+@pytest.mark.parametrize("link", [*NAMED, "ata-x"])
 def test_a_link_that_is_left(node: StorageNode, link: str) -> None:
-    """One speaks of the LUN, whatever it leads to; the last one leads to a disk that is gone."""
+    """It leads nowhere, and speaks of the LUN or led to its disk."""
     first, _second = dead(node)
     name = link.format(wwid=wwid(2), naa=wwid(2)[1:])
-    target = first if link == "ata-x" else "sda"
+    target = first if link == "ata-x" else "sr7"
     unproven(node, lambda: node.links.update({name: target}), f"/dev/disk/by-id/{name} is left")
 
 
 def test_links_of_others_are_left_alone(node: StorageNode) -> None:
     dead(node)
-    node.links = {"ata-x": "sda", f"scsi-{wwid(2)}1": "sda"}
+    node.links = {"ata-x": "sda", f"scsi-{wwid(2)}1": "sda", "ata-y": "sr7"}
     assert repair(node).outcomes == ONE_MAP
+
+
+@pytest.mark.parametrize("target", ["sr0", "sda", "sdz"])
+@pytest.mark.parametrize("link", NAMED)
+def test_a_link_that_leads_to_a_device_of_its_own_says_nothing(
+    node: StorageNode, link: str, target: str
+) -> None:
+    """udev makes it by what a LUN says of itself: as of a CD-ROM of a tenant's server, which
+    multipathd never takes. It kept the repair of the array from being proven, and ended the run.
+    """
+    dead(node)
+    # Neither is among the disks: a CD-ROM is none, nor what is removable.
+    for name in ("sr0", "sdz"):
+        (node.root / f"sys/block/{name}").mkdir()
+    name = link.format(wwid=wwid(2), naa=wwid(2)[1:])
+    module = repair(node, lambda: node.links.update({name: target}))
+    assert not module.failed, module.result["msg"]
+    assert module.outcomes == ONE_MAP
+
+
+def test_a_removable_disk_that_takes_the_name_of_a_deleted_one_is_not_it(
+    node: StorageNode,
+) -> None:
+    """The kernel gives that name to the next disk, and multipathd lists it."""
+    first, _second = dead(node)
+
+    def take() -> None:
+        (node.root / f"sys/block/{first}").mkdir()
+        node.links["ata-x"] = first
+        node.said["multipathd show paths"] = (0, f"{first} undef undef\n")
+
+    module = repair(node, take)
+    assert not module.failed, module.result["msg"]
+
+
+@pytest.mark.parametrize("device", ["disk", "map"])
+def test_a_link_to_what_took_the_place_of_a_removed_device(node: StorageNode, device: str) -> None:
+    """udev has not followed: whoever opens the old volume by it gets the new one."""
+    node.serve(2, 9)
+
+    def late() -> None:
+        node.follow()
+        (disk, _other) = node.maps()["mpath9"]
+        node.links[f"scsi-{wwid(2)}"] = disk if device == "disk" else node.dm_of("mpath9")
+
+    unproven(node, late, f"/dev/disk/by-id/scsi-{wwid(2)} is left")
+
+
+def test_links_do_not_tell_what_is_half_made(node: StorageNode) -> None:
+    """One that leads nowhere may be of any LUN that comes and goes."""
+    dead(node)
+    node.unmap(3)
+    module = repair(node, lambda: node.links.update({f"scsi-{wwid(2)}": "sr7"}))
+    assert module.failed and "half_made" not in module.result
+    assert module.result["undone"] == ["mpath2"]
 
 
 def test_a_link_to_what_took_the_name_of_a_disk(node: StorageNode) -> None:
@@ -1040,6 +1098,82 @@ def test_repairs_of_arrays_take_turns(node: StorageNode) -> None:
     assert list(module.verdicts) == ["mpath2", "mpath101", "mpath3", "mpath102"]
 
 
+def test_the_disks_of_a_server_are_asked_in_its_turns(node: StorageNode) -> None:
+    """One pod's volume may list any number of portals, all of one server that answers nothing."""
+    beside_a_tenant(node)
+    node.put("sys/class/iscsi_connection/connection3:0/persistent_address", "web.example.com")
+    node.put("sys/class/iscsi_connection/connection3:0/address", "192.0.2.66")
+    node.put("sys/class/iscsi_connection/connection3:0/persistent_port", "3260")
+    for number, port in ((1, "3260"), (2, "3261")):
+        connection = f"sys/class/iscsi_connection/connection{number}:0"
+        node.put(f"{connection}/persistent_address", "10.0.0.1")
+        node.put(f"{connection}/persistent_port", port)
+    asked = {node.hctl(name).rpartition(":")[0]: name for name in node.disks()}
+    repair(node)
+    whose = {target: node.owners[name] for target, name in asked.items()}
+    assert whose == {"6:0:0": "10.0.0.1", "7:0:0": "10.0.0.1", TENANT: "192.0.2.66"}
+
+
+def test_a_lun_that_claims_the_wwid_of_another_array_is_not_scanned_for(
+    node: StorageNode,
+) -> None:
+    """Also where it begins to after the look right before the change."""
+    node.tenant(101, 102, 103)
+    node.array[TENANT, 1] = 109
+    node.unmap(2)
+    late = wwid(3)
+
+    def claim() -> None:
+        node.array[TENANT, 1] = 3
+        # As it answers: by the same name as before, so nothing else of it has changed.
+
+    node.at("multipath -f mpath101", claim)
+    (disk,) = node.maps()[TENANT_MAP]
+    node.answers[disk] = Answer("good", "good", "good", 0, (wwid(109), late))
+    module = repair(node)
+    assert module.verdicts == {TENANT_MAP: "refuse", "mpath2": "repair"}
+    assert f"{disk} answers as {late}, which is a volume of another array" in module.reasons
+    assert pure_maps(node)["mpath3"] == {3}
+
+
+def test_a_claim_after_the_flush_is_not_scanned_for(node: StorageNode) -> None:
+    """The map of what it claims was made right then, of another array's new LUN."""
+    beside_a_tenant(node)
+
+    def comes() -> None:
+        for target in TARGETS:
+            node.array[target, 9] = 109
+            node.put(f"sys/class/scsi_host/host{target[0]}/scan0", "0 0 9")
+        node.follow()
+
+    node.at("multipath -f mpath101", comes)
+    contained(node, f"answers as {wwid(109)}, which is a volume of another array")
+    assert pure_maps(node)["mpath109"] == {109}
+    assert len(node.maps()["mpath109"]) == 2
+
+
+def test_a_swap_whose_maps_are_all_that_ties_the_portals(tmp_path: Path) -> None:
+    """Once they are flushed, nothing tells that it is one array but what was seen before."""
+    for targets in (TARGETS, TARGETS[:1]):
+        node = StorageNode(tmp_path / targets[-1], volumes=2)
+        node.swap(1, 2, targets=targets)
+        module = repair(node)
+        assert not module.failed, module.result["msg"]
+        assert module.outcomes == PAIR
+        assert pure_maps(node) == {"mpath1": {1}, "mpath2": {2}}
+
+
+def test_disks_of_two_portals_that_no_map_ties(tmp_path: Path) -> None:
+    """The only volume of the node went, its map was flushed, and its number has another one."""
+    node = StorageNode(tmp_path, volumes=1)
+    node.run(["multipath", "-f", "mpath1"])
+    node.serve(1, 9)
+    module = repair(node)
+    assert not module.failed, module.result["msg"]
+    assert module.outcomes == [("replace_path", "done")] * 2
+    assert list(node.maps()["mpath9"].values()) == [9, 9]
+
+
 # What is half made, and ends the run.
 
 
@@ -1102,10 +1236,14 @@ def test_a_map_that_a_scan_has_mixed_is_half_made(node: StorageNode) -> None:
 
 
 def test_what_multipathd_still_lists_is_half_made(node: StorageNode) -> None:
-    beside_a_tenant(node)
-    old = node.run(["multipathd", "show", "maps", "json"]).stdout
+    node.unmap(2)
+    node.unmap(3)
+    old = node.run(["multipathd", "show", "maps", "raw", "format", "%d"]).stdout
     node.at("multipath -f", lambda: node.said.update({"multipathd show maps": (0, old)}))
-    half_made(node, "multipathd still lists the map mpath101")
+    module = repair(node)
+    assert module.failed and module.result["half_made"] is True
+    assert "multipathd still lists the map mpath2" in module.result["msg"]
+    assert "mpath3" in node.maps()
 
 
 def test_a_scan_that_does_not_end_is_half_made(node: StorageNode) -> None:
@@ -1220,6 +1358,32 @@ def test_arrays_that_may_have_a_volume_in_common_are_scanned_together(node: Stor
     assert verbs.index("scan_target") > max(
         i for i, verb in enumerate(verbs) if verb == "flush_map"
     )
+
+
+def test_a_shared_scan_makes_no_repair_of_another_array_half_made(node: StorageNode) -> None:
+    """The server has maps of the array's maker, so its scan is the last step of the array's repair.
+    Right then, a map of its own gains a path and reads two volumes.
+    """
+    node.tenant(10, 6, 7)
+    # More severe than that of the array, so it is the first.
+    node.array[TENANT, 1] = 11
+    node.unmap(2)
+
+    def turn() -> None:
+        node.array[TENANT, 9] = 6
+        node.put("sys/class/scsi_host/host9/scan0", "0 0 9")
+        node.follow()
+        node.array[TENANT, 2] = 8
+
+    late = iter((bool, turn))
+
+    def later() -> None:
+        next(late)()
+
+    module = repair(node, later, rescan_targets=True)
+    assert "the repair of mpath2 is not proven: mpath6 is mixed since" in module.result["msg"]
+    assert module.failed and "half_made" not in module.result
+    assert (module.verdicts["mpath10"], module.result["undone"]) == ("repair", ["mpath2"])
 
 
 def test_a_danger_of_its_own_keeps_a_server_from_its_scan_alone(node: StorageNode) -> None:

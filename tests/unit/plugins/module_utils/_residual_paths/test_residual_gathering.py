@@ -6,17 +6,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import os
+import signal
+from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import bounded
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
     StorageOpsError,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import scsi
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import host, scsi
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths.model import (
     ResidualOptions,
@@ -36,7 +40,12 @@ class Node(Host):
     def require_root(self) -> None:
         pass
 
-    def ask(self, questions: Sequence[tuple[str, bool]], timeout: float) -> list[scsi.Answer]:
+    def ask(
+        self,
+        questions: Sequence[tuple[str, bool]],
+        timeout: float,
+        owners: Sequence[Hashable],
+    ) -> list[scsi.Answer]:
         return [self.answer for _question in questions]
 
 
@@ -85,8 +94,34 @@ def test_whether_a_disk_may_be_asked_is_told_by_the_kind_of_error(
         raise error(1, "whatever it is called")
 
     monkeypatch.setattr(scsi, "ask", ask)
-    (answer,) = Host(Deadline(60), 5, str(tmp_path)).ask([("sda", False)], 5.0)
+    (answer,) = Host(Deadline(60), 5, str(tmp_path)).ask([("sda", False)], 5.0, [""])
     assert (answer.denied, "whatever it is called" in answer.problem) == (denied, True)
+
+
+def test_disks_that_do_not_answer_leave_none_of_another_server_unasked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many as there may be children, none of which SIGKILL ends, and named before the others."""
+    pids: list[int] = []
+    monkeypatch.setattr(bounded, "_kill", pids.append)
+    monkeypatch.setattr(host, "MAX_WORKERS", 2)
+
+    def ask(path: str, _timeout: float, _report_luns: bool) -> dict[str, Any]:
+        while path.endswith("hangs"):
+            signal.pause()
+        return {"ready": "good"}
+
+    monkeypatch.setattr(scsi, "ask", ask)
+    names = ["hangs"] * 3 + ["well"]
+    owners = [name == "hangs" for name in names]
+    try:
+        questions = [(name, False) for name in names]
+        answers = Host(Deadline(60), 5, str(tmp_path)).ask(questions, 0.0, owners)
+    finally:
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+    assert [answer.ready for answer in answers] == ["not asked"] * 3 + ["good"]
 
 
 def test_a_local_disk_that_does_not_answer_is_none_of_an_array(tmp_path: Path) -> None:

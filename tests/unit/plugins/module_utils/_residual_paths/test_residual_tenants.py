@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Finding
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.block import (
     Disk,
@@ -324,6 +325,214 @@ def test_a_tenants_map_that_turns_is_not_the_result_of_a_repair() -> None:
     first = next(iter(after.answers))
     after.answers[first] = Answer("good", "good", "good", 0, (f"{ARRAY}other",))
     assert scans.mixed(before.state(), after.state(), ["7:0:0"]) != []
+
+
+# What a LUN says of itself that is of another array.
+
+
+def serves(*wwids: str) -> Answer:
+    return Answer("good", "good", "good", 0, wwids)
+
+
+def found(made: Node, **options: Any) -> dict[str, Finding]:
+    """All findings, by name."""
+    return {one.name: one for one in pure.plan(made.state(), ResidualOptions(**options)).findings}
+
+
+def half_dead(made: Node) -> str:
+    """A map of the array that one path still serves; the name of its other path."""
+    made.map(f"{ARRAY}half", (6, 7))
+    name = list(made.disks)[-1]
+    made.answers[name] = GONE
+    return name
+
+
+@pytest.mark.parametrize("claimed", [(f"{ARRAY}half",), ("36000666y", f"{ARRAY}half")])
+def test_a_claim_does_not_take_a_working_map_away(claimed: tuple[str, ...]) -> None:
+    """It was flushed, since the claim said that its LUN came back, and the server's LUN scanned
+    into it.
+    """
+    made = node(0, 4)
+    half_dead(made)
+    names = [made.disk(f"{EVIL}{number}", 9, serves(f"{EVIL}{number}")) for number in range(3)]
+    made.answers[names[0]] = serves(*claimed)
+    findings = found(made)
+    assert list(findings) == [names[0], f"map-{ARRAY}half"]
+    assert findings[f"map-{ARRAY}half"].code == "path_serves_lun"
+    assert "still serves the LUN" in findings[f"map-{ARRAY}half"].reason
+    said = findings[names[0]]
+    assert (said.verdict, said.code) == ("refuse", "scan_unsafe")
+    assert f"answers as {ARRAY}half, which is a volume of another array" in said.reason
+
+
+def test_names_of_all_volumes_tie_none_of_them_to_the_claimant() -> None:
+    """It is in use, and so refused the repair of every map of the node."""
+    made = node(1, 3)
+    claims = [device.wwid for device in made.maps.values()]
+    name = made.disk(f"{EVIL}x", 9, serves(*claims))
+    state = made.state()
+    state.uses[name] = [Reason("in_use_mounted", "mounted at /x")]
+    findings = {one.name: one for one in pure.plan(state, ResidualOptions()).findings}
+    dead = findings.pop(f"map-{claims[0]}")
+    assert (dead.verdict, [step.verb for step in dead.repair]) == (
+        "repair",
+        ["flush_map", "delete_path", "delete_path"],
+    )
+    (own,) = findings.values()
+    assert (own.name, own.verdict, own.code) == (name, "refuse", "in_use_mounted")
+
+
+@pytest.mark.parametrize("count", [0, 4])
+def test_luns_of_another_target_do_not_count_by_their_names(count: int) -> None:
+    """Four of a tenant's, that were found as the array's healthy ones: no majority of its target
+    is broken.
+    """
+    made = Node({}, {}, {}, dict(HOSTS))
+    made.maps_of(ARRAY, (6,), 1, 6)
+    plain = made.disk(f"{ARRAY}plain", 6, GONE)
+    healthy = [device.wwid for device in made.maps.values()][1:]
+    for wwid in healthy[:count]:
+        made.disk(wwid, 9, serves(f"{EVIL}{wwid}"))
+    findings = found(made)
+    assert findings[plain].verdict == "repair", findings[plain].reason
+    assert findings[f"map-{ARRAY}60000"].verdict == "repair"
+
+
+def test_a_map_of_the_same_maker_that_turns_is_not_the_result_of_a_repair() -> None:
+    """Its server chose the company ID of the array, and then another name of that maker."""
+    states = []
+    for turned in (False, True):
+        made = node(1, 1)
+        made.map(f"{ARRAY}theirs", (9,), serves(f"{ARRAY}{'other' if turned else 'theirs'}"))
+        states.append(made.state())
+    for gained in (True, False):
+        assert scans.mixed(*states, ["6:0:0"], gained) == []
+    assert scans.mixed(*states, ["9:0:0"]) != []
+
+
+def test_a_disk_that_has_the_name_of_a_gone_one_is_not_taken_for_it() -> None:
+    """A disk of the tenant was called as a path of the array's map is by now."""
+    before, after = (Node({}, {}, {}, dict(HOSTS)) for _time in range(2))
+    before.disk(f"{EVIL}x", 9, GONE)
+    before.map(f"{ARRAY}x", (6,))
+    after.map(f"{ARRAY}x", (6,), serves(f"{ARRAY}other"))
+    assert before.disks.keys() >= after.disks.keys()
+    assert scans.mixed(before.state(), after.state(), ["6:0:0"]) != []
+
+
+def test_a_failed_repair_of_an_empty_map_is_about_no_array() -> None:
+    """Its name has a maker that anyone may choose."""
+    made = node(0, 2)
+    made.map(f"{ARRAY}lost", ())
+    state = made.state()
+    (finding,) = pure.plan(state, ResidualOptions(flush_empty_maps=True)).findings
+    assert finding.verdict == "repair", finding.reason
+    assert pure.repaired_arrays(state, finding) == {""}
+
+
+# And what is one array all the same.
+
+
+def moved(made: Node, first: str, second: str) -> None:
+    """The LUN numbers of two maps were swapped."""
+    for device in made.maps.values():
+        other = {first: second, second: first}.get(device.wwid)
+        for name in device.slaves if other else ():
+            made.answers[name] = serves(str(other))
+
+
+@pytest.mark.parametrize(
+    "hosts",
+    [
+        # Two portals, each a target of its own (an IQN); by the maps that have both.
+        (6, 7),
+        # Fibre Channel, which has no portals.
+        (20, 21),
+        # Of one portal alone.
+        (6,),
+        # Both, as an array may be reached.
+        (6, 20),
+    ],
+)
+def test_a_swap_within_an_array_is_one_repair(hosts: tuple[int, ...]) -> None:
+    made = Node({}, {}, {}, dict(HOSTS))
+    made.maps_of(ARRAY, hosts, 0, 4)
+    # The tenant has a map of the same maker beside it.
+    made.map(f"{ARRAY}theirs", (9,))
+    first, second = [device.wwid for device in made.maps.values()][:2]
+    moved(made, first, second)
+    (finding,) = found(made).values()
+    assert finding.verdict == "repair", finding.reason
+    assert [step.verb for step in finding.repair] == ["flush_map", "flush_map", "replace_paths"]
+
+
+def test_a_swap_among_targets_that_each_have_one_volume() -> None:
+    """An IQN for each volume, at one portal; as many sessions."""
+    made = Node({}, {}, {}, {host: replace(HOSTS[6], name=f"s{host}") for host in range(4)})
+    for host in range(4):
+        made.map(f"{ARRAY}{host}", (host,))
+    moved(made, f"{ARRAY}0", f"{ARRAY}1")
+    (finding,) = found(made).values()
+    assert finding.verdict == "repair", finding.reason
+
+
+def test_a_lun_that_moved_to_a_portal_that_its_map_does_not_have() -> None:
+    """Another map has both portals, so they are of one array. Without one, nothing tells."""
+    for tied in (True, False):
+        made = Node({}, {}, {}, dict(HOSTS))
+        made.maps_of(ARRAY, (6,), 0, 3)
+        made.maps_of(ARRAY, (7,), 0, 3)
+        if tied:
+            made.map(f"{ARRAY}tie", (6, 7))
+        (name,) = made.maps["dm-3"].slaves
+        made.answers[name] = serves(f"{ARRAY}60000")
+        (finding,) = found(made).values()
+        assert finding.verdict == ("repair" if tied else "refuse"), finding.reason
+
+
+@pytest.mark.parametrize(
+    ("hosts", "claimant", "verdict"),
+    [((6, 7), 6, "repair"), ((6, 7), 9, "refuse"), ((20,), 20, "repair"), ((20,), 9, "refuse")],
+)
+def test_a_lun_of_a_map_that_has_no_path_left(
+    hosts: tuple[int, ...], claimant: int, verdict: str
+) -> None:
+    """It waits for its LUN, and may have writes in its queue. Where a server of a pod is beside
+    the array, only what none can reach brings that LUN.
+    """
+    made = Node({}, {}, {}, dict(HOSTS))
+    made.maps_of(ARRAY, hosts, 0, 3)
+    made.map(f"{ARRAY}lost", ())
+    if claimant == 9:
+        made.maps_of(EVIL, (9,), 0, 3)
+    name = made.disk(f"{EVIL}x", claimant, serves(f"{ARRAY}lost"))
+    finding = found(made)[name]
+    assert finding.verdict == verdict, finding.reason
+    if verdict == "refuse":
+        assert finding.code == "scan_unsafe"
+        assert "no path of that map is left" in finding.reason
+
+
+def test_a_claim_by_a_better_name_than_the_disk_had() -> None:
+    """It was found by an EUI-64 name, and the scan would bring it by its NAA name."""
+    made = node(0, 4)
+    made.maps_of(EVIL, (9,), 0, 3)
+    name = made.disk("20000666x", 9, serves("20000666y", f"{ARRAY}60000"))
+    finding = found(made)[name]
+    assert (finding.verdict, finding.code) == ("refuse", "scan_unsafe")
+
+
+def test_a_lun_that_a_disk_in_no_map_was_found_as() -> None:
+    """Where no map has its name, such a disk tells whose it is, however well it serves it."""
+    made = node(0, 3)
+    made.disk(f"{ARRAY}plain", 6, serves(f"{ARRAY}plain"))
+    made.maps_of(EVIL, (9,), 0, 3)
+    name = made.disk(f"{EVIL}x", 9, serves(f"{ARRAY}plain"))
+    finding = found(made)[name]
+    assert (finding.verdict, finding.code) == ("refuse", "scan_unsafe")
+    # The array's own LUN may come to another number of it.
+    own = made.disk(f"{ARRAY}y", 7, serves(f"{ARRAY}plain"))
+    assert found(made)[own].verdict == "repair"
 
 
 @pytest.mark.parametrize(

@@ -254,6 +254,20 @@ SAMPLES: list[tuple[str, str, str]] = [
         "missing codepage or helper program, or other error.",
     ),
     (
+        "filesystem-unknown",
+        "FailedMount",
+        f"{DEVICE}rpc error: code = Internal desc = mount failed: exit status 32\n"
+        f"Mounting command: mount\nMounting arguments: -t ext5 -o defaults /dev/rbd0 {MOUNT}\n"
+        f"Output: mount: {MOUNT}: unknown filesystem type 'ext5'.",
+    ),
+    (
+        "mkfs-missing",
+        "FailedMount",
+        f'{DEVICE}rpc error: code = Internal desc = format of disk "/dev/rbd0" failed: '
+        f'type:("ext5") target:("{MOUNT}") options:("defaults") errcode:(executable file not found '
+        "in $PATH) output:() ",
+    ),
+    (
         "operation-exists",
         "FailedMount",
         f"{SETUP}rpc error: code = Aborted desc = an operation with the given Volume ID "
@@ -292,6 +306,11 @@ SAMPLES: list[tuple[str, str, str]] = [
         "FailedScheduling",
         "0/1 nodes are available: 1 node(s) unavailable due to PersistentVolumeClaim with "
         "ReadWriteOncePod access mode already in-use by another pod.",
+    ),
+    (
+        "claim-exclusive",
+        "FailedMount",
+        f"{SETUP}volume uses the ReadWriteOncePod access mode and is already in use by another pod",
     ),
     (
         "volume-affinity",

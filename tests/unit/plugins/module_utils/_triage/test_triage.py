@@ -17,13 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
-    MAX_EVIDENCE_ITEMS,
-    Finding,
-)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Finding
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
     StorageOpsError,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.shortening import MAX_ITEMS
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import (
     Forbidden,
     KubeError,
@@ -1593,7 +1591,7 @@ def test_a_pod_of_many_claims_takes_no_room_from_others() -> None:
     by_name = {finding.name: finding for finding in runbook.plan(state).findings}
     assert by_name["x"].evidence["claims"][0] == "c0: does not exist"
     assert by_name["x"].evidence["claims"][48:] == ["c48: does not exist", "(+4951 more)"]
-    assert len(by_name["y"].evidence["claims"]) == MAX_EVIDENCE_ITEMS
+    assert len(by_name["y"].evidence["claims"]) == MAX_ITEMS
     assert by_name["x"].workload is None
     assert by_name["y"].workload == {
         "namespace": "evil",
