@@ -69,8 +69,8 @@ class Applications:
 
     def wait_detached(self, name: str) -> None:
         """Kubernetes and the array have taken it from A."""
-        where = f"{name} is detached"
-        self.scene.cluster.wait(lambda: self.scene.attachment(NODE_A, name) is None, where, 120)
+        wait = self.scene.cluster.wait
+        wait(lambda: self.scene.attachment(NODE_A, name) is None, f"{name} is detached", 120)
         assert name not in self.driver.numbers(NODE_A)
 
     def check_lines(self, name: str, node: str = NODE_A) -> int:
@@ -200,10 +200,11 @@ def keep_map(apps: Applications, name: str) -> None:
     Then its plugin is replaced, and the new one finds nothing mounted.
     """
     scene, vm = apps.scene, apps.scene.vm()
-    device = f"/dev/{apps.devices(name)['map'][1]}"
+    device = f"/dev/mapper/{apps.devices(name)['map'][0]}"
     pid = vm.run(f"nohup sleep 100000 <{device} >/dev/null 2>&1 & echo $!").stdout.strip()
     apps.end(name)
-    apps.node.wait(lambda: not apps.node.sh(f"findmnt {device}", check=False), "it is unmounted")
+    mounts = f"grep {device} /proc/mounts"
+    apps.node.wait(lambda: not apps.node.sh(mounts, check=False), f"{name} is unmounted")
     for pod in apps.driver.plugins(NODE_A):
         scene.api.delete(k8s.path("Pod", pod["metadata"]["name"], "kube-system"))
     apps.wait_detached(name)
@@ -216,8 +217,8 @@ def test_the_next_volume_gets_the_number(scene: KubeletScene, luns: LunDriver) -
     apps = Applications(scene, luns)
     apps.start("former", "neighbour")
     number = luns.numbers(NODE_A)["former"]
-    written = scene.acknowledged(name="former")
     keep_map(apps, "former")
+    written = scene.acknowledged(name="former")
 
     apps.wwids["next"] = luns.add_volume("next")
     apps.begin("next", **on(NODE_A))
@@ -230,7 +231,7 @@ def test_the_next_volume_gets_the_number(scene: KubeletScene, luns: LunDriver) -
     assert apps.devices("next") == NOTHING
     # The old map reads the new volume, and looks well.
     apps.wait_paths("former", "active")
-    ((name, uid, _started),) = [apps.pod("next")]
+    name, uid, _started = apps.pod("next")
 
     def replace(check: bool = False) -> str:
         asked = {"target": f"default/{name}", "replace_stuck_seconds": "1"}
@@ -257,8 +258,7 @@ def test_the_next_volume_gets_the_number(scene: KubeletScene, luns: LunDriver) -
     apps.wait_detached("next")
     assert apps.devices("next") == NOTHING
     apps.begin("former", **on(NODE_A))
-    scene.wait_running(NODE_A, "former", POD_DEADLINE)
-    scene.wait_written(written, name="former")
+    apps.wait_writing("former")
     assert luns.numbers(NODE_A)["former"] == number
     assert apps.check_lines("former") > written
     scene.writes_on(name="neighbour")
