@@ -117,21 +117,25 @@ MOVED = ("first", "second")
 def lose_power(apps: Applications) -> None:
     """A is without power until its pods have moved on, and boots.
 
-    At that time it still has their LUNs. The kubelet that is back finds volumes of pods that are
-    gone, and nothing mounted there. Older ones do not have such volumes unstaged (reconstructVolume
-    and cleanupMounts of pkg/kubelet/volumemanager/reconciler); newer ones do, but a driver that
-    asks what is mounted, as csi-powerstore does, has no device to remove. So the volumes are
-    detached, and their maps stay.
+    At that time it still has their LUNs, and its kernel finds them. The kubelet that is back finds
+    volumes of pods that are gone, and nothing mounted there. Older ones do not have such volumes
+    unstaged (reconstructVolume and cleanupMounts of pkg/kubelet/volumemanager/reconciler); newer
+    ones do, but a driver that asks what is mounted, as csi-powerstore does, has no device to
+    remove. So the volumes are detached, and their maps stay.
     """
     scene, vm = apps.scene, apps.scene.vm()
     written = {name: scene.acknowledged(name=name) for name in (*MOVED, "stays")}
-    # A node that has run for days has written all this.
-    vm.run("sync -f /")
+    # An emulated node's kubelet can be ready before its disks are, which Fibre Channel's are long
+    # before. And a node that has run for days has written all this.
+    vm.run("systemctl disable -q kubelet && sync -f /")
     vm.stop()
     scene.wait_lost(seconds=180)
     for name in MOVED:
         scene.wait_waiting(name)
     vm.power_on()
+    for name in written:
+        apps.wait_paths(name, "active")
+    vm.run("systemctl enable -q --now kubelet")
     scene.wait_back(seconds=180)
     for name in MOVED:
         apps.wait_writing(name, NODE_B)

@@ -78,6 +78,11 @@ def publish(backing: str, node: str) -> None:
     """Serve a backing at the lowest number that is free: so the next one gets that of one that was
     taken away. Prints how the node finds it.
     """
+    for target in ISCSI.glob(f"{IQN}*"):
+        other = target.name[len(IQN) :]
+        if other != node and backing in served(other).values():
+            # CSI spec, ControllerPublishVolume Errors: "Volume published to another node".
+            sys.exit(f"{backing} is published to {other}")
     numbers = {name: number for number, name in served(node).items()}
     number = numbers.get(backing, FIRST)
     if backing not in numbers:
