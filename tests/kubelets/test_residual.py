@@ -146,7 +146,7 @@ def lose_power(apps: Applications) -> None:
     assert apps.check_lines("stays") >= written["stays"]
 
 
-@pytest.mark.alternate
+@pytest.mark.variation
 def test_a_node_that_lost_power(scene: KubeletScene, luns: LunDriver, tmp_path: Path) -> None:
     apps = Applications(scene, luns)
     apps.start(*MOVED)
@@ -216,7 +216,7 @@ def keep_map(apps: Applications, name: str) -> None:
     apps.wait_paths(name, "failed")
 
 
-@pytest.mark.alternate
+@pytest.mark.variation
 def test_the_next_volume_gets_the_number(scene: KubeletScene, luns: LunDriver) -> None:
     apps = Applications(scene, luns)
     apps.start("former", "neighbour")
