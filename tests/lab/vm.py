@@ -182,17 +182,7 @@ class Vm:
     ) -> Result:
         """Run a command line as root in the guest, with a deadline."""
         line = command if isinstance(command, str) else shlex.join(command)
-        argv = [
-            "ssh",
-            *SSH_OPTIONS,
-            "-i",
-            str(self.image.ssh_key),
-            "-p",
-            str(self.port),
-            "-o",
-            f"ControlPath={self.control}",
-        ]
-        argv += ["-o", "ControlMaster=auto", "-o", "ControlPersist=300", "root@127.0.0.1", line]
+        argv = self.ssh(line, "-o", "ControlMaster=auto", "-o", "ControlPersist=300")
         # Files, not pipes: the control master stays behind and would keep a pipe open.
         with (
             tempfile.TemporaryFile("w+") as given,
@@ -217,6 +207,12 @@ class Vm:
                 f"{self.name}: {line!r}: rc {result.rc}\n{result.stdout}{result.stderr}"
             )
         return result
+
+    def ssh(self, line: str, *options: str) -> list[str]:
+        """A command that runs a command line in the guest, over the connection that there is."""
+        key, port = str(self.image.ssh_key), str(self.port)
+        common = ["-i", key, "-p", port, "-o", f"ControlPath={self.control}"]
+        return ["ssh", *SSH_OPTIONS, *common, *options, "root@127.0.0.1", line]
 
     def plug_disk(self, name: str, megabytes: int, **properties: str) -> None:
         """Plug in a SCSI disk of QEMU's own, which reads as zeroes; without ``serial`` or ``wwn``

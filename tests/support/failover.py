@@ -134,6 +134,11 @@ class Scene:
         """
         if not claims:
             self.volume(name, driver)
+        self.create(name, claims or [name], **spec)
+        self.wait_running(NODE_A, name)
+
+    def create(self, name: str, claims: Sequence[str], **spec: Any) -> None:
+        """The same, without waiting for it."""
         prefer = {
             "matchExpressions": [
                 {"key": "kubernetes.io/hostname", "operator": "In", "values": [NODE_A]}
@@ -149,8 +154,7 @@ class Scene:
         # With a grace period, which no silent kubelet ends, so that the force of the deletion
         # counts.
         spec = {"affinity": affinity, "tolerations": IMPATIENT, "grace": 30, **spec}
-        self.api.create(k8s.workload("Deployment", name, claims or [name], **spec))
-        self.wait_running(NODE_A, name)
+        self.api.create(k8s.workload("Deployment", name, claims, **spec))
 
     def pods(self, node: str = "", name: str = "db") -> list[dict[str, Any]]:
         """A Deployment's pods, those that are being deleted among them; with a node,

@@ -11,17 +11,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from lab.common import wait
 from lab.kubelet.cluster import Kubelets
 from lab.kubelet.node import BUSYBOX, KubeletVm
 
+from support.cluster import Played
 from support.failover import NODE_A, Scene
 from support.kind import Running
+from support.node import QUICK
 from support.storage import Storage
 
 # On each node's own disk: what an application knows to be written.
 ACKNOWLEDGED = "/var/lib/acknowledged"
 # A pod takes an emulated node up to a minute, and its mount is tried again after up to two.
 POD_DEADLINE = 120.0
+AUDITOR = Path(__file__).parents[2] / "playbooks/files/rbac-audit.yml"
 
 
 class Line(NamedTuple):
@@ -35,6 +39,8 @@ class KubeletScene(Scene):
     """The Deployment ``db`` on A, which counts in a file of its volume. It notes a number on the
     node's own disk once fsync(2) has said that it is written.
     """
+
+    cluster: Running
 
     def __init__(self, kubelets: Kubelets, storage: Storage) -> None:
         self.kubelets = kubelets
@@ -75,16 +81,47 @@ class KubeletScene(Scene):
         """It reaches it again."""
         self.vm(node).heal()
 
-    def acknowledged(self, node: str = NODE_A) -> int:
+    def acknowledged(self, node: str = NODE_A, name: str = "db") -> int:
         """The last number that the application on this node knows to be written; 0: none."""
-        said = self.vm(node).run(f"cat {ACKNOWLEDGED}/db", check=False).stdout.strip()
+        said = self.vm(node).run(f"cat {ACKNOWLEDGED}/{name}", check=False).stdout.strip()
         return int(said or 0)
 
-    def lines(self, node: str) -> list[Line]:
+    def writes_on(self, node: str = NODE_A, name: str = "db") -> None:
+        """See that the application has written more than before."""
+        self.wait_written(self.acknowledged(node, name), node, name)
+
+    def wait_written(self, number: int, node: str = NODE_A, name: str = "db") -> None:
+        """The application on this node has written more than so much."""
+        # Each look takes the emulated processor from what is waited for.
+        wait(
+            lambda: self.acknowledged(node, name) > number,
+            f"{name} has written {number}",
+            POD_DEADLINE,
+            pause=1,
+        )
+
+    def lines(self, node: str, name: str = "db") -> list[Line]:
         """All lines in the volume, as a node that has it mounted reads them."""
-        where = "/var/lib/kubelet/pods/*/volumes/kubernetes.io~csi/pv-db/mount/lines"
+        where = f"/var/lib/kubelet/pods/*/volumes/kubernetes.io~csi/pv-{name}/mount/lines"
         said = self.vm(node).run(f"cat {where}").stdout
         return [Line(int(number), where) for number, where in map(str.split, said.splitlines())]
+
+    def compliance(self, folder: Path) -> tuple[Played, dict[str, Any]]:
+        """The run of the night over nodes, cluster and Ceph, strict; and the report of it."""
+        folder.mkdir(exist_ok=True)
+        ceph = self.storage.connection()
+        asked: dict[str, Any] = {
+            "target": "\n".join(self.kubelets.nodes),
+            "compliance_report_folder": str(folder),
+            "compliance_report_strict": "true",
+            "compliance_node_options": json.dumps(QUICK),
+            "compliance_ceph_host": "localhost",
+            **{f"compliance_ceph_{name}": value for name, value in ceph.items()},
+        }
+        played = self.cluster.playbook(
+            "compliance", user=AUDITOR, inventory=self.inventory(folder / "inventory"), **asked
+        )
+        return played, json.loads((folder / "report.json").read_text())
 
     def _unused(self, image: str) -> bool:
         return not self.storage.ceph.watchers(image)

@@ -74,6 +74,13 @@ class Plugged:
         self.access.api().create(k8s.csi_driver(self.name, attach_required), plugin)
         wait(self._registered, f"{', '.join(self.nodes)} have the driver", START_DEADLINE)
 
+    def unplug(self) -> None:
+        """End the plugins, and see them gone."""
+        api = self.access.api()
+        api.delete(k8s.path("DaemonSet", self.plugin, "kube-system"))
+        api.delete(k8s.path("CSIDriver", self.name))
+        wait(lambda: not any(map(self.plugins, self.nodes)), "the plugins end", START_DEADLINE)
+
     def is_on(self, node: str) -> bool:
         """The kubelet of a node knows the driver."""
         found = self.access.api().find("CSINode", node) or {"spec": {}}
@@ -98,8 +105,12 @@ class Served(Plugged):
     def __init__(self, name: str, access: Access, nodes: Sequence[str], tied: bool) -> None:
         super().__init__(name, access, nodes)
         self.tied = tied
-        self._socket = access.folder / "csi.sock"
-        self._processes = [Process(access.folder, part) for part in ("csi-driver", "csi-attacher")]
+        # Of its own: a cluster may have two.
+        own = name.partition(".")[0]
+        self._socket = access.folder / f"{own}.sock"
+        self._processes = [
+            Process(access.folder, f"{own}-{part}") for part in ("driver", "attacher")
+        ]
 
     def serve(self, controller: Sequence[str], plugin: Object) -> None:
         """Start all of it, until all nodes have it; with these arguments, as this DaemonSet."""

@@ -2,15 +2,26 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The CSI driver on VM nodes: its volumes are images that the node's kernel maps."""
+"""The CSI drivers on VM nodes: images that the node's kernel maps, and LUNs of an array."""
 
 from __future__ import annotations
 
-from ..kind.csi import Served, daemon_set
+import json
+import shlex
+
+from ..common import GUEST, wait
+from ..guest import array
+from ..kind.csi import KUBELET, START_DEADLINE, Served, daemon_set
+from ..kubernetes import api as k8s
 from .cluster import CEPH_USER, Kubelets
+from .node import HOST, PAYLOAD
 
 # Under which name the collection knows images of Ceph's.
 NAME = "rbd.csi.ceph.com"
+LUN_NAME = "iscsi.csi.lab.example"
+LUN_MB = 64
+ARRAY = f"{PAYLOAD}/array.py"
+MANAGE = f"python3 -IS {ARRAY}"
 
 
 class RbdDriver(Served):
@@ -33,3 +44,62 @@ class RbdDriver(Served):
             tolerations=[{"operator": "Exists"}],
         )
         self.serve([f"--ceph={self.cluster.ceph.conf}"], plugin)
+
+
+class LunDriver(Served):
+    """Volumes are LUNs over two portals. The array (``guest/array.py``) is on the node ``host``,
+    and outlives the power of the others. Nodes reach its portals by ports of this machine.
+    """
+
+    def __init__(self, cluster: Kubelets, host: str) -> None:
+        super().__init__(LUN_NAME, cluster, tuple(cluster.nodes), cluster.tied)
+        self.cluster, self.array = cluster, cluster.nodes[host]
+        self._program = cluster.folder / "array"
+
+    def start(self) -> None:
+        """Until all nodes have it."""
+        self.array.run(f"cat > {ARRAY}", stdin=(GUEST / "array.py").read_text())
+        portals = ",".join(f"{HOST}:{self.array.lead_in(port)}" for port in array.PORTS)
+        self._manage("start", portals, *self.nodes)
+        # What the controller calls the array by.
+        self._program.write_text(f'#!/bin/sh\nexec {shlex.join(self.array.ssh(MANAGE))}" $*"\n')
+        self._program.chmod(0o700)
+        plugin = daemon_set(
+            "csi-iscsi-node",
+            LUN_NAME,
+            ["--root=/host", "--luns"],
+            {"host": ("/", "/host")},
+            {},
+            # multipath waits for udev by a semaphore of the node's.
+            hostIPC=True,
+            hostPID=True,
+            tolerations=[{"operator": "Exists"}],
+        )
+        self.serve([f"--array={self._program}"], plugin)
+
+    def remove(self) -> None:
+        """As before the start. No volume may be staged."""
+        self.unplug()
+        for node, vm in self.cluster.nodes.items():
+            vm.run(["rm", "-f", f"{KUBELET}/plugins_registry/{LUN_NAME}-reg.sock"])
+            # Nothing to log out from is as good.
+            for verb in ("--logout", "--op=delete"):
+                vm.run(["iscsiadm", "-m", "node", "-T", f"{array.IQN}{node}", verb], check=False)
+        wait(lambda: not any(map(self.is_on, self.nodes)), "no node has it", START_DEADLINE)
+        self._manage("stop")
+
+    def add_volume(self, name: str) -> str:
+        """A volume of the array, and a claim; its WWID."""
+        wwid = self.array.labctl("lun", "new", f"vol-{name}", str(LUN_MB))
+        made, claim = k8s.volume(name, LUN_NAME, f"vol-{name}")
+        made["spec"]["csi"]["volumeAttributes"] = {"wwid": wwid}
+        self.cluster.api().create(made, claim)
+        return wwid
+
+    def numbers(self, node: str) -> dict[str, int]:
+        """Volume -> its number, of those that the array serves to a node."""
+        found: dict[str, str] = json.loads(self._manage("served", node))
+        return {backing.removeprefix("vol-"): int(number) for number, backing in found.items()}
+
+    def _manage(self, *arguments: str) -> str:
+        return self.array.run(f"{MANAGE} {shlex.join(arguments)}").stdout

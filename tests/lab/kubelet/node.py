@@ -14,13 +14,15 @@ from __future__ import annotations
 import functools
 import json
 import shlex
+import socket
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ..ceph.client import bind_source
-from ..common import DEFAULT_RELEASE
+from ..common import DEFAULT_RELEASE, LabError
 from ..kind.build import node_programs
 from ..kind.csi import image
 from ..kubernetes.build import CRICTL, current
@@ -166,6 +168,20 @@ class KubeletVm(Vm):
     def join(self, ways: Ways) -> None:
         """Start the kubelet, which makes its Node."""
         self.run(["sh", "-esc", _script(self._files(ways))], timeout=120)
+
+    def lead_in(self, port: int) -> int:
+        """A port of this machine's loopback that leads to this one of the node, until that is
+        stopped.
+        """
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            own: int = probe.getsockname()[1]
+        command = f"hostfwd_add n0 tcp:127.0.0.1:{own}-:{port}"
+        line: dict[str, Any] = {"command-line": command}
+        said = self.qmp.execute("human-monitor-command", **line)
+        if said:
+            raise LabError(f"{self.name}: {command}: {said}")
+        return own
 
     def cut_off(self, port: int) -> None:
         """Drop what goes to this port of the host, or comes from it, until the node is healed."""

@@ -9,6 +9,9 @@
 // With -ceph its volumes are RBD images, mapped by the node's kernel, with the habits of ceph-csi (internal/rbd). -root names the node's own root:
 // there are rbd, mkfs and mount.
 //
+// With -luns its volumes are LUNs of an iSCSI array, over all of its portals, as maps of multipath. -array is for the controller: the program that
+// manages the array.
+//
 // With -s3fs its volumes are buckets, which s3fs serves in the plugin's container, with the habits of k8s-csi-s3 (pkg/driver, pkg/mounter): what a
 // volume's Secret names is mounted in the staging folder, and dies with the container. s3fs comes from -root, too.
 //
@@ -27,6 +30,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -46,10 +50,14 @@ type driver struct {
 	csi.UnimplementedNodeServer
 	registration.UnimplementedRegistrationServer
 
-	name, node, endpoint, volumes, attached, ceph string
-	s3fs, unattached                              bool
+	name, node, endpoint, volumes, attached, ceph, array string
+	s3fs, luns, unattached                               bool
 	// Ids of the volumes that are worked at.
 	busy sync.Map
+	// One login at a time, since it writes iscsiadm's records.
+	logins sync.Mutex
+	// Id -> map, of volumes that are unmounted and whose map is still there.
+	leaving sync.Map
 }
 
 // Identity
@@ -71,7 +79,7 @@ func (d *driver) Probe(context.Context, *csi.ProbeRequest) (*csi.ProbeResponse, 
 
 func (d *driver) ControllerGetCapabilities(context.Context, *csi.ControllerGetCapabilitiesRequest) (*csi.ControllerGetCapabilitiesResponse, error) {
 	able := []csi.ControllerServiceCapability_RPC_Type{csi.ControllerServiceCapability_RPC_PUBLISH_UNPUBLISH_VOLUME}
-	if d.ceph == "" {
+	if d.ceph == "" && d.array == "" {
 		able = append(able, csi.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME)
 	}
 	answer := &csi.ControllerGetCapabilitiesResponse{}
@@ -107,6 +115,10 @@ func (d *driver) ControllerPublishVolume(_ context.Context, request *csi.Control
 		// As ceph-csi: who has an image open Ceph knows, and no controller.
 		return &csi.ControllerPublishVolumeResponse{}, nil
 	}
+	if d.array != "" {
+		answer := &csi.ControllerPublishVolumeResponse{}
+		return answer, d.manage(request.GetVolumeId(), &answer.PublishContext, "publish", request.GetVolumeId(), request.GetNodeId())
+	}
 	note := filepath.Join(d.attached, filepath.Base(request.GetVolumeId()))
 	has, err := os.ReadFile(note)
 	if err == nil && string(has) != request.GetNodeId() {
@@ -120,6 +132,9 @@ func (d *driver) ControllerPublishVolume(_ context.Context, request *csi.Control
 }
 
 func (d *driver) ControllerUnpublishVolume(_ context.Context, request *csi.ControllerUnpublishVolumeRequest) (*csi.ControllerUnpublishVolumeResponse, error) {
+	if d.array != "" {
+		return &csi.ControllerUnpublishVolumeResponse{}, d.manage(request.GetVolumeId(), nil, "unpublish", request.GetVolumeId(), request.GetNodeId())
+	}
 	note := filepath.Join(d.attached, filepath.Base(request.GetVolumeId()))
 	// Detached already is as good, and so is a volume that another node has by now.
 	if has, err := os.ReadFile(note); err == nil && string(has) == request.GetNodeId() {
@@ -147,6 +162,9 @@ func (d *driver) NodeStageVolume(_ context.Context, request *csi.NodeStageVolume
 	if d.ceph != "" {
 		return &csi.NodeStageVolumeResponse{}, d.oneAtATime(request.GetVolumeId(), func() error { return d.stageImage(request) })
 	}
+	if d.luns {
+		return &csi.NodeStageVolumeResponse{}, d.oneAtATime(request.GetVolumeId(), func() error { return d.stageLUN(request) })
+	}
 	if d.s3fs {
 		return &csi.NodeStageVolumeResponse{}, d.mountBucket(request.GetVolumeId(), request.GetStagingTargetPath(), request.GetSecrets())
 	}
@@ -167,6 +185,9 @@ func (d *driver) NodeStageVolume(_ context.Context, request *csi.NodeStageVolume
 func (d *driver) NodeUnstageVolume(_ context.Context, request *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse, error) {
 	if d.ceph != "" {
 		return &csi.NodeUnstageVolumeResponse{}, d.oneAtATime(request.GetVolumeId(), func() error { return d.unstageImage(request) })
+	}
+	if d.luns {
+		return &csi.NodeUnstageVolumeResponse{}, d.oneAtATime(request.GetVolumeId(), func() error { return d.unstageLUN(request) })
 	}
 	return &csi.NodeUnstageVolumeResponse{}, unmount(request.GetStagingTargetPath())
 }
@@ -283,11 +304,16 @@ func (d *driver) mountImage(found image, id, device, target string) error {
 	if _, err := d.rbd("image-meta", "set", found.spec(), noted+id+"/"+d.node, strings.TrimSpace(string(address))); err != nil {
 		return err
 	}
+	return formatAndMount(device, target)
+}
+
+// formatAndMount is SafeFormatAndMount of k8s.io/mount-utils; the options are those of ceph-csi's mountVolumeToStagePath.
+func formatAndMount(device, target string) error {
 	if err := os.MkdirAll(target, 0o750); err != nil {
 		return err
 	}
-	// SafeFormatAndMount of k8s.io/mount-utils; the options are those of mountVolumeToStagePath. blkid ends with 2 where it finds nothing.
-	kind, _ := run("blkid", "-p", "-s", "TYPE", "-s", "PTTYPE", "-o", "export", device)
+	// blkid ends with 2 where it finds nothing.
+	kind, err := run("blkid", "-p", "-s", "TYPE", "-s", "PTTYPE", "-o", "export", device)
 	if kind == "" {
 		_, err = run("mkfs.ext4", "-m0", "-Enodiscard,lazy_itable_init=1,lazy_journal_init=1", device)
 	} else {
@@ -369,6 +395,155 @@ func run(program string, arguments ...string) (string, error) {
 	return string(answer), nil
 }
 
+// LUNs
+
+const (
+	byWWID = "/dev/disk/by-id/dm-uuid-mpath-"
+	// timeForDMAppear of Huawei's iscsi_helper.go is 15 s; an emulated node is slower.
+	mapDeadline = 30 * time.Second
+	// What udev has looked into may be open for a moment.
+	flushDeadline = 10 * time.Second
+)
+
+// manage has the array do something about a volume. The attacher asks again after 15 s, which on a busy machine only adds to what the array has to do.
+func (d *driver) manage(id string, answer *map[string]string, arguments ...string) error {
+	return d.oneAtATime(id, func() error {
+		text, err := run(d.array, arguments...)
+		if err != nil || answer == nil {
+			return err
+		}
+		return json.Unmarshal([]byte(text), answer)
+	})
+}
+
+func (d *driver) stageLUN(request *csi.NodeStageVolumeRequest) error {
+	target, about := request.GetStagingTargetPath(), request.GetPublishContext()
+	if mounted, err := isMounted(target); err != nil || mounted {
+		return err
+	}
+	for portal := range strings.SplitSeq(about["portals"], ",") {
+		if err := d.login(about["iqn"], portal); err != nil {
+			return err
+		}
+	}
+	if err := scan(about["iqn"], about["lun"]); err != nil {
+		return err
+	}
+	device := byWWID + request.GetVolumeContext()["wwid"]
+	for end := time.Now().Add(mapDeadline); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		if _, err := os.Stat(device); err == nil {
+			return formatAndMount(device, target)
+		}
+	}
+	// VolumeNotFound of Huawei's connector.go.
+	return status.Error(codes.Internal, "VolumeDeviceNotFound")
+}
+
+// login is connectISCSIPortal of Huawei's iscsi_helper.go: the node logs in again when it boots. Its node.session.scan=manual is left out, which not
+// every open-iscsi knows: so a boot finds the LUNs, as it does with Fibre Channel.
+func (d *driver) login(iqn, portal string) error {
+	d.logins.Lock()
+	defer d.logins.Unlock()
+	// It fails where there is none.
+	sessions, _ := run("iscsiadm", "-m", "session")
+	if strings.Contains(sessions, " "+portal+",1 "+iqn+" ") {
+		return nil
+	}
+	record := []string{"-m", "node", "-T", iqn, "-p", portal}
+	for _, more := range [][]string{
+		{"-o", "new"},
+		{"-o", "update", "-n", "node.startup", "-v", "automatic"},
+		// An emulated array may be silent for long.
+		{"-o", "update", "-n", "node.conn[0].timeo.noop_out_interval", "-v", "0"},
+		{"--login"},
+	} {
+		if _, err := run("iscsiadm", append(slices.Clone(record), more...)...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// scan is scanISCSI of Huawei's iscsi_helper.go, and scanOneLun of pkg/volume/iscsi/iscsi_util.go. The kernel adds no disk where it has one, whatever
+// the array serves there by now.
+func scan(iqn, number string) error {
+	sessions, err := filepath.Glob("/sys/class/iscsi_session/session*")
+	if err != nil {
+		return err
+	}
+	for _, session := range sessions {
+		name, err := os.ReadFile(filepath.Join(session, "targetname"))
+		if err != nil || strings.TrimSpace(string(name)) != iqn {
+			continue
+		}
+		// .../hostH/sessionS/iscsi_session/sessionS
+		where, err := filepath.EvalSymlinks(session)
+		if err != nil {
+			return err
+		}
+		host := filepath.Base(filepath.Join(where, "../../.."))
+		if err := os.WriteFile(filepath.Join("/sys/class/scsi_host", host, "scan"), []byte("0 0 "+number), 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// unstageLUN is NodeUnstageVolume of csi-powerstore's node.go: what is mounted tells the device.
+func (d *driver) unstageLUN(request *csi.NodeUnstageVolumeRequest) error {
+	id, target := request.GetVolumeId(), request.GetStagingTargetPath()
+	number, err := mountedDevice(target)
+	if err != nil {
+		return err
+	}
+	if number != "" {
+		device, err := filepath.EvalSymlinks("/sys/dev/block/" + number)
+		if err != nil {
+			return err
+		}
+		d.leaving.Store(id, device)
+	}
+	if err := unmount(target); err != nil {
+		return err
+	}
+	device, has := d.leaving.Load(id)
+	if !has {
+		return nil
+	}
+	if err := flush(device.(string)); err != nil {
+		return err
+	}
+	d.leaving.Delete(id)
+	return nil
+}
+
+// flush removes a map, and then its paths, as FlushMultipathDevice and DisconnectVolume of csi-lib-iscsi do. Not there is as good.
+func flush(device string) error {
+	name, err := os.ReadFile(filepath.Join(device, "dm/name"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	paths, listed := os.ReadDir(filepath.Join(device, "slaves"))
+	if err := errors.Join(err, listed); err != nil {
+		return err
+	}
+	for end := time.Now().Add(flushDeadline); ; time.Sleep(500 * time.Millisecond) {
+		_, err := run("multipath", "-f", strings.TrimSpace(string(name)))
+		if err == nil {
+			break
+		}
+		if time.Now().After(end) {
+			return err
+		}
+	}
+	for _, path := range paths {
+		if err := os.WriteFile(filepath.Join("/sys/block", path.Name(), "device/delete"), []byte("1"), 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Buckets
 
 // mountBucket is checkMount of k8s-csi-s3's nodeserver.go, and Mount of its s3fs.go.
@@ -433,17 +608,23 @@ func unmount(target string) error {
 }
 
 func isMounted(target string) (bool, error) {
+	device, err := mountedDevice(target)
+	return device != "", err
+}
+
+// mountedDevice is major:minor of what is mounted; empty if nothing is.
+func mountedDevice(target string) (string, error) {
 	lines, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
-		return false, err
+		return "", err
 	}
 	for line := range strings.Lines(string(lines)) {
-		// proc_pid_mountinfo(5): the fifth field is the mount point. A path of a kubelet has no character that is escaped there.
+		// proc_pid_mountinfo(5): the third field is the device, the fifth the mount point. A path of a kubelet has no character that is escaped there.
 		if fields := strings.Fields(line); len(fields) > 4 && fields[4] == target {
-			return true, nil
+			return fields[2], nil
 		}
 	}
-	return false, nil
+	return "", nil
 }
 
 // Registration with the kubelet
@@ -482,6 +663,8 @@ func main() {
 	flag.StringVar(&d.node, "node", "", "the name of this node")
 	flag.StringVar(&registry, "registry", "", "the kubelet's folder plugins_registry")
 	flag.StringVar(&d.ceph, "ceph", "", "volumes are images of the Ceph with this configuration")
+	flag.StringVar(&d.array, "array", "", "volumes are LUNs of the array that this program manages (for the controller)")
+	flag.BoolVar(&d.luns, "luns", false, "volumes are LUNs of an array (for the plugin of a node)")
 	flag.BoolVar(&d.s3fs, "s3fs", false, "volumes are buckets, as the Secret of each says")
 	flag.BoolVar(&d.unattached, "unattached", false, "volumes are not attached")
 	flag.StringVar(&root, "root", "", "work in this folder as in /")
