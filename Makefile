@@ -40,7 +40,7 @@ test-faults: ## the other tests on real parts, in turn; ALL=1: all of them, SHAR
 test-matrix: ## the residual scenarios on Debian 11, 12 and 13
 	@for release in bullseye bookworm trixie; do LAB_RELEASES=$$release $(LAB) pytest -n 2 -v tests/matrix || exit; done
 
-test-cores: ## what depends on ansible-core, with 2.18 and 2.20; CORES="2.21 newest": with those
+test-cores: ## what depends on ansible-core, with 2.18, 2.20 and 2.21; CORES="2.20 newest": with those
 	@$(LAB) tests/tools/cores.sh $(CORES)
 
 prepare: ## build what the tests on real parts need: Kubernetes, CSI-Addons, kind, the VM node

@@ -25,18 +25,30 @@ from pathlib import Path
 from typing import Any
 
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
+from ansible.module_utils.json_utils import _filter_non_json_lines
 from ansible.plugins.action import ActionBase
 from ansible.plugins.action.normal import ActionModule as Normal
 from ansible.release import __version__
+from ansible.utils.display import Display
 
 from ..module_utils._core import untrusted
 
-TOO_NEW = (2, 21)
+# The first ansible-core with which no hostile host has been tried (tests/adhoc/test_on_node.py).
+UNTRIED = (2, 23)
+# What an answer goes through in each action of Ansible's.
+WAYS = ("_low_level_execute_command", "_parse_returned_data")
 OWN_NAMES = ("on_node", "storage_ops.runbooks.on_node")
 # What ansible-core acts on in a result (StrategyBase._process_pending_results of
-# ansible/plugins/strategy), in addition to what it drops itself (C.INTERNAL_RESULT_KEYS,
-# _ansible_*).
+# ansible/plugins/strategy), in addition to its own values (_ansible_*).
 ORDERS = ("ansible_facts", "ansible_stats", "add_host", "add_group")
+# What makes an object of Ansible's own of a value, as __ansible_type does since ansible-core 2.19
+# (AnsibleSerializable of ansible/module_utils/_internal/_datatag); and by which key such a value
+# has what it says: tagged values, dates, warnings and errors, the events in these.
+MARK = "__ansible_"
+MEANT = ("value", "iso8601", "event", "msg")
+# What modules return that mean no harm, and it is dropped, too. By the first one a host could have
+# ansible-core 2.22 mask any text of the output, such as the names of other hosts.
+ROUTINE = ("_ansible_new_secrets", "_ansible_suppress_tmpdir_delete")
 # Characters of a text, and levels of lists and dictionaries. What Ansible does with a result in the
 # process of all hosts fails some hundred levels deep.
 MOST = 500_000
@@ -105,18 +117,22 @@ class ActionModule(Normal):  # type: ignore[misc]
         self, tmp: str | None = None, task_vars: dict[str, Any] | None = None
     ) -> dict[str, Any]:
         """Run the module, and return its result without anything that Ansible would act on."""
-        if self._task.action not in OWN_NAMES:
-            escape(self)
-            result: dict[str, Any] = answered(
-                self._task,
-                self._task.action,
-                self._task.args,
-                lambda: as_run(super(ActionModule, self).run(tmp, task_vars)),
-                self._room(),
+        if self._task.async_val:
+            # By an action of its own (TaskExecutor._poll_async_result).
+            raise AnsibleError(
+                f"{self._task.action} cannot run with async, since Ansible would take variables "
+                "from what the host answers later: remove async from the task"
             )
+        if self._task.action not in OWN_NAMES:
+            with guarded(type(self)):
+                result: dict[str, Any] = answered(
+                    self._task,
+                    self._task.action,
+                    self._task.args,
+                    lambda: as_run(super(ActionModule, self).run(tmp, task_vars)),
+                    self._room(),
+                )
             return without_orders(result, _interpreter(self))
-        # The folder is removed by this action, the rest is done by another one.
-        escape(self)
         _ok, params = self.validate_argument_spec(argument_spec=SPEC)
         task = self._task.copy()
         task.action, task.args = params["module"], params["arguments"]
@@ -131,14 +147,14 @@ class ActionModule(Normal):  # type: ignore[misc]
             templar=self._templar,
             shared_loader_obj=self._shared_loader_obj,
         )
-        escape(action)
-        result = answered(
-            self._task,
-            task.action,
-            task.args,
-            lambda: as_foreign(action.run(task_vars=task_vars), self._task),
-            self._room(task.action),
-        )
+        with guarded(type(action)):
+            result = answered(
+                self._task,
+                task.action,
+                task.args,
+                lambda: as_foreign(action.run(task_vars=task_vars), self._task),
+                self._room(task.action),
+            )
         return without_orders(result, _interpreter(action))
 
     def _room(self, module: str = "") -> int | None:
@@ -153,7 +169,9 @@ class ActionModule(Normal):  # type: ignore[misc]
         """Remove the folder that is left on the host. The host keeps nothing else from its end."""
         # Ansible calls this after a task that was ended, without a timeout (TaskExecutor._execute),
         # and where the connection fails here, the host is one that it cannot reach.
-        with suppress(AnsibleConnectionFailure, Silent, MemoryError), within(TIDYING, self._room()):
+        lost = suppress(AnsibleConnectionFailure, Silent, MemoryError)
+        # Ansible warns of what the host says then.
+        with guarded(type(self)), lost, within(TIDYING, self._room()):
             super().cleanup(force)
 
 
@@ -299,35 +317,82 @@ def _failed(error: Exception) -> dict[str, Any]:
     return result
 
 
-def escape(action: Any) -> None:
-    """Have Ansible print no warning that a terminal would obey.
+@contextmanager
+def guarded(action: type) -> Iterator[None]:
+    """Have Ansible read nothing of an answer but what is safe: each action of this process does,
+    since an action may run others (shell runs command, and template runs copy).
 
-    Raises AnsibleError, before anything is run, where that is not possible.
+    Raises AnsibleError, before anything is run, where that cannot be relied on.
     """
-    # From 2.21 on it makes an object of an answer (UnifiedTaskResult), and prints warnings in it,
-    # and keys that it drops, as they are.
-    if tuple(map(int, re.findall(r"\d+", __version__, re.ASCII)[:2])) >= TOO_NEW:
+    # Ansible quotes what a host writes around a module's JSON, and keys that no module may return.
+    # From 2.21 on it makes an object of an answer (UnifiedTaskResult), and keeps its warnings to
+    # print them, before an action sees any of it. So it gets no other answer.
+    if tuple(map(int, re.findall(r"\d+", __version__, re.ASCII)[:2])) >= UNTRIED:
+        before = ".".join(map(str, UNTRIED))
         raise AnsibleError(
-            f"ansible-core {__version__} prints what a host answers without making it safe to "
-            "show, so nothing was run on the host: install ansible-core below 2.21"
+            f"ansible-core {__version__} has not been tested with hosts that answer to harm the "
+            f"controller, so nothing was run on the host: install ansible-core below {before}"
         )
-    # It quotes what a host writes before and after a module's JSON, and keys that no module may
-    # return, without escaping (ActionBase._parse_returned_data, remove_internal_keys).
-    execute, parse = action._low_level_execute_command, action._parse_returned_data
+    if any(getattr(action, way) is not getattr(ActionBase, way) for way in WAYS):
+        raise AnsibleError(
+            f"the action {action.__module__} reads what a host answers in a way of its own, so "
+            "nothing was run on the host: use another module"
+        )
+    execute, parse = (getattr(ActionBase, way) for way in WAYS)
+    warn = Display.warning
 
-    def executed(*args: Any, **kwargs: Any) -> dict[str, Any]:
-        said: dict[str, Any] = _within_bounds(execute(*args, **kwargs))
+    def executed(self: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        said: dict[str, Any] = _within_bounds(execute(self, *args, **kwargs))
         texts = {stream: _as_json(said.get(stream) or "") for stream in ("stdout", "stderr")}
         lines = {f"{stream}_lines": text.splitlines() for stream, text in texts.items()}
         return {**said, **texts, **lines}
 
-    def parsed(*args: Any, **kwargs: Any) -> dict[str, Any]:
-        data: dict[str, Any] = parse(*args, **kwargs)
-        for key in [key for key in data if key.startswith("_ansible_") or key in ORDERS[2:]]:
-            data[untrusted.shown(key)] = _plain(data.pop(key))
-        return data
+    def parsed(self: Any, said: dict[str, Any], *profile: Any) -> Any:
+        return parse(self, made_safe(said), *profile)
 
-    action._low_level_execute_command, action._parse_returned_data = executed, parsed
+    def warned(self: Any, msg: Any, *args: Any, **kwargs: Any) -> None:
+        # It may quote what a program on the host has written, with its lines. Since ansible-core
+        # 2.21 a value of the wrong type is printed as a line of its own (obj).
+        kwargs.pop("obj", None)
+        warn(self, _text(msg), *args, **kwargs)
+
+    ActionBase._low_level_execute_command, ActionBase._parse_returned_data = executed, parsed
+    Display.warning = warned
+    try:
+        yield
+    finally:
+        ActionBase._low_level_execute_command, ActionBase._parse_returned_data = execute, parse
+        Display.warning = warn
+
+
+def made_safe(said: dict[str, Any]) -> dict[str, Any]:
+    """What a module's process has written, with a result of JSON's types alone that is safe to
+    show, or with none; whatever an ansible-core makes of it then.
+
+    ``said``: of ActionBase._low_level_execute_command.
+    """
+    text = said.get("stdout") or ""
+    try:
+        found, warnings = _filter_non_json_lines(text, objects_only=True)
+        answer = json.loads(found)
+    except ValueError:
+        # Nor is it one for Ansible, which shows the text.
+        return {**said, "stdout": text.replace("{", "\\x7b")}
+    data = {key: value for key, value in answer.items() if not _reserved(key)}
+    dropped = [untrusted.shown(key) for key in answer if _reserved(key) and key not in ROUTINE]
+    if dropped:
+        names = untrusted.few(dropped)
+        warnings.append(f"dropped from the host's answer, since no module may set it: {names}")
+    if warnings:
+        data["warnings"] = [*_entries(data.get("warnings")), *warnings]
+    # An action may need all of a text (fetch decodes a file): its own result is cut.
+    return {**said, "stdout": json.dumps(as_data(data, MOST_TAKEN), ensure_ascii=False)}
+
+
+def _reserved(key: str) -> bool:
+    """It is what the controller alone says of a result, or what it would act on."""
+    # The Python that it finds on the host it adds to the facts (ActionBase._execute_module).
+    return key.startswith("_ansible_") or key in ORDERS[1:]
 
 
 def _within_bounds(said: dict[str, Any]) -> dict[str, Any]:
@@ -374,28 +439,28 @@ def without_orders(result: dict[str, Any], interpreter: dict[str, Any]) -> dict[
     return {**kept, "ansible_facts": interpreter} if interpreter else kept
 
 
-def as_data(result: Mapping[str, Any]) -> dict[str, Any]:
-    """A result of JSON's types alone, and safe to show.
+def as_data(result: Mapping[str, Any], most: int = MOST) -> dict[str, Any]:
+    """A result of JSON's types alone, and safe to show; ``most``: characters of each value's text.
 
     Ansible prints much of it as it is, and the rest as JSON, in which it leaves characters that a
     terminal obeys (U+009B). Roles show its texts in labels and messages.
     """
-    cleaned = {
-        untrusted.shown(key): _plain(value, key in WITH_LINES)
-        for key, value in result.items()
-        if key not in ("exception", "deprecations", "diff")
+    kinds: dict[str, Callable[[Any], Any]] = {
+        "exception": _traceback,
+        "warnings": lambda said: [_text(entry) for entry in _entries(said)],
+        "deprecations": lambda said: [_deprecation(entry) for entry in _entries(said)],
+        "diff": _differences,
     }
-    if "exception" in result:
-        cleaned["exception"] = _traceback(result["exception"])
-    if "deprecations" in result:
-        cleaned["deprecations"] = _deprecations(result["deprecations"])
-    if "diff" in result:
-        diff = _differences(result["diff"])
-        cleaned["diff"] = diff if _lines_of(diff) <= MOST_LINES else NO_DIFF
-    return cleaned
+    return {
+        untrusted.shown(key): kinds[key](value)
+        if key in kinds
+        else _plain(value, key in WITH_LINES, most)
+        for key, value in result.items()
+        if not key.startswith(MARK)
+    }
 
 
-def _plain(value: Any, lines: bool = False, depth: int = DEEPEST) -> Any:
+def _plain(value: Any, lines: bool = False, most: int = MOST, depth: int = DEEPEST) -> Any:
     """A value of a result; of any other type than JSON's only its text is left.
 
     ``lines``: line feeds and tabs stay.
@@ -403,7 +468,7 @@ def _plain(value: Any, lines: bool = False, depth: int = DEEPEST) -> Any:
     # ansible-core 2.19 makes objects of an answer where that says so: warnings, which it prints as
     # they are, and values that have it print a warning where they are used, numbers among them.
     if isinstance(value, str):
-        return untrusted.shown(str.__str__(value), MOST, lines)
+        return untrusted.shown(str.__str__(value), most, lines)
     if value is None or isinstance(value, bool):
         return value
     for kind in (int, float):
@@ -414,30 +479,51 @@ def _plain(value: Any, lines: bool = False, depth: int = DEEPEST) -> Any:
     if depth == 0:
         return "(more below)"
     if isinstance(value, Mapping):
-        return {_text(key): _plain(item, lines, depth - 1) for key, item in value.items()}
-    return [_plain(item, lines, depth - 1) for item in value]
+        meant = _meant(value)
+        if meant is not value:
+            return _plain(meant, lines, most, depth - 1)
+        return {_text(key): _plain(item, lines, most, depth - 1) for key, item in value.items()}
+    return [_plain(item, lines, most, depth - 1) for item in value]
+
+
+def _meant(value: Mapping[Any, Any]) -> Any:
+    """What a value says that is to be an object of Ansible's; any other one as it is."""
+    rest = {key: item for key, item in value.items() if not str(key).startswith(MARK)}
+    if len(rest) == len(value):
+        return value
+    return next((rest[key] for key in MEANT if key in rest), rest)
+
+
+def _part(value: Any, name: str) -> Any:
+    """A part of an object of Ansible's, or of what was to be one."""
+    return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
 
 
 def _text(value: Any) -> str:
     """The text of a key, or of what is no data; of a warning its message."""
-    return untrusted.shown(str(getattr(getattr(value, "event", None), "msg", value)), MOST)
+    event = _part(value, "event")
+    message = _part(value if event is None else event, "msg")
+    return untrusted.shown(str(value if message is None else message), MOST)
 
 
-def _deprecations(said: Any) -> list[dict[str, str]]:
+def _entries(said: Any) -> list[Any]:
+    """Warnings, of which Ansible takes a list alone."""
+    if isinstance(said, (list, tuple)):
+        return [*said]
+    return [] if said is None else [said]
+
+
+def _deprecation(entry: Any) -> dict[str, str]:
     """In the form that Ansible takes; with a word more it may fail instead of warning."""
-    told = []
-    for entry in said if isinstance(said, (list, tuple)) else [said]:
-        known = entry if isinstance(entry, Mapping) else {"msg": entry}
-        when = {key: _text(known[key]) for key in ("version", "date") if known.get(key)}
-        told.append({"msg": _text(known.get("msg", "")), **when})
-    return told
+    when = {key: _part(entry, key) for key in ("version", "date")}
+    return {"msg": _text(entry), **{key: _text(said) for key, said in when.items() if said}}
 
 
 def _differences(said: Any) -> Any:
-    """A difference, or a list of them, with both sides as texts."""
-    if isinstance(said, (list, tuple)):
-        return [_difference(one) for one in said]
-    return _difference(said)
+    """A difference, or a list of them, with both sides as texts, and short enough to compare."""
+    many = isinstance(said, (list, tuple))
+    diff = [_difference(one) for one in said] if many else _difference(said)
+    return diff if _lines_of(diff) <= MOST_LINES else NO_DIFF
 
 
 def _difference(said: Any) -> Any:
@@ -465,12 +551,11 @@ def _lines_of(diff: Any) -> int:
 
 
 def _traceback(exception: Any) -> str:
-    """The text of an exception. In ansible-core 2.19 it is an object with the traceback."""
-    if isinstance(exception, str):
-        return untrusted.shown(str.__str__(exception), MOST, lines=True)
-    event = getattr(exception, "event", None)
-    text = getattr(event, "formatted_traceback", "") or "no traceback"
-    return untrusted.shown(str(text), MOST, lines=True)
+    """The text of an exception. Since ansible-core 2.19 it is an object with the traceback."""
+    text = exception
+    if not isinstance(text, str):
+        text = _part(_part(exception, "event"), "formatted_traceback") or "no traceback"
+    return untrusted.shown(str.__str__(str(text)), MOST, lines=True)
 
 
 def as_run(result: dict[str, Any]) -> dict[str, Any]:

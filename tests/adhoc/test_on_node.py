@@ -57,10 +57,11 @@ def answered(
     hostile: bool = True,
     answer: dict[str, Any] | None = None,
     beside: str = "",
+    shown: dict[str, str] | None = None,
 ) -> tuple[dict[str, Any], str]:
     """What the controller keeps of an answer: seen by the next task, and all that was printed.
 
-    ``beside``: what the host says after it, and as an error.
+    ``beside``: what the host says after it, and as an error; ``shown``: settings of Ansible's.
     """
     evil = folder / "python"
     said = f"cat <<'END'\n{json.dumps(answer or ANSWER, ensure_ascii=False)}\nEND\n"
@@ -93,6 +94,7 @@ def answered(
         "ANSIBLE_SHOW_CUSTOM_STATS": "1",
         "ANSIBLE_LOCAL_TEMP": str(folder / "tmp"),
         "ANSIBLE_HOME": str(folder / "home"),
+        **(shown or {}),
     }
     command = [
         str(programs / "ansible-playbook"),
@@ -266,6 +268,19 @@ def test_a_node_can_set_no_variable_and_no_artifact(
     assert "CUSTOM STATS" not in printed and "evil" not in printed
 
 
+@pytest.mark.parametrize(
+    "task", [{"storage_ops.runbooks.ceph_client_info": {}}, through("ansible.builtin.setup")]
+)
+def test_no_answer_is_read_later(programs: Path, tmp_path: Path, task: dict[str, Any]) -> None:
+    """Ansible reads that of an asynchronous task with an action of its own, and took its facts."""
+    job = {"ansible_job_id": "1", "started": 1, "finished": 1, **ANSWER}
+    asked = {**task, "async": 10, "poll": 1, "ignore_errors": True}
+    seen, printed = answered(programs, tmp_path, asked, answer=job)
+    assert seen["facts"] == "unset" and "evil" not in json.dumps(seen["all"])
+    assert "cannot run with async" in " ".join(printed.split())
+    assert "CUSTOM STATS" not in printed and "evil" not in printed
+
+
 def test_a_module_of_another_collection_does_what_it_does(programs: Path, tmp_path: Path) -> None:
     """Some have an action plugin of their own, which works on the controller, too."""
     file = tmp_path / "written"
@@ -309,7 +324,10 @@ def test_no_terminal_obeys_what_ansible_warns_of(
     seen, printed = answered(programs, tmp_path, task, answer=answer, beside=f"evil {evil}")
     assert seen["result"] == "caf\u00e9\\xa0\\U000e0001"
     assert not {"\x1b", "\x07", "\x9b", "\u202e"} & set(printed), printed
-    assert printed.count("ZXZpbA==") == 3, printed
+    # Old ansible-cores break the lines of a warning.
+    words = " ".join(printed.split())
+    assert "junk after the JSON data: evil" in words and "ZXZpbA==" in printed
+    assert "no module may set it: _ansible_x, add_host" in words
 
 
 def made(kind: str, **fields: Any) -> dict[str, Any]:
@@ -347,3 +365,88 @@ def test_no_terminal_obeys_what_is_no_text(
     _seen, printed = answered(programs, tmp_path, {**task, "ignore_errors": True}, answer=answer)
     assert "ZXZpbA==" in printed
     assert not {"\x1b", "\x07", "\x9b", "\u202e"} & set(printed), printed
+
+
+# In each text, to be a line of its own, wherever Ansible or a terminal ends one.
+FORGED = "worker02 : ok=9"
+SAID = f"{FORGED}{EVIL}\n\n{FORGED}\r{FORGED}\u2028{FORGED}\x85{FORGED}" + "x" * 200
+# All that the ansible-cores read in a result, each of a type that it has not (UnifiedTaskResult of
+# ansible/_internal/_task.py, TaskExecutor, StrategyBase, CallbackBase).
+READ = (
+    *("changed", "failed", "unreachable", "skipped", "warnings", "deprecations", "msg", "diff"),
+    *("rc", "results", "invocation", "attempts", "finished", "module_stderr", "ansible_job_id"),
+    *("ansible_stats", "add_host", "add_group", "_ansible_no_log", "_ansible_x"),
+    *("_ansible_verbose_always", "_ansible_verbose_override", "_ansible_item_label"),
+    *("_ansible_suppress_tmpdir_delete", "_ansible_delegated_vars", "_ansible_parsed"),
+)
+# ansible-core 2.22 masks such texts in all that it prints.
+SECRETS = {"_ansible_new_secrets": ["localhost", "PLAY RECAP"]}
+
+
+def event(**more: Any) -> dict[str, Any]:
+    """All that an event of ansible-core 2.19 has to be printed."""
+    fields = ("msg", "formatted_source_context", "formatted_traceback", "help_text")
+    return made("Event", **dict.fromkeys(fields, SAID), **more)
+
+
+WRONG = {**dict.fromkeys(READ, SAID), SAID: SAID, **SECRETS}
+CHAIN = made("EventChain", msg_reason=SAID, traceback_reason=SAID, event=event(), follow=True)
+DEEP_EVENT = event(chain=CHAIN, events=[event()])
+BY = made("PluginInfo", resolved_name=SAID, type=made("PluginType", value="module"))
+TYPED = {
+    "failed": True,
+    "msg": made("_AnsibleTaggedStr", value=SAID, tags=[made("Deprecated", msg=SAID)]),
+    "warnings": [made("WarningSummary", event=DEEP_EVENT)],
+    "deprecations": [
+        made("DeprecationSummary", event=DEEP_EVENT, deprecator=BY, date=SAID, version=SAID)
+    ],
+    # Of a traceback the lines may stay.
+    "exception": made("ErrorSummary", event=made("Event", msg=SAID, formatted_traceback=EVIL)),
+    "other": made("_AnsibleTaggedDict", value={"x": SAID}, tags=[made("Deprecated", msg=SAID)]),
+    "_ansible_x": made("WarningSummary", event=DEEP_EVENT),
+    **SECRETS,
+}
+LISTS = {
+    "warnings": [SAID, [SAID], {"msg": SAID}, 7, None],
+    "deprecations": [SAID, {"msg": SAID, "collection_name": SAID, SAID: SAID}, {"version": SAID}],
+    "diff": [{"before": "", "after": EVIL, "before_header": SAID, "after_header": SAID}],
+    "rc": [SAID],
+    "ansible_facts": {SAID: SAID, "discovered_interpreter_python": SAID},
+}
+
+
+@pytest.mark.parametrize(
+    ("task", "said"),
+    [
+        ({"storage_ops.runbooks.ceph_client_info": {}}, WRONG),
+        ({"storage_ops.runbooks.ceph_client_info": {}}, LISTS),
+        ({"storage_ops.runbooks.ceph_client_info": {}}, TYPED),
+        # Old ansible-cores fail with an error for facts that are none.
+        (through("ansible.builtin.setup"), {"ansible_facts": SAID, "msg": SAID, "failed": True}),
+        # Not even the answer as a whole is what it says that it is.
+        (through("ansible.builtin.setup"), made("WarningSummary", event=DEEP_EVENT)),
+        (through("ansible.builtin.setup"), {"x": made("NoSuchType", msg=SAID), **LISTS}),
+        # This action runs another one, which Ansible loads by itself.
+        (through("ansible.builtin.shell", cmd="true"), {**TYPED, "_ansible_x": SAID}),
+        (through("ansible.builtin.shell", cmd="true"), WRONG),
+    ],
+)
+def test_no_part_of_an_answer_forges_a_line(
+    programs: Path, tmp_path: Path, task: dict[str, Any], said: dict[str, Any]
+) -> None:
+    """With all that Ansible can print of it."""
+    seen, printed = answered(
+        programs,
+        tmp_path,
+        {**task, "ignore_errors": True, "diff": True},
+        answer=said,
+        beside=SAID,
+        shown={"ANSIBLE_VERBOSITY": "3", "ANSIBLE_DISPLAY_TRACEBACK": "always"},
+    )
+    assert "ZXZpbA==" in printed or "has no attribute 'keys'" in printed
+    assert not {"\x1b", "\x07", "\r", "\x85", "\x9b", "\u2028", "\u202e"} & set(printed), printed
+    # A text of several lines is indented, or has a bar before each (Sub-Event).
+    lines = [line.lstrip(" |") for line in printed.splitlines()]
+    assert [line for line in lines if line.startswith(FORGED)] == [], printed
+    assert FORGED not in json.dumps(seen["all"])
+    assert "\nPLAY RECAP ***" in printed and "[localhost" in printed

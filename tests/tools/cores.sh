@@ -6,8 +6,8 @@
 # What differs between ansible-cores, with those that the other stages do not have (called through run.sh --lab): the unit tests, the imports and
 # documentation of modules, a compliance run, the callback and the other plugins in runs of ansible, and one repair on a node.
 #
-#   cores.sh [CORE...]   2.18 and 2.20. Others: 2.21, on which modules refuse to run on hosts (plugins/action/on_node.py), and newest, which is the
-#                        newest of all, also if it is a pre-release
+#   cores.sh [CORE...]   2.18, 2.20 and 2.21. newest is the newest of all, also if it is a pre-release; from 2.23 on, modules refuse to run on hosts
+#                        (plugins/action/on_node.py)
 #
 # All of them run, whatever an earlier one says. The exit code is 1 if one failed, or was not tested.
 set -uo pipefail
@@ -57,7 +57,7 @@ tested() {
     return "$status"
 }
 
-[ "$#" -gt 0 ] || set -- 2.18 2.20
+[ "$#" -gt 0 ] || set -- 2.18 2.20 2.21
 results=()
 failed=0
 for core in "$@"; do

@@ -8,6 +8,7 @@ sent to it.
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import resource
@@ -22,6 +23,8 @@ import pytest
 import yaml
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure, AnsibleError
 from ansible.parsing.dataloader import DataLoader
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
 
 from ansible_collections.storage_ops.runbooks.plugins.action import on_node
 from ansible_collections.storage_ops.runbooks.plugins.action.on_node import as_run, without_orders
@@ -57,29 +60,37 @@ def test_what_is_kept_of_a_result(
     assert without_orders({"changed": False, **said}, interpreter) == {"changed": False, **kept}
 
 
+class Core:
+    """The part of Ansible's actions that an answer goes through."""
+
+    said: dict[str, Any] = {}
+
+    def _low_level_execute_command(self, *_args: Any, **_kwargs: Any) -> dict[str, Any]:
+        return {"rc": 0, "stdout": "", "stderr": "", **self.said}
+
+    def _parse_returned_data(self, data: dict[str, Any]) -> dict[str, Any]:
+        return data
+
+    def run(self) -> dict[str, Any]:
+        """Both, as an action does that runs a module."""
+        return self._parse_returned_data(self._low_level_execute_command())
+
+
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
 def test_a_host_does_not_make_the_controller_read_for_hours(
     monkeypatch: pytest.MonkeyPatch, stream: str
 ) -> None:
     monkeypatch.setattr(on_node, "MOST_TAKEN", 1000)
+    monkeypatch.setattr(on_node, "ActionBase", Core)
+    action = Core()
 
-    class Action:
-        """The part of an action that is wrapped."""
+    def run() -> dict[str, Any]:
+        with on_node.guarded(Core):
+            return action._low_level_execute_command()
 
-        said = ""
-
-        def _low_level_execute_command(self, *_args: Any, **_kwargs: Any) -> dict[str, Any]:
-            return {"rc": 0, "stdout": "", "stderr": "", stream: self.said}
-
-        def _parse_returned_data(self, data: dict[str, Any]) -> dict[str, Any]:
-            return data
-
-    action = Action()
-    on_node.escape(action)
-    action.said = "x" * 1000
-    assert action._low_level_execute_command()[stream] == action.said
-    action.said += "x"
-    run = action._low_level_execute_command
+    action.said = {stream: "x" * 1000}
+    assert run()[stream] == action.said[stream]
+    action.said = {stream: "x" * 1001}
     said = on_node.answered(task(), "multipath_residual", {}, run)
     # Nor is anything known of what it was allowed to change.
     assert (said["failed"], said["code"], said["half_made"]) == (True, "result_too_long", True)
@@ -87,7 +98,7 @@ def test_a_host_does_not_make_the_controller_read_for_hours(
     # However short they are, values take memory.
     monkeypatch.setattr(on_node, "MOST_VALUES", 9)
     for answer, values in (("[{},{},{},{}]", 8), ("[[],[],[],[],[]]", 10), ('{"a":1,"b":2}', 2)):
-        action.said = answer
+        action.said = {stream: answer}
         said = on_node.answered(task(), "multipath_residual", {}, run)
         assert (said.get("code") == "result_too_long") == (values > 9), answer
         assert values <= 9 or f"answered with {values} values or lines" in said["msg"]
@@ -326,7 +337,7 @@ def test_a_result_has_the_types_of_json_alone() -> None:
     }
     kept = on_node.as_data(answer)
     assert printable(kept) and not isinstance(kept["rc"], Tagged)
-    assert kept["warnings"] == [SHOWN, SHOWN, {"msg": SHOWN}]
+    assert kept["warnings"] == [SHOWN, SHOWN, SHOWN]
     told = [{"msg": SHOWN}, {"msg": SHOWN, "version": SHOWN}, {"msg": SHOWN}, {"msg": "7"}]
     assert kept["deprecations"] == told
     assert (kept["changed"], kept["seconds"], kept["none"]) == (True, 0.5, None)
@@ -399,55 +410,245 @@ def test_an_error_that_quotes_a_host_is_no_more_than_a_failure(error: Exception,
     )
 
 
-@pytest.mark.parametrize("version", ["2.21.5", "2.22.0rc1", "3.0.0"])
-def test_an_ansible_core_whose_warnings_cannot_be_made_safe_is_refused(
+@pytest.mark.parametrize("version", ["2.23.0b1", "2.100.1", "3.0.0"])
+def test_an_ansible_core_that_was_not_tried_is_refused(
     version: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before anything is run on the host."""
+    monkeypatch.setattr(on_node, "ActionBase", Core)
     monkeypatch.setattr(on_node, "__version__", version)
-    ran: list[str] = []
-    action = SimpleNamespace(_low_level_execute_command=ran.append, _parse_returned_data=ran.append)
-    with pytest.raises(AnsibleError, match="install ansible-core below 2.21"):
-        on_node.escape(action)
-    monkeypatch.setattr(on_node, "__version__", "2.20.10")
-    on_node.escape(action)
-    assert ran == []
+    with pytest.raises(AnsibleError, match=r"install ansible-core below 2\.23"):
+        refused_by(Core)
+    first = ".".join(map(str, on_node.UNTRIED))
+    said = (COLLECTION / "docs/installation.md").read_text(encoding="utf-8")
+    assert f"From {first} on, tasks on hosts refuse to run" in said
+    for tried in ("2.16.0", "2.21.5", "2.22.0rc1"):
+        monkeypatch.setattr(on_node, "__version__", tried)
+        with on_node.guarded(Core):
+            pass
 
 
-def test_what_a_host_says_when_its_folder_is_removed_is_escaped() -> None:
+def refused_by(action: type) -> None:
+    """Raises what the guard does, and fails where it lets the action run."""
+    with on_node.guarded(action):
+        raise AssertionError("it ran")
+
+
+@pytest.mark.parametrize("way", on_node.WAYS)
+def test_an_action_that_reads_an_answer_in_its_own_way_is_refused(way: str) -> None:
+    own = type("Own", (ActionBase,), {way: lambda self: None})
+    with pytest.raises(AnsibleError, match="in a way of its own, so nothing was run"):
+        refused_by(own)
+    with on_node.guarded(type("Usual", (ActionBase,), {})):
+        pass
+
+
+def test_each_action_is_guarded_while_one_runs_and_none_afterwards(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Those too that it runs itself, such as shell, and also after an error."""
+    monkeypatch.setattr(on_node, "ActionBase", Core)
+    monkeypatch.setattr(Core, "said", {"stdout": json.dumps({"msg": EVIL}), "stderr": EVIL})
+    warned: list[Any] = []
+    monkeypatch.setattr(Display, "warning", lambda _self, msg, **more: warned.append((msg, more)))
+    before = [getattr(owner, way) for owner, way in GUARDED]
+
+    def failing() -> None:
+        with on_node.guarded(Core):
+            other = type("Other", (Core,), {})()
+            assert json.loads(other.run()["stdout"]) == {"msg": SHOWN}
+            assert other.run()["stderr"].isprintable()
+            Display().warning(msg=f"{EVIL}\n", obj=EVIL)
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        failing()
+    assert [getattr(owner, way) for owner, way in GUARDED] == before
+    assert Core().run()["stderr"] == EVIL
+    # The value that a warning is about is printed as a line of its own.
+    assert warned == [(f"{SHOWN}\\n", {})]
+
+
+GUARDED = [(Core, way) for way in on_node.WAYS] + [(Display, "warning")]
+
+
+def made(kind: str, **fields: Any) -> dict[str, Any]:
+    """What ansible-core 2.19 and later make an object of."""
+    return {"__ansible_type": kind, **fields}
+
+
+LINES = f"{EVIL}\nPLAY RECAP\n"
+EVENT = made("Event", msg=LINES, formatted_traceback=LINES, help_text=LINES)
+TYPED = {
+    "msg": made("_AnsibleTaggedStr", value=LINES, tags=[made("Deprecated", msg=LINES)]),
+    "warnings": [made("WarningSummary", event=EVENT), LINES, 7],
+    "deprecations": [made("DeprecationSummary", event=EVENT, version="9", deprecator=None)],
+    "exception": made("ErrorSummary", event=EVENT),
+    "when": made("AnsibleSerializableDate", iso8601="2026-01-01"),
+    "deep": [made("_AnsibleTaggedList", value=[made("NoSuch", event=made("Event", msg=LINES))])],
+    "odd": made("NoSuch", __ansible_other=1, x=LINES),
+    "__ansible_type": "WarningSummary",
+    "stdout": LINES,
+    "long": "x" * (on_node.MOST + 1),
+}
+# What the controller alone says, and what it acts on.
+RESERVED = ("_ansible_no_log", "_ansible_\x1b", "ansible_stats", "add_host", "add_group")
+ONE_LINE = f"{SHOWN}\\nPLAY RECAP\\n"
+
+
+def texts_of(value: Any) -> Iterator[str]:
+    """All texts in a value, keys as well."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        yield from (text for pair in value.items() for part in pair for text in texts_of(part))
+    elif isinstance(value, list):
+        yield from (text for part in value for text in texts_of(part))
+
+
+def test_ansible_reads_a_result_of_safe_texts_and_of_nothing_else() -> None:
+    """ansible-core 2.21 keeps warnings of a module's result before an action sees it."""
+    answer = {**TYPED, **dict.fromkeys((*RESERVED, *on_node.ROUTINE), LINES)}
+    stdout = f"banner\n{json.dumps(answer, ensure_ascii=False)}\n{LINES}"
+    said = on_node.made_safe({"rc": 0, "stdout": stdout, "stderr": "x"})
+    kept = json.loads(said.pop("stdout"))
+    assert said == {"rc": 0, "stderr": "x"} and kept["msg"] == ONE_LINE
+    assert not {*RESERVED, *on_node.ROUTINE} & set(kept)
+    assert "__ansible_" not in json.dumps(kept)
+    junk, dropped = kept["warnings"][3:]
+    assert kept["warnings"][:3] == [ONE_LINE, ONE_LINE, "7"]
+    assert junk.startswith("Module invocation had junk") and junk.isprintable()
+    assert dropped.endswith(": _ansible_no_log, _ansible_\\x1b, ansible_stats, add_host, add_group")
+    assert kept["deprecations"] == [{"msg": ONE_LINE, "version": "9"}]
+    assert kept["when"] == "2026-01-01" and kept["odd"] == {"x": ONE_LINE}
+    assert kept["deep"] == [[ONE_LINE]]
+    # An action may need all of it; in its own result it is cut.
+    assert kept["long"] == TYPED["long"]
+    # What a program wrote has its lines, and so has a traceback.
+    assert kept.pop("stdout") == kept.pop("exception") == f"{SHOWN}\nPLAY RECAP\n"
+    assert all(map(str.isprintable, texts_of(kept)))
+
+
+def parsed(stdout: str) -> dict[str, Any]:
+    """What the ansible-core that is installed here reads of it."""
+    reader = SimpleNamespace(_used_interpreter=None)
+    said = {"rc": 1, "stdout": stdout, "stdout_lines": [], "stderr": "", "stderr_lines": []}
+    with on_node.guarded(ActionBase):
+        parse = ActionBase._parse_returned_data
+        profile = () if "profile" not in PARSE_OPTIONS else ("legacy",)
+        data = parse(reader, said, *profile)
+        return data if isinstance(data, dict) else data.as_result_dict(for_round_trip=True)
+
+
+PARSE_OPTIONS = inspect.signature(ActionBase._parse_returned_data).parameters
+
+
+def test_this_ansible_core_warns_of_safe_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With its real reader, from 2.21 on of the warnings of a result itself."""
+    seen: list[Any] = []
+
+    def warned(_self: Any, msg: str, *_args: Any, **kwargs: Any) -> None:
+        seen.extend([msg, kwargs.get("obj")])
+
+    monkeypatch.setattr(Display, "warning", warned)
+    # For 2.21 a value of the wrong type.
+    answer = {**TYPED, **dict.fromkeys(RESERVED, LINES), "rc": LINES, "changed": LINES}
+    data = parsed(f"{json.dumps(answer)}\n{LINES}")
+    warnings = [
+        getattr(getattr(warning, "event", None), "msg", warning) for warning in data["warnings"]
+    ]
+    assert warnings[:3] == [ONE_LINE, ONE_LINE, "7"]
+    assert not any(map(data.__contains__, RESERVED))
+    assert all(map(str.isprintable, [*warnings, *filter(None, seen)]))
+    # An action's result has JSON's types alone.
+    result = on_node.as_run(data)
+    assert result["warnings"][:2] == [ONE_LINE, ONE_LINE] and json.dumps(result)
+    assert result["deprecations"] == [{"msg": ONE_LINE, "version": "9"}]
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"a": 1', "[1]", '{"a": \x1b}', "Traceback {x}"])
+def test_what_is_no_result_for_the_guard_is_none_for_ansible(text: str) -> None:
+    said = on_node.made_safe({"rc": 1, "stdout": text})
+    assert "{" not in said["stdout"]
+    data = parsed(text)
+    assert data["failed"] is True and data["module_stdout"] == said["stdout"]
+
+
+def test_the_guard_that_finds_no_result_leaves_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even if an ansible-core would find one where the guard does not."""
+
+    def none(_text: str, objects_only: bool) -> Any:
+        raise ValueError(objects_only)
+
+    monkeypatch.setattr(on_node, "_filter_non_json_lines", none)
+    assert parsed(json.dumps({"changed": True, "msg": EVIL}))["failed"] is True
+
+
+def test_what_a_host_says_when_its_folder_is_removed_is_one_safe_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Ansible warns of it. The task's own action removes it, and another one runs the module."""
+    warned: list[str] = []
 
-    class Part:
-        """What both actions have."""
+    def executed(*_args: Any, **_kwargs: Any) -> dict[str, Any]:
+        return {"rc": 1, "stdout": "", "stderr": f"{EVIL}\nPLAY RECAP"}
+
+    class Action(on_node.ActionModule):  # type: ignore[misc]
+        """The part that is asked."""
+
+        _cleanup_remote_tmp = True
+
+        def __init__(self) -> None:
+            shell = SimpleNamespace(
+                tmpdir="/x/ansible-tmp-1", remove=lambda *_args, **_kwargs: "rm"
+            )
+            self._connection = SimpleNamespace(_shell=shell, transport="ssh")
+            self._task = SimpleNamespace(async_val=0)
+
+    monkeypatch.setattr(ActionBase, "_low_level_execute_command", executed)
+    monkeypatch.setattr(Display, "warning", lambda _self, msg: warned.append(msg))
+    Action().cleanup(force=True)
+    assert len(warned) == 1 and "PLAY RECAP" in warned[0] and warned[0].isprintable()
+
+
+def test_both_actions_are_guarded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of a module of ours, and what on_node runs: another one, which may load more."""
+    monkeypatch.setattr(on_node, "ActionBase", Core)
+    monkeypatch.setattr(Core, "said", {"stdout": json.dumps({"skipped": True, "msg": EVIL})})
+
+    class Other(Core):
+        """Another action."""
 
         _discovered_interpreter_key = _discovered_interpreter = None
+
+        def run(self, task_vars: Any = None) -> dict[str, Any]:
+            said = json.loads(super().run()["stdout"])
+            assert said["msg"] == SHOWN
+            return dict(said)
+
+    def normal(*_args: Any) -> dict[str, Any]:
+        return Other().run()
+
+    monkeypatch.setattr(on_node.Normal, "run", normal)
+
+    class Action(on_node.ActionModule):  # type: ignore[misc]
+        """The part that is asked."""
+
+        _discovered_interpreter_key = _discovered_interpreter = None
+        _low_level_execute_command = Core._low_level_execute_command
+        _parse_returned_data = Core._parse_returned_data
         _task: Any = SimpleNamespace(
             action="storage_ops.runbooks.on_node",
             args={},
+            async_val=0,
             check_mode=False,
             copy=SimpleNamespace,
             timeout=0,
         )
-
-        def __init__(self, **_given: Any) -> None:
-            pass
-
-        def _low_level_execute_command(self, *_args: Any, **_kwargs: Any) -> dict[str, Any]:
-            return {"rc": 1, "stdout": "", "stderr": EVIL}
-
-        def _parse_returned_data(self, data: dict[str, Any]) -> dict[str, Any]:
-            return data
-
-        def run(self, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
-            return {"changed": False, "skipped": True}
-
-    class Action(on_node.ActionModule, Part):  # type: ignore[misc]
-        """The part that is asked."""
-
         _connection = SimpleNamespace(transport="local")
         _play_context = _loader = _templar = None
         _shared_loader_obj = SimpleNamespace(
-            action_loader=SimpleNamespace(has_plugin=bool, get=lambda _name, **_given: Part())
+            action_loader=SimpleNamespace(has_plugin=bool, get=lambda _name, **_given: Other())
         )
 
         def __init__(self) -> None:
@@ -456,11 +657,14 @@ def test_what_a_host_says_when_its_folder_is_removed_is_escaped() -> None:
         def validate_argument_spec(self, **_given: Any) -> tuple[None, dict[str, Any]]:
             return None, {"module": "ansible.builtin.setup", "arguments": {}}
 
-    ours = Action()
-    ours._low_level_execute_command = Part()._low_level_execute_command
-    ours._parse_returned_data = Part()._parse_returned_data
-    assert ours.run() == {"changed": False}
-    assert ours._low_level_execute_command("rm")["stderr"].isprintable()
+    ours = "storage_ops.runbooks.node_storage_info"
+    for name in (Action._task.action, ours):
+        Action._task.action = name
+        assert Action().run() == {"msg": SHOWN}
+    for name in (Action._task.action, ours):
+        Action._task = SimpleNamespace(action=name, async_val=1)
+        with pytest.raises(AnsibleError, match=f"{name} cannot run with async"):
+            Action().run()
 
 
 # They ask no host anything.
