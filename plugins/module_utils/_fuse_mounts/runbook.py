@@ -371,7 +371,8 @@ class FuseRecovery:
             # systemd-run waits for a forking program to go into the background, and a slow mount
             # may take until the time-out. So a time-out here decides nothing; the mount table does.
             if not (result.ok or result.timed_out):
-                said = result.problem or " ".join(result.stderr.split())[:300]
+                stderr = _scrubbed(result.stderr, service)
+                said = result.problem or " ".join(stderr.split())[:300]
                 raise ActionFailed(f"no FUSE mount came up: {said}{self._journal(recovery)}")
             self._prove_mount(recovery, self._appeared(recovery, timeout, result.seconds))
         finally:
@@ -676,7 +677,9 @@ class FuseRecovery:
         result = self._host.run(
             ["journalctl", "--no-pager", "--output=cat", "--lines=5", "--unit", recovery.unit]
         )
-        said = " | ".join(filter(None, map(stripped, lines(result.stdout))))[-600:]
+        # Before it is cut: half a secret would not be known as one.
+        text = _scrubbed(result.stdout, recovery.service)
+        said = " | ".join(filter(None, map(stripped, lines(text))))[-600:]
         return f" ({recovery.unit}: {said})" if result.ok and said else ""
 
     def _wait_for_containers(self, _action: Action, step: Step) -> None:

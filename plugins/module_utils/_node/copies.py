@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from itertools import chain
 from typing import Callable, NamedTuple
 
 from .._core.turns import within
-from .control_groups import of_pod
+from .control_groups import container_id_of, of_pod, read
 from .host import Host
 from .mounts import Mount
 from .namespaces import Namespace, Namespaces
@@ -27,6 +28,8 @@ _USUAL = 512
 # Of the paths of a mount: twice what a path has that a system call takes
 # (include/uapi/linux/limits.h PATH_MAX).
 _MOST_CHARACTERS = 8192
+# Of a pod whose mounts could not be read, so many processes are looked at. Others have fewer.
+_MOST_PROCESSES = 1000
 
 
 class Others(NamedTuple):
@@ -74,14 +77,71 @@ def other_mounts(host: Host, devices: Collection[str]) -> Others:
     found = _fewer(found, crowded)
     parents = _parents(everywhere, found, too_long)
     crowded.update(_too_many(counts))
-    for unread in everywhere.unread.values():
-        crowded.update((one, f"perhaps mounts in {unread}, not read in time") for one in devices)
+    crowded.update(_unread(host, everywhere, devices, too_long))
     # A copy may be what another one is on. It is whole.
     mounts = [*filter(None, parents), *(copy.mount for copy in found)]
     unique = {(mount.pid, mount.id): mount for mount in mounts}
     # Kept now: that process may end before the others of its namespace do.
     spaces = {copy.mount.pid: copy.namespace.link for copy in found}
     return Others(tuple(unique.values()), crowded, {"1": own, **spaces})
+
+
+def _unread(
+    host: Host,
+    everywhere: Namespaces,
+    devices: Collection[str],
+    too_long: Callable[[Mount], object],
+) -> dict[str, str]:
+    """By device that may be in a mount namespace that was not read, a text about that."""
+    unread, everywhere.unread = everywhere.unread, {}
+    sources = {pod: sources_of(host, everywhere, pod) for pod in unread}
+    seen: dict[str, set[str]] = {pod: set() for pod in unread}
+    for namespace, mount in everywhere.mounts(
+        lambda _number, device: device in devices,
+        too_long,
+        chain.from_iterable(filter(None, sources.values())),
+    ):
+        seen[namespace.owner].add(mount.device)
+    found = {}
+    for pod, said in unread.items():
+        known = sources[pod] is not None and pod not in everywhere.unread
+        found.update(
+            dict.fromkeys(
+                seen[pod] if known else devices, f"perhaps mounts in {said}, not read in time"
+            )
+        )
+    return found
+
+
+def sources_of(host: Host, everywhere: Namespaces, pod: str) -> list[Namespace] | None:
+    """The mount namespaces from which a pod's others are, if these can have no filesystem of the
+    node that those do not have; None if that is not known.
+    """
+    of_pod = [one for one in everywhere.found if one.owner == pod]
+    pids = [pid for one in of_pod for pid in (one.pid, *one.others)]
+    # Without CAP_SYS_ADMIN in the node's user namespace, a process mounts nothing in the namespace
+    # that the runtime has made for its container, and enters no other (fs/namespace.c may_mount,
+    # mntns_install). It can only copy that one, in a user namespace of its own, and mount there
+    # what is no disk (FS_USERNS_MOUNT), or what it has already (user_namespaces(7)).
+    if len(pids) > _MOST_PROCESSES or any(map(host.may_mount, pids)):
+        return None
+    owners = {id(one): host.owner(one.pid) for one in of_pod}
+    if not all(owners.values()):
+        return None
+    own = host.owner("self")
+    sources = [one for one in of_pod if owners[id(one)] == own]
+    # A container whose own namespace is gone may have left another one. A process of no container
+    # that is known, as in an unknown pod, may be of any.
+    kept = {container for one in sources for container in _containers(host, one)}
+    others = {container for one in of_pod for container in _containers(host, one)}
+    if not others <= kept - {""}:
+        return None
+    return sources
+
+
+def _containers(host: Host, namespace: Namespace) -> set[str]:
+    """The IDs of the containers that have a process in a mount namespace; empty for none."""
+    return {container_id_of(read(host, pid)) for pid in (namespace.pid, *namespace.others)}
 
 
 def _is_long(mount: Mount) -> bool:

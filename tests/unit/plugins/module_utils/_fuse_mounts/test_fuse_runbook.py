@@ -519,6 +519,26 @@ def test_what_the_program_said_last_is_told(scene: Scene) -> None:
     assert "first" not in scene.repair().result["msg"]
 
 
+def test_a_secret_is_masked_before_what_has_it_is_cut(scene: Scene) -> None:
+    """Of one at the cut, the other half was shown."""
+    scene.node.made = None
+    said = f"key s3cr3t-key {'x' * 593}"
+    scene.node.said["journalctl"] = CommandResult(("journalctl",), 0, said, "", 0.0)
+    message = scene.repair().result["msg"]
+    assert "xxx)" in message and "-key" not in message
+
+
+@pytest.mark.parametrize("blanks", ["  ", "\u2003"])
+def test_a_secret_is_masked_before_blanks_are_joined(scene: Scene, blanks: str) -> None:
+    secret = f"correct{blanks}horse"
+    fails(rc=1, stderr=f"cannot log in with {secret}")(scene)
+    volume = replace(
+        VOLUME, command=("my-mount", "{source}", "{target}"), credentials={"file": secret}
+    )
+    message = scene.repair(volumes=(volume,)).result["msg"]
+    assert "no FUSE mount came up: cannot log in with ********" in message
+
+
 @pytest.mark.parametrize("prepare", [bool, nothing])
 def test_a_secret_is_there_only_while_the_program_starts(
     scene: Scene,

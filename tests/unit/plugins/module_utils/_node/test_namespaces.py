@@ -113,6 +113,103 @@ def test_what_was_not_read_may_have_a_copy(tmp_path: Path) -> None:
     }
 
 
+class Owned(Slow):
+    """On which user namespaces own the mount namespaces. ``owners``: by process; ``mighty``: which
+    of them may mount in one of the node.
+    """
+
+    def __init__(
+        self, root: Path, owners: dict[str, str | None], **of_pids: Iterable[tuple[float, bytes]]
+    ) -> None:
+        super().__init__(root, **of_pids)
+        self.owners = {"self": "user:[1]", "1": "user:[1]", **owners}
+        self.mighty: set[str] = set()
+
+    def owner(self, pid: str) -> str | None:
+        return self.owners[pid]
+
+    def may_mount(self, pid: str) -> bool:
+        return pid in self.mighty
+
+
+def held(number: int, device: str) -> tuple[float, bytes]:
+    return 0.001, b"%d 1 %s / /data rw - fuse.s3fs s3fs rw" % (number, device.encode())
+
+
+def owned(root: Path, container: str = "0" * 64, **owners: str | None) -> Owned:
+    """A pod's container has 0:51, and a copy of its mounts in a user namespace of its own."""
+    given: dict[str, str | None] = {"2": "user:[1]", "3": "user:[2]", **owners}
+    node = Owned(root, given, p1=one(FIRST), p2=[(0.001, FIRST), held(2, "0:51")], p3=endless())
+    in_pod(root, 2)
+    (root / "proc/3/cgroup").write_text(f"0::/kubepods/pod{POD}/{container}\n")
+    return node
+
+
+DEVICES = ["0:50", "0:51"]
+
+
+def test_a_copy_of_a_containers_mounts_has_none_of_other_pods(tmp_path: Path) -> None:
+    """A tenant with thousands of mounts at long paths, in a user namespace of its own, kept all
+    mounts of the node from being repaired.
+    """
+    node = owned(tmp_path)
+    _mounts, crowded, _spaces = copies.other_mounts(node, DEVICES)
+    assert crowded == {
+        "0:51": f"perhaps mounts in the mount namespace of pid 3 of pod {POD}, not read in time"
+    }
+    assert node.now < 12
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"3": "user:[1]"},
+        # A pod with hostUsers: false: its container's mounts are those that were not read.
+        {"2": "user:[3]"},
+        {"2": ""},
+        {"3": ""},
+        {"3": None},
+        {"self": ""},
+        # Of another container, whose own mounts are in no namespace that was found.
+        {"container": "1" * 64},
+        {"container": "none"},
+    ],
+)
+def test_where_copies_may_be_from_elsewhere_they_may_have_all(
+    tmp_path: Path, how: dict[str, str | None]
+) -> None:
+    node = owned(tmp_path, **how)  # type: ignore[arg-type]
+    assert set(copies.other_mounts(node, DEVICES).crowded) == set(DEVICES)
+
+
+@pytest.mark.parametrize("pid", ["2", "3"])
+def test_a_pod_that_may_mount_on_the_node_may_have_all(tmp_path: Path, pid: str) -> None:
+    node = owned(tmp_path)
+    node.mighty.add(pid)
+    assert set(copies.other_mounts(node, DEVICES).crowded) == set(DEVICES)
+
+
+def test_a_container_whose_own_mounts_are_not_read_may_have_all(tmp_path: Path) -> None:
+    node = owned(tmp_path)
+    node.of_pids["2"] = endless()
+    assert set(copies.other_mounts(node, DEVICES).crowded) == set(DEVICES)
+
+
+def test_a_pod_of_many_processes_may_have_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(copies, "_MOST_PROCESSES", 1)
+    assert set(copies.other_mounts(owned(tmp_path), DEVICES).crowded) == set(DEVICES)
+
+
+def test_an_unknown_pod_may_have_all(tmp_path: Path) -> None:
+    node = owned(tmp_path)
+    for pid in "23":
+        (tmp_path / f"proc/{pid}/cgroup").unlink()
+        (tmp_path / f"proc/{pid}/cgroup").symlink_to("x" * 300)
+    assert set(copies.other_mounts(node, DEVICES).crowded) == set(DEVICES)
+
+
 def test_the_nodes_own_have_to_be_read(tmp_path: Path) -> None:
     node = Slow(tmp_path, p1=one(FIRST), p2=endless(0.1))
     (tmp_path / "proc/2/cgroup").write_text("0::/system.slice/own.service\n")
@@ -334,3 +431,60 @@ def test_each_root_in_a_namespace_is_read(tmp_path: Path, kind: str) -> None:
         host = Real(*reversed(pids))
         found = {mount.source for _one, mount in Namespaces(host).mounts()}
     assert {"first", "second"} <= found
+
+
+# A container with a volume, whose process makes a copy of its mounts in a user namespace of its
+# own. First it loses the rights that a runtime gives none (CAP_SYS_ADMIN, PR_CAPBSET_DROP).
+CONTAINER = """
+import ctypes, os, signal, sys, time
+libc = ctypes.CDLL(None, use_errno=True)
+assert not libc.mount(b"data", sys.argv[1].encode(), b"tmpfs", 0, None)
+if sys.argv[2] == "drop":
+    assert not libc.prctl(24, 21, 0, 0, 0)
+os.setgroups([])
+os.setresgid(65534, 65534, 65534)
+os.setresuid(65534, 65534, 65534)
+ready, told = os.pipe()
+child = os.fork()
+if not child:
+    libc.prctl(1, signal.SIGKILL, 0, 0, 0)
+    done = libc.unshare(0x10000000 | 0x00020000) == 0
+    os.write(told, b"1" if done else b"0")
+    time.sleep(600)
+print(os.getpid(), child if os.read(ready, 1) == b"1" else 0, flush=True)
+time.sleep(600)
+"""
+
+
+@needs_root
+@pytest.mark.parametrize("rights", ["drop", "keep"])
+def test_what_a_container_can_copy_on_a_real_kernel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rights: str
+) -> None:
+    group = f"0::/kubepods/pod{POD}/{'0' * 64}"
+    with running(CONTAINER, str(tmp_path), rights) as (container, copy):
+        if not copy:
+            pytest.skip("this kernel lets no user make a user namespace")
+
+        class Unread(Real):
+            """Of the copy nothing can be read. Process 1 may be of more rights than this one."""
+
+            def link(self, path: str) -> str:
+                return super().link(path.replace("/proc/1/", "/proc/self/"))
+
+            def lines(self, path: str) -> Iterator[bytes]:
+                if path == f"/proc/{copy}/mountinfo":
+                    raise OSError(errno.ENOMEM, "Cannot allocate memory")
+                return super().lines(path)
+
+        def in_the_pod(_host: Host, _pid: str) -> str:
+            return group
+
+        monkeypatch.setattr(control_groups, "read", in_the_pod)
+        monkeypatch.setattr(copies, "read", in_the_pod)
+        text = Path(f"/proc/{copy}/mountinfo").read_text()
+        (mine,) = [line.split(" ")[2] for line in text.split("\n") if f" {tmp_path} " in line]
+        node = Unread(container, copy)
+        found = copies.other_mounts(node, [mine, "0:999999"])
+    assert [mount.pid for mount in found.mounts if mount.point == str(tmp_path)] == [str(container)]
+    assert set(found.crowded) == ({mine} if rights == "drop" else {mine, "0:999999"})
