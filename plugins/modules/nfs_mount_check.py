@@ -33,9 +33,9 @@ options:
   shares:
     description:
       - The shares to check, as V(server:/export), with an IPv6 address in square brackets.
-      - By default one share of each server with an NFS mount below O(kubelet_root), and of each
-        other C(port), C(sec) or C(proto) of these mounts. If there is none, only STOR-10 is
-        checked.
+      - By default one share of each server with an NFS mount below O(kubelet_root) for each
+        namespace that has mounts of it, and of each other C(port), C(sec) or C(proto) of these
+        mounts. If there is none, only STOR-10 is checked.
     type: list
     elements: str
     default: []

@@ -20,8 +20,8 @@ description:
     runtimes that allow containers far too many open files.
   - Only the code of the selected controls is loaded, since loading takes most of the time of an
     audit.
-  - For STOR-09 a share of each NFS server in use is mounted where no other process sees it, and
-    unmounted again; see M(storage_ops.runbooks.nfs_mount_check).
+  - For STOR-09 a share of each NFS server and namespace is mounted where no other process sees it,
+    and unmounted again; see M(storage_ops.runbooks.nfs_mount_check).
   - If something cannot be read, for example because of missing permissions or because O(deadline)
     has passed, RV(not_assessed) names the controls that need it. The other controls are assessed
     all the same, and the task fails.
@@ -62,8 +62,9 @@ options:
   shares:
     description:
       - NFS shares to check for STOR-09, as V(server:/export).
-      - By default one share of each server with an NFS mount below O(kubelet_root), and of each
-        other C(port), C(sec) or C(proto) of these mounts.
+      - By default one share of each server with an NFS mount below O(kubelet_root) for each
+        namespace that has mounts of it, and of each other C(port), C(sec) or C(proto) of these
+        mounts.
     type: list
     elements: str
     default: []

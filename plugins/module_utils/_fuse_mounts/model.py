@@ -21,6 +21,10 @@ KIND = "FUSE mount"
 # Where new mounts are made before they replace dead ones. /run is a tmpfs: a reboot, which also
 # ends every mount, removes what an interrupted run left (file-hierarchy(7)).
 PRIVATE = "/run/storage_ops/fuse"
+# For what programs keep of volumes, a folder for each.
+CACHES = "/var/cache/storage_ops/fuse"
+# How the names of our systemd units begin.
+UNIT = "storage_ops-fuse-"
 # Mebibytes and threads. The defaults are for a server whose driver's container has no limits, or
 # was not found; with less than the least values, none of the supported programs starts.
 DEFAULT_MEMORY, DEFAULT_TASKS = 1024, 512
@@ -207,7 +211,7 @@ class Recovery:
         """The transient systemd unit in which the new server runs."""
         # systemd unit names allow these characters (systemd.unit(5)), and the key has only
         # hexadecimal digits.
-        return f"storage_ops-fuse-{self.key}.service"
+        return f"{UNIT}{self.key}.service"
 
     @property
     def source(self) -> str:

@@ -96,7 +96,13 @@ RECIPES = {
             # has not arrived yet, by the names of the remote and the bucket, and uploads it when it
             # starts (vfs/vfscache/cache.go, New and reload). Buckets of one name on two servers
             # must not share it.
-            environment=("HOME=/root", "RCLONE_CACHE_DIR={cache}"),
+            # What it has only read must not fill the node's disk, as it does without a limit
+            # (rclone.org/commands/rclone_mount, --vfs-cache-max-size). An option outranks this.
+            environment=(
+                "HOME=/root",
+                "RCLONE_CACHE_DIR={cache}",
+                "RCLONE_VFS_CACHE_MAX_SIZE=1G",
+            ),
             long_options=True,
             names_remote=True,
         ),

@@ -45,7 +45,7 @@ from .._node.probes import (
 from .._node.processes import read_processes, require_host_namespace
 from .._node.unmount import Source, bind, call_libc, held, misfits, same, unmount, unmount_dead
 from .._node.unmount import replace as replace_mount
-from . import likeness, stacks, unmounting
+from . import caches, likeness, stacks, unmounting
 from . import plan as pure
 from .gathering import details, pod_folders, running_processes
 from .model import (
@@ -96,6 +96,7 @@ class FuseRecovery:
         # How long containers are waited for, from the first wait on.
         self._patience: Deadline | None = None
         self._lock = -1
+        self._has_acted = False
 
     def prepare(self) -> None:
         """Keep other runs on this node away: two would take each other's new mounts."""
@@ -104,6 +105,9 @@ class FuseRecovery:
 
     def close(self, failed: bool) -> None:
         """Let others run again, however this one ended."""
+        # Only now: with the lock no other run starts a server.
+        if self._lock >= 0 and self._has_acted:
+            caches.tidy(self._host)
         if self._lock >= 0:
             os.close(self._lock)
         self._lock = -1
@@ -250,6 +254,7 @@ class FuseRecovery:
     def apply(self, action: Action) -> None:
         """Carry out one action. No error contains a secret, whichever program wrote it."""
         step: Step = action.subject
+        self._has_acted = True
         steps = {
             "mount": self._mount,
             "adopt_mount": self._adopt,

@@ -22,6 +22,7 @@ from . import recipes as fuse_recipes
 from .likeness import KEPT
 from .limits import Limits
 from .model import (
+    CACHES,
     DEFAULT_MEMORY,
     DEFAULT_TASKS,
     LEAST_MEMORY,
@@ -33,8 +34,6 @@ from .model import (
     printable,
 )
 
-# For what programs keep of volumes, a folder for each.
-_CACHES = "/var/cache/storage_ops/fuse"
 # The next step where this host cannot mount the volume itself.
 BY_DRIVER = "let the driver mount it again for new pods (strategy kubelet)"
 # Names of mount options whose values are secrets: passwd=, sftp-pass=, session_token= and the like.
@@ -186,7 +185,7 @@ def _label_problems(entry: FuseVolume, recovery: Recovery) -> list[Reason]:
 def _cache_of(entry: FuseVolume, source: str, recovery: Recovery) -> str:
     """The folder for what the program of this volume keeps, and no other's."""
     told = [*map(list, recovery.handles), entry.endpoint, source]
-    return f"{_CACHES}/{sha256(json.dumps(told).encode()).hexdigest()[:16]}"
+    return f"{CACHES}/{sha256(json.dumps(told).encode()).hexdigest()[:16]}"
 
 
 def _filled(

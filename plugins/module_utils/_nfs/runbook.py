@@ -234,28 +234,40 @@ def nfs_mounts(mounts: Iterable[Mount], root: str) -> list[Mount]:
 def targets_of(
     mounts: Iterable[Mount], root: str, namespaces: Mapping[str, str] | None = None
 ) -> list[Target]:
-    """One share for each server and way to mount from it, of the NFS mounts below ``root``.
+    """One share for each server, way to mount from it, and namespace, of the NFS mounts below
+    ``root``.
 
-    That the others are mounted shows that their exports exist. Behind one address there may be
-    several servers, each at its port. ``namespaces``: of pods, by uid.
+    That the others are mounted shows that their exports exist; but each tenant chooses, and may
+    remove, its own. Behind one address there may be several servers, each at its port.
+    ``namespaces``: of pods, by uid.
     """
     known = namespaces or {}
-    by_server: dict[tuple[str, tuple[str, ...]], list[Mount]] = {}
+    by_share: dict[tuple[str, tuple[str, ...]], list[Mount]] = {}
     for mount in nfs_mounts(mounts, root):
+        by_share.setdefault((mount.source, _options_of(mount)), []).append(mount)
+    by_server: dict[tuple[str, tuple[str, ...], tuple[str, ...]], list[Mount]] = {}
+    for (source, options), found in by_share.items():
         # A source that is no share cannot be tried.
         with contextlib.suppress(StorageOpsError):
-            way = split_share(mount.source)[0], _options_of(mount)
-            by_server.setdefault(way, []).append(mount)
+            key = split_share(source)[0], options, _tenants(found, root, known)
+            by_server.setdefault(key, []).extend(found)
     return [
         Target(
             found[0].source,
             tuple(dict.fromkeys(_version_of(mount) for mount in found)),
             options,
             len(found),
-            ", ".join(sorted({owner_of(mount.point, root, known) for mount in found})),
+            ", ".join(tenants),
         )
-        for (_server, options), found in by_server.items()
+        for (_server, options, tenants), found in by_server.items()
     ]
+
+
+def _tenants(mounts: Iterable[Mount], root: str, namespaces: Mapping[str, str]) -> tuple[str, ...]:
+    """The namespaces of the pods that have a share; where no pod has it, the mount points."""
+    whose = {mount.point: owner_of(mount.point, root, namespaces) for mount in mounts}
+    # Where a driver has staged it for them, that is of no pod.
+    return tuple(sorted({*whose.values()} - {*whose} or whose))
 
 
 def _options_of(mount: Mount) -> tuple[str, ...]:

@@ -74,6 +74,9 @@ _MOST_NAMED = 3
 # wait for their turn to be claimed.
 _ASKING = 5.0
 
+# Errors with which it is not known what a file is. The latter two: this node has no statx(2).
+_UNTOLD = (errno.EACCES, errno.EPERM, errno.ENOSYS, errno.ENODATA)
+
 _UDEV = ("udevadm", "systemd-udevd")
 _UDEV_UNIT = "systemd-udevd.service"
 
@@ -363,14 +366,16 @@ def _device(base: str, fd: str, remote: Callable[[], set[int]]) -> str:
             return ""
         raise
     try:
-        status = os.stat(f"{base}/fd/{fd}")
-    except PermissionError:
-        raise
-    except OSError:
+        # Nor a question to a server: that list has no mount outside of the process's root
+        # (chroot(2)), of another namespace, or that is detached.
+        found = fdinfo.kept(f"{base}/fd/{fd}")
+    except OSError as error:
+        if error.errno in _UNTOLD:
+            raise
         # Closed meanwhile, or a file of a filesystem that was shut down.
         return ""
-    kind = "" if stat.S_ISBLK(status.st_mode) else "c" if stat.S_ISCHR(status.st_mode) else None
-    return "" if kind is None else f"{kind}{os.major(status.st_rdev)}:{os.minor(status.st_rdev)}"
+    kind = "" if stat.S_ISBLK(found.mode) else "c" if stat.S_ISCHR(found.mode) else None
+    return "" if kind is None else f"{kind}{found.number}"
 
 
 def _writes(base: str, fd: str) -> bool:

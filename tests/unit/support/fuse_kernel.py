@@ -42,7 +42,11 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.
     FusePod,
     FuseVolume,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import kubelet
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import (
+    kubelet,
+    processes,
+    usage,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
     Mount,
@@ -420,6 +424,37 @@ def nested(scene: Scene) -> dict[str, Any]:
     return {**told, "held": [name for name, device in devices.items() if device in held]}
 
 
+def in_chroot(scene: Scene) -> dict[str, Any]:
+    """Processes of a tenant have a folder of a volume open that is not below their root. Its server
+    hangs.
+    """
+    connection, silence = fuse_mount(scene.point), "/mnt/silence"
+    serve(connection, FOLDER, silence)
+    os.close(connection)
+
+    def opening() -> None:
+        opened = os.open(scene.point, os.O_RDONLY | os.O_DIRECTORY)
+        call("umount2", scene.point.encode(), DETACH)
+        assert opened
+        # CAP_SYS_CHROOT is among those that containers have by default.
+        os.chroot("/mnt/filler")
+        os.chdir("/")
+
+    for _process in range(3):
+        in_namespace(opening)
+    call("umount2", scene.point.encode(), DETACH)
+    with open(silence, "w", encoding="ascii"):
+        pass
+    processes._SECONDS = 1.0
+    found = usage.read_openers(Host(Deadline(300), 5), {"8:0", "c1:3"})
+    states = [scene.host.read(f"/proc/{pid}/stat") or "" for pid in os.listdir("/proc")]
+    return {
+        "doubt": found.doubt,
+        "hang": sum(one.rpartition(") ")[2].startswith("D") for one in states),
+        "null": len(found.of(["c1:3"])) > 0,
+    }
+
+
 def a_file(bare: bool) -> list[dict[str, Any]]:
     """A tenant has put a file where the folder of its subPath was. Two runs. ``bare``: a run before
     them was killed when it had taken the dead mount of the subPath off.
@@ -464,6 +499,7 @@ SCENARIOS: dict[str, Callable[[Scene], dict[str, Any]]] = {
     "abort": lambda scene: abort(scene, False),
     "abort another": lambda scene: abort(scene, True),
     "nested": nested,
+    "in a chroot": in_chroot,
 }
 
 

@@ -829,6 +829,7 @@ def test_buckets_of_one_name_on_two_servers_share_no_cache() -> None:
         finding = only(RCLONE, volumes=(replace(VOLUME, credentials=KEYS, **changes),))
         service = finding.repair[0].subject.recovery.service
         (found,) = [one for one in service.environment if one.startswith("RCLONE_CACHE_DIR=/")]
+        assert "RCLONE_VFS_CACHE_MAX_SIZE=1G" in service.environment
         return str(found)
 
     assert cache("https://s3.a") == cache("https://s3.a")

@@ -39,6 +39,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors 
     StorageOpsError,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts import (
+    caches,
     gathering,
     records,
     stacks,
@@ -186,6 +187,30 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
 
 
 UNTOUCHED, RENEWED = [[OLD]] * 3, [[NEW]] * 3
+
+
+def test_only_a_run_that_acts_tidies_up_caches(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And only while it has the lock."""
+    tidied: list[bool] = []
+    runbook: list[fuse.FuseRecovery] = []
+    monkeypatch.setattr(caches, "tidy", lambda _host: tidied.append(runbook[0]._lock >= 0))
+
+    def repair(check_mode: bool) -> None:
+        options = FuseOptions(volumes=(VOLUME,), accept_majority=True)
+        runbook[:] = [fuse.FuseRecovery(scene.node, options)]
+        module = Module()
+        module.check_mode = check_mode
+        run(module, lambda: runbook[0], False)
+
+    repair(True)
+    assert tidied == [] and scene.devices() == UNTOUCHED
+    repair(False)
+    assert tidied == [True] and scene.devices() == RENEWED
+    # Nothing is left to repair.
+    repair(False)
+    assert tidied == [True]
 
 
 def test_a_new_mount_takes_the_place_of_the_dead_ones(scene: Scene) -> None:

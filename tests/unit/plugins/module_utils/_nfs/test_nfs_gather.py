@@ -96,7 +96,7 @@ MOUNTINFO = rf"""1 0 8:1 / / rw - ext4 /dev/sda1 rw
 """
 
 
-def test_one_share_for_each_server() -> None:
+def test_one_share_for_each_server_and_tenant() -> None:
     assert nfs.targets_of(parse_mountinfo(MOUNTINFO, "1"), ROOT) == [
         Target("nas1:/a", ("4.1",), ("proto=tcp", "sec=krb5", "port=2050"), 1, "a"),
         Target("nas1:/b c", ("3",), ("proto=tcp", "sec=sys"), 1, "b"),
@@ -121,8 +121,43 @@ def test_several_servers_at_one_address_are_looked_at_each(other: str) -> None:
         for number, way in enumerate(ways, 2)
     )
     assert nfs.targets_of(parse_mountinfo(lines, "1"), ROOT) == [
-        Target("10.0.0.5:/e2", ("4.1",), ("proto=tcp", "sec=sys"), 2, "2, 4"),
+        Target("10.0.0.5:/e2", ("4.1",), ("proto=tcp", "sec=sys"), 1, "2"),
         Target("10.0.0.5:/e3", ("4.1",), tuple(other.split(",")), 1, "3"),
+        Target("10.0.0.5:/e4", ("4.1",), ("proto=tcp", "sec=sys"), 1, "4"),
+    ]
+    # Of one namespace they are of one server.
+    found = nfs.targets_of(parse_mountinfo(lines, "1"), ROOT, dict.fromkeys("234", "team"))
+    assert [(one.share, one.mounts, one.owner) for one in found] == [
+        ("10.0.0.5:/e2", 2, "team"),
+        ("10.0.0.5:/e3", 1, "team"),
+    ]
+
+
+def test_each_tenants_own_share_is_tried() -> None:
+    """The first that was mounted was, of all tenants: one that a tenant had removed on the server
+    told of every other's as well, and what was wrong with those was not found.
+    """
+    staged = f"{ROOT}/plugins/kubernetes.io/csi/nfs.example.com/{'0' * 64}/globalmount"
+    pods = {"a": "tenant-a", "b": "tenant-b", "c": "tenant-b"}
+    rows = [
+        (f"{ROOT}/pods/a/volumes/kubernetes.io~nfs/data", "nas:/export/a/removed"),
+        # Staged by a driver, and so of whom its pods are.
+        (staged, "nas:/export/b"),
+        (f"{ROOT}/pods/b/volumes/kubernetes.io~csi/x/mount", "nas:/export/b"),
+        (f"{ROOT}/pods/c/volumes/kubernetes.io~csi/y/mount", "nas:/export/b2"),
+        # Two tenants share it.
+        (f"{ROOT}/pods/a/volumes/kubernetes.io~nfs/more", "nas:/export/all"),
+        (f"{ROOT}/pods/b/volumes/kubernetes.io~nfs/more", "nas:/export/all"),
+    ]
+    lines = "1 0 8:1 / / rw - ext4 /dev/sda1 rw\n" + "".join(
+        f"{number} 1 0:{number} / {point} rw - nfs4 {source} rw,vers=4.2\n"
+        for number, (point, source) in enumerate(rows, 2)
+    )
+    found = nfs.targets_of(parse_mountinfo(lines, "1"), ROOT, pods)
+    assert [(one.share, one.mounts, one.owner) for one in found] == [
+        ("nas:/export/a/removed", 1, "tenant-a"),
+        ("nas:/export/b", 3, "tenant-b"),
+        ("nas:/export/all", 2, "tenant-a, tenant-b"),
     ]
 
 

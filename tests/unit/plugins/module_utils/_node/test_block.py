@@ -24,6 +24,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors 
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import (
     block,
+    fdinfo,
     processes,
     usage,
 )
@@ -271,6 +272,18 @@ def is_remote(base: Path, mount: int) -> bool:
 
 def device(base: str, descriptor: int) -> str:
     return usage._device(base, str(descriptor), lambda: usage._remote_mounts(base, {}))
+
+
+@pytest.mark.parametrize("error", [errno.ENOSYS, errno.ENODATA, errno.EACCES, errno.EPERM])
+def test_where_the_kernel_does_not_tell_what_a_file_is_it_may_be_any(
+    monkeypatch: pytest.MonkeyPatch, error: int
+) -> None:
+    def untold(_path: str) -> fdinfo.Kept:
+        raise OSError(error, os.strerror(error))
+
+    monkeypatch.setattr(fdinfo, "kept", untold)
+    with open("/dev/null", encoding="ascii") as file, pytest.raises(OSError, match="."):
+        device("/proc/self", file.fileno())
 
 
 def test_states_and_remote_files_of_a_process(tmp_path: Path) -> None:
