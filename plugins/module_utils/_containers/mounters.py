@@ -24,7 +24,7 @@ from .._node.mounts import CONNECTIONS
 MOST_GONE = 32
 # One extent of a user namespace (user_namespaces(7)): its first user there, the node's number of
 # that user, how many.
-_EXTENT = re.compile(r"^\s*[0-9]+\s+([0-9]+)\s+([0-9]+)$", re.MULTILINE)
+_EXTENT = re.compile(r"^\s*[0-9]+\s+([0-9]+)\s+([0-9]+)$", re.MULTILINE | re.ASCII)
 _ROOT = 0
 
 

@@ -16,6 +16,7 @@ import os
 from collections.abc import Iterator
 
 from .._core.errors import StorageOpsError
+from .._core.texts import words
 from .._node import fdinfo
 from .._node.host import Host
 from .model import CACHES, UNIT
@@ -51,7 +52,7 @@ def _in_use(host: Host) -> set[str]:
         for folder in slices
         for unit in host.names(folder)
         if unit.startswith(UNIT)
-        for pid in (host.read(f"{folder}/{unit}/cgroup.procs") or "").split()
+        for pid in words(host.read(f"{folder}/{unit}/cgroup.procs") or "")
     ]
     return {folder for pid in pids for folder in _folders_of(host, pid)}
 

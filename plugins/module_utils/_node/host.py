@@ -55,7 +55,7 @@ _CAP_SYS_ADMIN = 1 << 21
 # Bytes. Options that are looked for come first; a Java program has a few thousand.
 _MOST_COMMAND_LINE = 65_536
 # How often a process is read whose threads end meanwhile.
-_LOOKS = 20
+LOOKS = 20
 # The bit of a thread that ends, and has dropped its files or will (include/linux/sched.h).
 _PF_EXITING = 4
 
@@ -232,11 +232,7 @@ class Host:
 
         def reading(base: str) -> bool:
             # Both of one thread that lives: one that has ended shows neither, as one that may.
-            if _user_namespace(base) not in FIRST_USERS:
-                return False
-            with open(f"{base}/status", encoding="utf-8", errors="replace") as file:
-                masks = _CAPABILITIES.findall(file.read())
-            return not masks or any(int(mask, 16) & _CAP_SYS_ADMIN for mask in masks)
+            return _user_namespace(base) in FIRST_USERS and is_admin(base)
 
         try:
             return bool(self.of_living(pid, reading))
@@ -358,7 +354,7 @@ def of_living(base: str, function: Callable[[str], _Found], files: bool = False)
     when the thread ends. ``files``: it looks at open files. Raises Fleeting, and PermissionError.
     """
     found, denied = None, 0
-    for _look in range(_LOOKS):
+    for _look in range(LOOKS):
         thread = base
         try:
             thread = living(base)
@@ -371,7 +367,7 @@ def of_living(base: str, function: Callable[[str], _Found], files: bool = False)
             # A link in ns/ of a thread that has ended says so (fs/proc/namespaces.c
             # proc_ns_readlink). Of one that lives, each look says so.
             denied += 1
-            if denied == _LOOKS:
+            if denied == LOOKS:
                 raise
         if not _has_threads(base):
             return found
@@ -386,6 +382,13 @@ def _user_namespace(base: str) -> str:
         # So says a thread that has ended, too, but not of this one.
         os.readlink(f"{base}/ns/mnt")
         return ""
+
+
+def is_admin(base: str) -> bool:
+    """Whether a thread has CAP_SYS_ADMIN, or may get it; so, too, if that is unknown."""
+    with open(f"{base}/status", encoding="utf-8", errors="replace") as file:
+        masks = _CAPABILITIES.findall(file.read())
+    return not masks or any(int(mask, 16) & _CAP_SYS_ADMIN for mask in masks)
 
 
 def ends(thread: str) -> bool:

@@ -14,10 +14,11 @@ from functools import partial
 from itertools import chain
 from typing import NamedTuple
 
-from .._core.bounded import call_each
+from .._core.bounded import Deadline, call_each
 from .._core.errors import StorageOpsError
 from .._core.texts import is_number
-from . import control_groups, fdinfo
+from .._core.turns import in_turns
+from . import control_groups, fdinfo, threads
 from .control_groups import pod_of
 from .host import Fleeting, Host, target_of
 from .mounts import Mount, TooLong, Wanted, wanted_mount
@@ -30,6 +31,10 @@ _TURN = 0.1
 # Errors for a process that has ended, or ends (fs/proc_namespace.c mounts_open_common). There are
 # others: ENOMEM for a path that is longer than the kernel has room for (fs/seq_file.c).
 ENDED = (errno.ENOENT, errno.ESRCH, errno.EINVAL)
+
+
+# By mount namespace and path of the root, IDs of processes.
+ByView = dict[tuple[str, str], list[str]]
 
 
 class Namespace(NamedTuple):
@@ -64,8 +69,42 @@ class Namespaces:
     def __init__(self, host: Host) -> None:
         self._host = host
         self.unread: dict[str, str] = {}
+        # IDs of threads that have a namespace for themselves.
+        self._threads: set[str] = set()
+        by_link = _by_view(host)
+        self._add_threads(by_link)
         # The node's own first, of which the others have copies.
-        self.found = sorted(_find(host), key=lambda one: bool(one.pod))
+        self.found = sorted(_find(host, by_link), key=lambda one: bool(one.pod))
+
+    def _add_threads(self, by_link: ByView) -> None:
+        """Add the namespaces that threads have for themselves."""
+        host = self._host
+        several = [
+            (pid, link, many)
+            for (link, _root), pids in by_link.items()
+            for pid in pids
+            for many in [threads.count(host.path(f"/proc/{pid}"))]
+            if many > 1
+        ]
+        pods = {pid: pod_of(host, pid) for pid, _link, _many in several}
+        several.sort(key=lambda one: bool(pods[one[0]]))
+        until = Deadline(host.deadline.cap(host.command_timeout), host.deadline.clock)
+        # A tenant may have any number of them, too.
+        for pid, link, _many in in_turns(
+            several, lambda one: pods[one[0]], size=lambda one: one[2]
+        ):
+            try:
+                found = host.of_living(pid, partial(_threads_of, link, until))
+            except StorageOpsError as error:
+                # Anyone may have threads that end one after the other.
+                if not threads.may_have_namespaces(host.path(f"/proc/{pid}")):
+                    continue
+                namespace = Namespace(pid, link, pods[pid], pods[pid])
+                self._leave(namespace, f"the threads of pid {pid}: {error}")
+                continue
+            for task, view in found or ():
+                self._threads.add(task)
+                by_link.setdefault(view, []).append(task)
 
     def mounts(
         self,
@@ -147,7 +186,13 @@ class Namespaces:
                     raise ProcessLookupError from error
                 raise
 
-        return self._host.of_living(pid, opening) or ()
+        if pid not in self._threads:
+            return self._host.of_living(pid, opening) or ()
+        # Another thread of the process is in another namespace.
+        try:
+            return opening(f"/proc/{pid}")
+        except (FileNotFoundError, ProcessLookupError):
+            return ()
 
     def _leave(self, namespace: Namespace, why: str) -> None:
         """Do without a namespace and those behind it; only a pod may have such."""
@@ -162,16 +207,21 @@ class Namespaces:
         self.unread[namespace.owner] = namespace.describe()
 
 
-def _find(host: Host) -> list[Namespace]:
+def _by_view(host: Host) -> ByView:
+    """The processes by their views."""
+    found: ByView = {}
+    for pid in filter(is_number, host.names("/proc")):
+        link, root = _view_of(host, pid)
+        if link:
+            found.setdefault((link, root), []).append(pid)
+    return found
+
+
+def _find(host: Host, by_link: ByView) -> list[Namespace]:
     """One for each root in each mount namespace: a process sees only the mounts below its root.
 
     Raises StorageOpsError if there is none.
     """
-    by_link: dict[tuple[str, str], list[str]] = {}
-    for pid in filter(is_number, host.names("/proc")):
-        link, root = _view_of(host, pid)
-        if link:
-            by_link.setdefault((link, root), []).append(pid)
     if not by_link:
         raise StorageOpsError(
             "no mount namespace can be read in /proc: run as root (become: true)",
@@ -194,18 +244,26 @@ def _find(host: Host) -> list[Namespace]:
 
 def _view_of(host: Host, pid: str) -> tuple[str, str]:
     """The mount namespace of a process and the path of its root; empty if it has ended."""
-
-    def reading(base: str) -> tuple[str, str]:
-        link = os.readlink(f"{base}/ns/mnt")
-        with contextlib.suppress(OSError):
-            return link, target_of(f"{base}/root")
-        return link, ""
-
     try:
-        return host.of_living(pid, reading) or ("", "")
+        return host.of_living(pid, _reading) or ("", "")
     except Fleeting:
         # By itself: it may be any.
         return f"unknown, of pid {pid}", ""
+
+
+def _reading(base: str) -> tuple[str, str]:
+    link = os.readlink(f"{base}/ns/mnt")
+    with contextlib.suppress(OSError):
+        return link, target_of(f"{base}/root")
+    return link, ""
+
+
+def _threads_of(link: str, until: Deadline, base: str) -> list[tuple[str, tuple[str, str]]]:
+    """ID and view of one thread of a process in each namespace other than this."""
+    return [
+        (os.path.basename(thread), _reading(thread))
+        for thread in threads.namespaces(base, link, until)
+    ]
 
 
 def _by_root(host: Host, unclear: dict[str, list[Namespace]]) -> list[Namespace]:

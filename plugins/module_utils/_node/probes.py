@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any, Callable
 
 from .._core.bounded import Reply, call_each
-from .._core.texts import is_number
+from .._core.texts import is_number, words
 from . import fdinfo
 from .control_groups import pod_uid_of, text_of
 from .host import Fleeting, Host
@@ -310,7 +310,7 @@ def _is_due(host: Host, pids: Sequence[int]) -> bool:
 def _begun(host: Host, pid: str) -> int | None:
     """When a process began, in ticks since boot; None if it has ended."""
     # The 22nd field, with the command in brackets as the second (proc_pid_stat(5)).
-    fields = (host.read(f"/proc/{pid}/stat") or "").rpartition(") ")[2].split()
+    fields = words((host.read(f"/proc/{pid}/stat") or "").rpartition(") ")[2])
     return int(fields[19]) if len(fields) > 19 else None
 
 

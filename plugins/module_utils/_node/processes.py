@@ -11,15 +11,17 @@ import os
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import Any, Callable
 
 from .._core.bounded import Deadline, Reply, call_each
 from .._core.errors import StorageOpsError
 from .._core.texts import is_number
 from .._core.turns import in_turns
-from . import fdinfo
+from . import fdinfo, threads
 from .control_groups import UNKNOWN, container_id_of, of_pod, pod_uid_of, text_of
 from .host import Fleeting, Host, of_living, target_of
+from .threads import FILES, FOLDERS, each_apart
 
 # How many open files, and how many mappings, are read of one process. A process with more is not
 # known to use, or not to use, a mount. A tenant's may have a million open files (fs.nr_open).
@@ -32,11 +34,17 @@ _WORKERS = 16
 NOT_READ = "its open files were not read"
 # Of one that was not looked at, since its owner has too many.
 _NO_TURN = "there was no time to look at it"
+# Of the threads of one, which may be in mount namespaces of their own.
+THREADS = "not all of its threads were looked at"
+
+
+# The fields of a Process but its uses.
+Identity = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Process:
-    """A process.
+    """A process; or a thread of one, by its ID, that has a mount namespace for itself.
 
     ``namespace``: text of the link /proc/PID/ns/mnt; empty if that is not known. ``pod``: UID of
     its pod, UNKNOWN, or empty. ``container``: ID of its container, or empty. ``uses``: (ID of a
@@ -82,10 +90,12 @@ def read_processes(host: Host, namespaces: Collection[str] = ()) -> list[Process
     """
     proc = host.path("/proc")
     known = identify(host)
-    asked = [process for process in known if process.may_be_in(namespaces)]
+    asked = [
+        process for process in known if process.may_be_in(namespaces) and process.unknown != THREADS
+    ]
     replies = ask_each(host, lambda process: _process(proc, process.pid), asked)
-    read = {process.pid: _read(process, reply) for process, reply in zip(asked, replies)}
-    return [found for process in known for found in [read.get(process.pid, process)] if found]
+    read = {process: _read(process, reply) for process, reply in zip(asked, replies)}
+    return [found for process in known for found in [read.get(process, process)] if found]
 
 
 def identify(host: Host) -> list[Process]:
@@ -96,13 +106,15 @@ def identify(host: Host) -> list[Process]:
     """
     proc = host.path("/proc")
     seconds, clock = host.deadline.cap(host.command_timeout), host.deadline.clock
-    # None of this can be made to hang or to be long by the process itself. A third of the time is
-    # for whose they are, one for the rest of it, and one to hand it on.
-    reply = host.bounded(lambda: _identities(proc, partial(Deadline, seconds / 3, clock)))
+    # None of this can be made to hang or to be long by the process itself. A quarter of the time is
+    # for whose they are, one for the rest of it, one for their threads, and one to hand it on.
+    reply = host.bounded(lambda: _identities(proc, partial(Deadline, seconds / 4, clock)))
     if reply.problem:
         raise StorageOpsError(f"the processes of this node could not be read: {reply.problem}")
-    read, left = reply.value
-    found = [Process(**identity, unknown=NOT_READ) for identity in read]
+    read, left, unseen = reply.value
+    # What is known of a process comes last of what has its ID.
+    found = [Process(**identity, unknown=THREADS) for identity in unseen]
+    found += [Process(**identity, unknown=NOT_READ) for identity in read]
     found += [
         Process(pid, "", "", pod, "", (), _NO_TURN, owner)
         for pod, owner, pids in left
@@ -153,9 +165,9 @@ def _pids(proc: str) -> list[int]:
 
 def _identities(
     proc: str, begin: Callable[[], Deadline]
-) -> tuple[list[dict[str, Any]], list[tuple[str, str, list[int]]]]:
-    """The fields of each ``Process`` but its uses; and pod, owner and IDs of those for which no
-    time was left.
+) -> tuple[list[Identity], list[tuple[str, str, list[int]]], list[Identity]]:
+    """The fields of each ``Process`` but its uses; pod, owner and IDs of those for which no time
+    was left; and of which not all threads were looked at.
     """
     # A tenant may have hundreds of thousands of processes. Whose they are is one file each.
     deadline = begin()
@@ -164,14 +176,54 @@ def _identities(
         for pid in _pids(proc)
     }
     deadline = begin()
-    found = []
+    found: list[Identity | None] = []
     left: dict[tuple[str, str], list[int]] = {}
     for pid in in_turns(owners, owners.__getitem__):
         if deadline.remaining():
             found.append(_identity(proc, pid))
         else:
             left.setdefault(owners[pid], []).append(pid)
-    return list(filter(None, found)), [(*owner, pids) for owner, pids in left.items()]
+    known = list(filter(None, found))
+    apart, unseen = _threads(proc, known, begin())
+    return known + apart, [(*owner, pids) for owner, pids in left.items()], unseen
+
+
+def _threads(
+    proc: str, known: Sequence[Identity], deadline: Deadline
+) -> tuple[list[Identity], list[Identity]]:
+    """The threads with mount namespaces for themselves, and the processes of which not all threads
+    were looked at.
+    """
+    several = [
+        (identity, many)
+        for identity in known
+        for many in [threads.count(f"{proc}/{identity['pid']}")]
+        if many > 1
+    ]
+    found: list[Identity] = []
+    unseen = []
+    # A tenant may have any number of them as well.
+    for identity, _many in in_turns(several, lambda one: one[0]["owner"], size=lambda one: one[1]):
+        try:
+            found += _apart(proc, identity, deadline)
+        except StorageOpsError:
+            # Anyone may have threads that end one after the other. What is open is read later.
+            if threads.may_have_namespaces(f"{proc}/{identity['pid']}"):
+                # A thread of a pod has no volume that is not the pod's: its process tells which.
+                unseen.append(identity if identity["pod"] else {**identity, "namespace": ""})
+    return found, unseen
+
+
+def _apart(proc: str, identity: Identity, deadline: Deadline) -> list[Identity]:
+    """One thread of a process in each mount namespace that it does not show itself."""
+
+    def looking(base: str) -> list[Identity]:
+        return [
+            _identity_of(int(os.path.basename(thread)), thread)
+            for thread in threads.namespaces(base, identity["namespace"], deadline)
+        ]
+
+    return of_living(f"{proc}/{identity['pid']}", looking) or []
 
 
 def _owner(base: str) -> tuple[str, str]:
@@ -188,7 +240,7 @@ def _owner(base: str) -> tuple[str, str]:
     return pod, pod or cgroup
 
 
-def _identity(proc: str, pid: int) -> dict[str, Any] | None:
+def _identity(proc: str, pid: int) -> Identity | None:
     """The fields of a ``Process`` but its uses; None if it has ended."""
     try:
         return of_living(f"{proc}/{pid}", partial(_identity_of, pid))
@@ -197,7 +249,7 @@ def _identity(proc: str, pid: int) -> dict[str, Any] | None:
         return {"pid": pid, "command": "", **nothing}
 
 
-def _identity_of(pid: int, base: str) -> dict[str, Any]:
+def _identity_of(pid: int, base: str) -> Identity:
     cgroup = text_of(base)
     pod = pod_uid_of(cgroup)
     return {
@@ -224,17 +276,34 @@ def _process(proc: str, pid: int) -> tuple[Any, list[tuple[int, str]]] | None:
 def _uses(base: str) -> Iterator[tuple[int, str]]:
     """(ID of a mount, how a process uses it), with repetitions."""
     # All are opened with O_PATH, which asks hardly any server (open(2)).
-    for name, how in (("cwd", "working directory"), ("root", "root"), ("exe", "program")):
-        # A kernel thread has no program, and its links cannot be followed.
-        with contextlib.suppress(FileNotFoundError):
-            yield fdinfo.mount_at(f"{base}/{name}"), how
-    for name in _names(f"{base}/fd"):
-        with contextlib.suppress(FileNotFoundError):
-            yield fdinfo.read(f"{base}/fdinfo/{name}").mount, "open file"
+    yield from chain.from_iterable(each_apart(base, FOLDERS, _folders))
+    # A kernel thread has no program.
+    with contextlib.suppress(FileNotFoundError):
+        yield fdinfo.mount_at(f"{base}/exe"), "program"
+    for mount in set().union(*each_apart(base, FILES, _open_files)):
+        yield mount, "open file"
     # Not from maps, where each line has a path as long as the process likes.
     for name in _names(f"{base}/map_files"):
         with contextlib.suppress(FileNotFoundError):
             yield fdinfo.mount_at(f"{base}/map_files/{name}"), "mapped file"
+
+
+def _folders(thread: str) -> list[tuple[int, str]]:
+    found = []
+    for name, how in (("cwd", "working directory"), ("root", "root")):
+        # Those of a kernel thread cannot be followed.
+        with contextlib.suppress(FileNotFoundError):
+            found.append((fdinfo.mount_at(f"{thread}/{name}"), how))
+    return found
+
+
+def _open_files(thread: str) -> set[int]:
+    """IDs of the mounts that the open files of a thread are in."""
+    found = set()
+    for name in _names(f"{thread}/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            found.add(fdinfo.read(f"{thread}/fdinfo/{name}").mount)
+    return found
 
 
 def has_open(base: str, path: str) -> bool:
@@ -243,13 +312,16 @@ def has_open(base: str, path: str) -> bool:
     ``base``: its folder in /proc. Raises StorageOpsError if it has too many open files.
     """
 
-    def looking(thread: str) -> bool:
+    def reading(thread: str) -> bool:
         for name in _names(f"{thread}/fd"):
             # One that is closed meanwhile hides none of the others.
             with contextlib.suppress(FileNotFoundError):
                 if target_of(f"{thread}/fd/{name}") == path:
                     return True
         return False
+
+    def looking(thread: str) -> bool:
+        return any(each_apart(thread, FILES, reading))
 
     return bool(of_living(base, looking, files=True))
 

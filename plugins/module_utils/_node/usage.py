@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
+from itertools import chain
 from typing import Any, Callable
 
 from .._core import untrusted
@@ -31,6 +32,7 @@ from .host import Host, lines_of, of_living, target_of
 from .mounts import Mount, each_mount, is_shortened, swap_devices
 from .namespaces import ENDED, Namespaces
 from .probes import Device, ask_devices
+from .threads import FILES, each_apart
 
 # Types of filesystems with a server, which may be dead when stat(2) asks it. No block device is
 # there.
@@ -303,7 +305,13 @@ def read_openers(host: Host, devs: set[str], unread: tuple[str, ...] = ()) -> Op
     have them.
     """
     proc = host.path("/proc")
-    asked = processes.identify(host)
+    known = processes.identify(host)
+    asked = [process for process in known if process.unknown != processes.THREADS]
+    unread += tuple(
+        f"{process.describe()} ({process.unknown})"
+        for process in known
+        if process.unknown == processes.THREADS
+    )
     # Each child keeps its own.
     remote_by_root: dict[tuple[str, int, str], set[int]] = {}
     replies = processes.ask_each(
@@ -326,21 +334,27 @@ def open_devices(
     ``base``: its folder in /proc. ``remote_by_root``: what was found out about mounts.
     """
 
-    def looking(thread: str) -> dict[str, dict[str, Any]]:
-        found: dict[str, list[str]] = {}
+    def reading(thread: str) -> list[tuple[str, str]]:
+        found = []
         remote = cache(partial(_remote_mounts, thread, remote_by_root))
         # One by one, since a list of a million names would be long.
         with os.scandir(f"{thread}/fd") as entries:
             for fd in entries:
                 dev = _device(thread, fd.name, remote)
                 if dev in devs:
-                    found.setdefault(dev, []).append(fd.name)
+                    found.append((dev, f"{thread}/fdinfo/{fd.name}"))
+        return found
+
+    def looking(thread: str) -> dict[str, dict[str, Any]]:
+        found: dict[str, list[str]] = {}
+        for dev, path in chain.from_iterable(each_apart(thread, FILES, reading)):
+            found.setdefault(dev, []).append(path)
         return {
             dev: {
                 "hung": _hung(thread),
                 "udev": _udev(thread),
                 "opens": len(opened),
-                "writes": any(_writes(thread, fd) for fd in opened),
+                "writes": any(map(_writes, opened)),
             }
             for dev, opened in found.items()
         }
@@ -378,10 +392,10 @@ def _device(base: str, fd: str, remote: Callable[[], set[int]]) -> str:
     return "" if kind is None else f"{kind}{found.number}"
 
 
-def _writes(base: str, fd: str) -> bool:
+def _writes(path: str) -> bool:
     """Whether a file descriptor was opened for writing (proc_pid_fdinfo(5): flags are octal)."""
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # closed meanwhile
-        return fdinfo.read(f"{base}/fdinfo/{fd}").flags & os.O_ACCMODE != os.O_RDONLY
+        return fdinfo.read(path).flags & os.O_ACCMODE != os.O_RDONLY
     return False
 
 

@@ -263,7 +263,7 @@ def test_who_has_it_open_for_writing(ways: tuple[int, ...], writes: bool) -> Non
 
 
 def test_a_file_that_is_closed_meanwhile_is_not_written(tmp_path: Path) -> None:
-    assert not usage._writes(str(tmp_path), "3")
+    assert not usage._writes(str(tmp_path / "fdinfo/3"))
 
 
 def is_remote(base: Path, mount: int) -> bool:
