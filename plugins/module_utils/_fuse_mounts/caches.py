@@ -14,6 +14,7 @@ import contextlib
 import json
 import os
 from collections.abc import Iterator
+from functools import partial
 
 from .._core.errors import StorageOpsError
 from .._core.texts import words
@@ -39,7 +40,7 @@ def tidy(host: Host) -> None:
         for key in host.names(CACHES):
             folder = f"{CACHES}/{key}"
             if folder not in used:
-                host.bounded(lambda folder=folder: _clean(host.path(folder)))
+                host.bounded(partial(_clean, host.path(folder)))
 
 
 def _in_use(host: Host) -> set[str]:
