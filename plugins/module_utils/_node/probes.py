@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import mmap
 import os
 import re
@@ -140,14 +141,21 @@ def _probe(
 
 
 def call_self(device: str) -> None:
-    """Name this child after what it is about to ask."""
+    """Name this child after what it is about to ask: the device of a mount, or ``way_of``."""
     # Only a help for later runs.
     with contextlib.suppress(OSError), open("/proc/self/comm", "w", encoding="ascii") as file:
         file.write(f"{_NAME}{device}")
 
 
+def way_of(owner: str) -> str:
+    """In place of a device, the paths that an owner has made, which lead to mounts."""
+    return f"~{hashlib.sha256(owner.encode()).hexdigest()[:8]}"
+
+
 def held_children(host: Host) -> dict[str, list[int]]:
-    """By device, the children of earlier runs that still wait for it, though they were killed."""
+    """By device, or ``way_of``, the children of earlier runs that still wait for it, though they
+    were killed.
+    """
     found: dict[str, list[int]] = {}
     for pid in filter(str.isdigit, host.names("/proc")):
         name = host.read(f"/proc/{pid}/comm") or ""
@@ -196,7 +204,7 @@ def _is_killed(host: Host, pid: str) -> bool:
 
 def _list(asked: str | int) -> None:
     """Read the first entry of a folder."""
-    with opened_itself(asked) if isinstance(asked, str) else _reopened(asked) as found:
+    with opened_itself(asked) if isinstance(asked, str) else reopened(asked) as found:
         if stat.S_ISDIR(os.fstat(found).st_mode):
             # scandir() duplicates the descriptor, and closes only its own.
             with os.scandir(found) as entries:
@@ -230,7 +238,7 @@ def opened_itself(path: str, folder: int | None = None) -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def _reopened(descriptor: int) -> Iterator[int]:
+def reopened(descriptor: int) -> Iterator[int]:
     """The same of what an O_PATH descriptor holds."""
     mode = os.fstat(descriptor).st_mode
     if not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
