@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import mmap
 import os
 import posixpath
 import re
@@ -48,6 +49,7 @@ from .._node.probes import (
     probe_folders,
     still,
     walked,
+    way_of,
 )
 from .._node.processes import require_host_namespace
 from . import plan as pure
@@ -240,17 +242,32 @@ class StaleContainers:
         first = {device: container for container, device in reversed(list(questions))}
         asked = {(container, device) for device, container in first.items()}
         # What was not asked is neither dead nor well.
-        held = held_children(self._host)
-        answers = {
-            one: Answer(ERROR, text=still(held[one[1]])) for one in questions if one[1] in held
-        }
+        answers = self._held(questions)
         first_asked = [one for one in questions if one in asked and one not in answers]
         answers.update(self._answers({one: questions[one] for one in first_asked}))
-        hung = {one[1]: answer for one, answer in answers.items() if answer.state == HUNG}
+        # On the way to the mount it hangs in this container alone, whose owner made the way.
+        hung = {
+            one[1]: answer
+            for one, answer in answers.items()
+            if answer.state == HUNG and answer.step
+        }
         answers.update((one, hung[one[1]]) for one in questions if one[1] in hung)
         answers.update(
             self._answers({one: questions[one] for one in questions if one not in answers})
         )
+        return answers
+
+    def _held(self, questions: Questions) -> dict[tuple[str, str], Answer]:
+        """The answers to questions that too many children of earlier runs wait for."""
+        held = held_children(self._host)
+        if not held:
+            return {}
+        owners = owners_of(self._host, [pid for pid, _point in questions.values()])
+        answers = {}
+        for one, (pid, _point) in questions.items():
+            for pids in (held.get(one[1]), held.get(way_of(owners[pid]))):
+                if pids:
+                    answers[one] = Answer(ERROR, text=still(pids))
         return answers
 
     def _answers(self, questions: Questions) -> dict[tuple[str, str], Answer]:
@@ -729,35 +746,48 @@ def look_into(
     ``questions``: (pid, path). Returns for each what it answered, and the device mounted there.
     """
 
+    owners = owners_of(host, [pid for pid, _point in questions])
+
     def looking(number: int) -> dict[str, str]:
         pid, point = questions[number]
+
+        def reached() -> None:
+            at_mount[number] = 1
+
         try:
             # /proc/PID/root is resolved in the process's mount namespace (proc_pid_root(5)).
-            return {"device": _list(host.path(f"{host.living(str(pid))}/root"), point)}
+            root = host.path(f"{host.living(str(pid))}/root")
+            return {"device": _list(root, point, way_of(owners[pid]), reached)}
         except OSError as error:
             name = errno.errorcode.get(error.errno or 0, str(error.errno))
             # JSON on the way from the child, so the error is named and not pickled.
             return {"error": name, "text": error.strerror or str(error)}
 
-    # In turns of the namespaces: a container may have any number of mounts that hang, and a
-    # namespace any number of pods.
+    # Shared with the children, to know how far one came that never returns.
+    with mmap.mmap(-1, max(1, len(questions))) as at_mount:
+        # In turns of the namespaces: a container may have any number of mounts that hang, and a
+        # namespace any number of pods.
+        replies = call_each(
+            looking,
+            range(len(questions)),
+            timeout,
+            host.deadline.cap(host.command_timeout + timeout),
+            owners=[owners[pid] for pid, _point in questions],
+        )
+        return [_judge(reply, bool(there)) for reply, there in zip(replies, at_mount[:])]
+
+
+def owners_of(host: Host, pids: Iterable[int]) -> dict[int, str]:
+    """By process, the namespace of its pod; the pod's UID if that is not known."""
     namespaces = namespaces_of(host)
-    pods = {pid: pod_of(host, str(pid)) for pid, _point in questions}
-    replies = call_each(
-        looking,
-        range(len(questions)),
-        timeout,
-        host.deadline.cap(host.command_timeout + timeout),
-        owners=[namespaces.get(pods[pid], pods[pid]) for pid, _point in questions],
-    )
-    return [_judge(reply) for reply in replies]
+    pods = {pid: pod_of(host, str(pid)) for pid in pids}
+    return {pid: namespaces.get(pod, pod) for pid, pod in pods.items()}
 
 
-def _judge(reply: Any) -> tuple[Answer, str]:
+def _judge(reply: Any, at_mount: bool) -> tuple[Answer, str]:
     if reply.problem:
-        return Answer(
-            HUNG if reply.timed_out else ERROR, "listing", text=reply.problem, left=reply.left
-        ), ""
+        state, step = HUNG if reply.timed_out else ERROR, "listing" if at_mount else ""
+        return Answer(state, step, text=reply.problem, left=reply.left), ""
     if "error" in reply.value:
         return Answer(
             DEAD if reply.value["error"] in DEAD_ERRORS else ERROR, "listing", **reply.value
@@ -765,12 +795,15 @@ def _judge(reply: Any) -> tuple[Answer, str]:
     return Answer(OK), reply.value["device"]
 
 
-def _list(root: str, point: str) -> str:
+def _list(root: str, point: str, way: str, reached: Callable[[], object]) -> str:
     """Read one entry of a folder in another mount namespace, and return its device.
 
     No link on the way is followed: it would be resolved in this process's own namespace.
+    ``way``: as for ``walked``. ``reached``: called where the server of the mount itself is asked,
+    and none on the way.
     """
-    with walked(root, point) as found:
+    with walked(root, point, way) as found:
+        reached()
         device = list_held(found).st_dev
     return f"{os.major(device)}:{os.minor(device)}"
 

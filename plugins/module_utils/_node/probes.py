@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import mmap
 import os
 import re
@@ -40,6 +41,8 @@ _STEPS = ("", "statvfs", "listing")
 # What a child is called while it asks a mount: this, and the device. So a later run knows it.
 # 15 bytes in all (PR_SET_NAME of prctl(2)).
 _NAME = "sops"
+# In place of the device, on a way to a mount (see way_of).
+_WAY = "~"
 # And while it asks a block device, which may answer though a filesystem on it hangs.
 _BLOCK_NAME = "sopd"
 # How many children may wait for one device, with those of earlier runs, until it is asked only once
@@ -198,20 +201,27 @@ def _reached(asked: str | int) -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def walked(root: str, path: str) -> Iterator[int]:
+def walked(root: str, path: str, way: str = "") -> Iterator[int]:
     """An O_PATH descriptor of what is at a path below a root, no link of which is followed. Raises
     OSError.
 
-    This child is called after what it holds all the way, since each look-up may hang.
+    This child is called after what it holds all the way, since each look-up may hang; or, if that
+    is given, by ``way`` until it holds what is asked for: see ``way_of``.
     """
     found = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        call_self(found)
+        if way:
+            _rename(f"{_NAME}{way}")
+        else:
+            call_self(found)
         for name in filter(None, path.split("/")):
             # What is mounted there by now is found without a question to it.
             inner = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=found)
             os.close(found)
             found = inner
+            if not way:
+                call_self(found)
+        if way:
             call_self(found)
         yield found
     finally:
@@ -234,18 +244,28 @@ def _rename(name: str) -> None:
         file.write(name)
 
 
-def held_children(host: Host, most: int = MOST_HELD) -> dict[str, list[int]]:
-    """By device, the children of earlier runs that still wait for it, though they were killed.
+def way_of(owner: str) -> str:
+    """In place of a device, the paths that an owner has made, which lead to mounts: there may be
+    any number of filesystems of its own on them. 40 bits, as many as there is room for.
+    """
+    return f"{_WAY}{hashlib.sha256(owner.encode()).hexdigest()[:10]}"
 
-    Only devices that are not to be asked now: for each at least ``most`` wait, and it was asked not
+
+def held_children(host: Host, most: int = MOST_HELD) -> dict[str, list[int]]:
+    """By device, or ``way_of``, the children of earlier runs that still wait for it, though they
+    were killed.
+
+    Only those that are not to be asked now: for each at least ``most`` wait, and it was asked not
     long ago.
     """
-    many = _killed_children(host, _NAME, most)
+    found = _killed_children(host, _NAME, most)
+    many = {device: pids for device, pids in found.items() if not device.startswith(_WAY)}
     # In a child, as any look at open files. What it cannot tell does not replace a question.
     reply = host.bounded(lambda: _holding(host, many)) if many else Reply(value={})
+    ways = {way: pids for way, pids in found.items() if way not in many}
     return {
         device: pids
-        for device, pids in (reply.value or {}).items()
+        for device, pids in {**(reply.value or {}), **ways}.items()
         if len(pids) >= most and not _is_due(host, pids)
     }
 

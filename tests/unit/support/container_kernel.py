@@ -21,9 +21,11 @@ from typing import Any, Callable
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._containers import runbook
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import CONNECTIONS
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes import MOST_HELD
 from ansible_collections.storage_ops.runbooks.tests.unit.support import fuse_kernel
 from ansible_collections.storage_ops.runbooks.tests.unit.support.fuse_server import (
     DETACH,
+    FOLDER,
     call,
     fuse_mount,
     serve,
@@ -67,9 +69,15 @@ class Node(fuse_kernel.Scene):
             call("umount2", point.encode(), DETACH)
             serve(fuse_mount(point))
 
-    def container(self, users: str = "", mounts: Sequence[str] = ()) -> None:
+    def container(
+        self,
+        users: str = "",
+        mounts: Sequence[str] = (),
+        then: Callable[[], object] = lambda: None,
+    ) -> None:
         """With copies of the node's mounts. ``users``: those of its own user namespace, if it has
-        one. ``mounts``: FUSE filesystems that it mounts itself, whose servers hang.
+        one. ``mounts``: FUSE filesystems that it mounts itself, whose servers hang. ``then``: what
+        else it does.
         """
         (told, tell), (go, let) = os.pipe(), os.pipe()
         pid = os.fork()
@@ -89,6 +97,7 @@ class Node(fuse_kernel.Scene):
             for name in mounts:
                 os.mkdir(f"/mnt/own/{name}")
                 fuse_mount(f"/mnt/own/{name}")
+            then()
             os.write(tell, b".")
             signal.pause()
         os.read(told, 1)
@@ -99,12 +108,32 @@ class Node(fuse_kernel.Scene):
         os.read(told, 1)
         self.pids.append(pid)
 
+    def behind(self, folder: str) -> None:
+        """The container has the volume below a filesystem of its own, whose server reads each
+        request and answers none.
+        """
+        # Without allow_other, root of the node may ask it (fs/fuse/dir.c).
+        connection = os.open("/dev/fuse", os.O_RDWR)
+        options = f"fd={connection},rootmode=40000,user_id=0,group_id=0"
+        call("mount", b"own", folder.encode(), b"fuse.own", 0, options.encode())
+        server = serve(connection, FOLDER)
+        call("mount", self.point.encode(), f"{folder}/sub".encode(), None, fuse_kernel.BIND, None)
+        # What it has from the node is hidden.
+        call("mount", b"hides", self.point.encode(), b"tmpfs", 0, None)
+        os.kill(server, signal.SIGKILL)
+        os.waitpid(server, 0)
+        if not os.fork():
+            while True:
+                os.read(connection, 1 << 17)
+
     def look(self) -> list[dict[str, Any]]:
-        """What a run finds in the containers."""
+        """What a run finds in the containers, each of a pod and a namespace of its own."""
         # Their pods and IDs are what control groups tell.
-        found = [(f"{pid:064x}", fuse_kernel.UID, pid) for pid in self.pids]
+        pods = {pid: f"{number:08x}{fuse_kernel.UID[8:]}" for number, pid in enumerate(self.pids)}
+        found = [(f"{pid:064x}", pods[pid], pid) for pid in self.pids]
         runbook._container_processes = lambda _host: found
-        options = {"kubelet_root": self.root, "crictl": "/no/crictl", "probe_timeout": 1.0}
+        runbook.pod_of = lambda _host, pid: pods[int(pid)]
+        options = {"kubelet_root": self.root, "crictl": "/no/crictl", "probe_timeout": 0.5}
         audit = runbook.StaleContainers(self.host, runbook.container_options(options))
         state = audit.gather()
         findings = {
@@ -142,6 +171,20 @@ def own(users: str) -> Any:
     return [node.volumes, node.look()]
 
 
+def shared(looks: int) -> Any:
+    """Two tenants have one filesystem, whose server is gone. The way to it hangs in the container
+    of one. ``looks``: of so many runs.
+    """
+    node = Node()
+    os.mkdir("/mnt/own")
+    node.connections = [fuse_mount(node.point)]
+    node.container(ROOT, then=partial(node.behind, "/mnt/own"))
+    node.container()
+    os.close(node.connections[0])
+    found = [node.look() for _look in range(looks)]
+    return [node.volumes, found[-1]]
+
+
 SCENARIOS = {
     "gone": partial(gone, ["", POD]),
     "gone, of root": partial(gone, [ROOT]),
@@ -149,6 +192,8 @@ SCENARIOS = {
     "many are gone": partial(gone, [POD], more=40),
     "own": partial(own, POD),
     "own, of root": partial(own, ROOT),
+    "shared": partial(shared, 1),
+    "shared, often": partial(shared, MOST_HELD + 2),
 }
 
 

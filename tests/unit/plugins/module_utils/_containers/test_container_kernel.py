@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a container in a user namespace of its own has of the node's mounts: on this kernel."""
+"""What containers have of the node's mounts, and do with them: on this kernel."""
 
 from __future__ import annotations
 
@@ -14,7 +14,12 @@ import pytest
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._containers.mounters import (
     MOST_GONE,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes import DEAD, OK
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes import (
+    DEAD,
+    ERROR,
+    HUNG,
+    OK,
+)
 from ansible_collections.storage_ops.runbooks.tests.unit.support import container_kernel, own_kernel
 
 # CI has what it takes, so there a missing part is a failure.
@@ -74,3 +79,19 @@ def test_a_users_own_mounts_are_not_asked_where_they_may_be_the_nodes() -> None:
     points, (found,) = look("own, of root")
     assert (found["asked"], said(found)) == ([[points[0], OK]], UNKNOWN)
     assert "2 of its FUSE filesystems (as 0:" in found["reason"]
+
+
+def test_a_way_that_hangs_in_one_container_says_nothing_of_the_mount() -> None:
+    """A tenant puts its copy below a server of its own. Another tenant's dead mount was hung then,
+    and was never repaired.
+    """
+    (point,), (evil, victim) = look("shared")
+    assert evil["asked"] == [["/mnt/own/sub", HUNG]]
+    assert victim["asked"] == [[point, DEAD]]
+
+
+def test_children_that_wait_on_such_a_way_keep_no_other_from_an_answer() -> None:
+    """Each run leaves one. When they are too many, that tenant is not asked any more."""
+    (point,), (evil, victim) = look("shared, often")
+    assert evil["asked"] == [["/mnt/own/sub", ERROR]] and said(evil) == UNKNOWN
+    assert victim["asked"] == [[point, DEAD]]

@@ -192,9 +192,18 @@ def test_each_file_system_of_a_container_is_asked_once(
     assert {copy.answer.state for container in found for copy in container.copies} == {OK}
 
 
-@pytest.mark.parametrize(("state", "error", "times"), [(HUNG, "", 1), (DEAD, "x", 2), (OK, "", 2)])
+@pytest.mark.parametrize(
+    ("answer", "times"),
+    [
+        (Answer(HUNG, "listing"), 1),
+        # On the way to it.
+        (Answer(HUNG), 2),
+        (Answer(DEAD, "listing", "x"), 2),
+        (Answer(OK), 2),
+    ],
+)
 def test_one_that_hangs_is_asked_in_one_container_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str, error: str, times: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Answer, times: int
 ) -> None:
     """A volume of a tenant with 32 pods used up all looks, each of which left a child."""
     for pid in ("7", "8"):
@@ -205,13 +214,13 @@ def test_one_that_hangs_is_asked_in_one_container_only(
         _host: Host, questions: Sequence[tuple[int, str]], _timeout: float
     ) -> list[tuple[Answer, str]]:
         asked.extend(questions)
-        return [(Answer(state, error=error), "")] * len(questions)
+        return [(answer, "")] * len(questions)
 
     monkeypatch.setattr(containers, "look_into", asking)
     audit = StaleContainers(host(str(tmp_path)), options())
     found = audit._ask(audit._containers([("7" * 64, "7", 7), ("8" * 64, "8", 8)]))
     assert asked == [(7, "/data"), (8, "/data")][:times]
-    assert [copy.answer.state for one in found for copy in one.copies] == [state] * 2
+    assert [copy.answer for one in found for copy in one.copies] == [answer] * 2
 
 
 def test_a_container_that_runs_is_told_by_its_own_process(tmp_path: Path) -> None:
