@@ -39,7 +39,7 @@ options:
     elements: dict
     default: []
   secrets:
-    description: The Secrets, as M(kubernetes.core.k8s_info) returns them.
+    description: The Secrets, as M(storage_ops.runbooks.csi_secret_info) returns them.
     type: list
     elements: dict
     default: []
@@ -79,7 +79,7 @@ EXAMPLES = r"""
   vars:
     found: >-
       {{ s3.volumes
-         | storage_ops.runbooks.fuse_volumes(secrets=secrets.resources, credential_keys=keys) }}
+         | storage_ops.runbooks.fuse_volumes(secrets=read.secrets, credential_keys=keys) }}
     keys:
       access_key: [accessKeyID]
       secret_key: [secretAccessKey]
@@ -111,7 +111,8 @@ def fuse_volumes(
     # What raises these has another form than the modules' results; the text names the key.
     except (AttributeError, KeyError, TypeError) as error:
         raise AnsibleFilterError(
-            f"fuse_volumes: this is not what csi_volume_info and k8s_info return: {words(error)}"
+            "fuse_volumes: this is not what csi_volume_info and csi_secret_info return: "
+            f"{words(error)}"
         ) from error
 
 

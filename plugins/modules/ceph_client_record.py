@@ -30,8 +30,9 @@ description:
     module never does. Records of Node objects that are gone are removed, and those that Ceph
     disproves (several addresses of a node, or several nodes at an address).
   - If nothing has changed, a record is written again only after an hour.
-  - One run reads two images of each node, of at most 250 nodes, those first whose record is the
-    oldest.
+  - One run reads two images of each node, drawn each day in turns of the namespaces of their
+    claims, of at most 250 nodes, half of them those whose record is the oldest.
+  - A node that has such images, and no record of its present boot, is a finding.
 options:
   nodes:
     description: Only these nodes. All by default.

@@ -28,8 +28,8 @@ description:
   - A C(CSIAddonsNode) counts only if the driver on that node answered. Its endpoint must be a pod
     of its own namespace, which the API server has on that node, with that port in its specification
     and with a C(hostPath) volume, and the C(CSIAddonsNode) must be C(Connected). A report that came
-    from a pod on another node is shown (C(not_used)), and not used. If only other reports are
-    unproven, or several proven ones differ, the node is refused.
+    from a pod on another node is shown (C(not_used)), and not used. If none of its
+    reports is proven, or several proven ones differ, the node is refused.
   - A range of several addresses that a driver reports is shown (C(not_used)), and not used. An
     address that two nodes claim is used for neither of them. O(addresses) outweighs what a node
     says of itself, also in later runs without it.

@@ -170,6 +170,43 @@ def test_a_tenant_with_thousands_of_mounts_hides_no_other(control_plane_current:
     )
 
 
+def test_secrets_of_a_tenant_take_no_memory_of_the_controller(
+    control_plane_current: Cluster,
+) -> None:
+    """The API server counts the values of a Secret alone, so this one is a megabyte of keys."""
+    api = control_plane_current.api
+    keys = {f"k{number:05}": "" for number in range(50_000)}
+    meta = {"name": "keys", "namespace": "default"}
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": meta}
+    named = {"accessKeyID": "me", "secretAccessKey": SECRET}
+    api.create(
+        {**secret, "stringData": {"accessKeyID": "me"}, "data": keys},
+        {
+            **secret,
+            "metadata": {**meta, "name": "long"},
+            "stringData": {"accessKeyID": "x" * 20_000},
+        },
+        {**secret, "metadata": {**meta, "name": "web"}, "stringData": {**named, "other": SECRET}},
+    )
+    names = ("keys", "long", "web", "none")
+    volumes = [
+        {"namespace": "default", "secret": {"namespace": "default", "name": name}} for name in names
+    ]
+    found = control_plane_current.ansible("csi_secret_info", volumes=volumes, keys=list(named))
+    assert not found.failed and not found.changed, found.msg
+    data = {one["metadata"]["name"]: set(one["data"]) for one in found.result["secrets"]}
+    assert data == {"keys": {"accessKeyID"}, "web": set(named), "none": set()}
+    (unread,) = found.result["unread"]
+    assert unread["secret"]["name"] == "long" and "16,000 characters" in unread["reason"]
+    assert len(json.dumps(found.result)) < 20_000
+    # No manifest has this right.
+    refused = control_plane_current.ansible(
+        "csi_secret_info", user=RBAC, volumes=volumes, keys=list(named)
+    )
+    assert not refused.failed and refused.result["secrets"] == []
+    assert len(refused.result["unread"]) == len(names)
+
+
 def _failed(cluster: Cluster) -> str:
     answer = cluster.ansible("csi_volume_info", user=RBAC)
     return answer.msg if answer.failed else ""

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
+from hashlib import sha256
 from typing import Any, NamedTuple
 
 from .._core.argspec import given_names
@@ -21,6 +22,7 @@ from .._core.codes import Reason
 from .._core.engine import Action, Finding, Plan
 from .._core.errors import BadOption, StorageOpsError
 from .._core.ip import is_host, normal_address
+from .._core.turns import in_turns
 from .._core.untrusted import few
 from .._fences.ceph_reading import Image, Reading, Watcher, parse_reading
 from .._fences.proof import stale
@@ -29,8 +31,8 @@ from .._fences.state import AttachedVolume, HostRecord
 from .._kube.objects import CLIENT_RECORD
 
 RUNBOOK = "storage_ops.runbooks.record_ceph_clients"
-# So many nodes are read in one run, those first whose record is the oldest: each image is some
-# questions to Ceph, and its volume has to have room in a result.
+# So many nodes are read in one run: each image is some questions to Ceph, and its volume has to
+# have room in a result.
 MOST_NODES = 250
 # And so much of their volumes (characters), of which none has a long name: what rbd_watcher_info
 # tells of as many images has to have room in a result, too.
@@ -138,11 +140,12 @@ def volumes_to_read(state: RecordState, options: RecordOptions) -> list[Attached
         for name, host in _wanted(state, options).items()
     }
     turns = sorted((at.timestamp() if at else 0.0, name) for name, at in oldest.items())
+    waiting = [name for _at, name in turns if name in here]
+    day = str(state.now.toordinal())
     told = [
         volume
-        for _at, name in [turn for turn in turns if turn[1] in here][:MOST_NODES]
-        # What was attached first is most likely in use.
-        for volume in sorted(here[name], key=_since)[:_EACH]
+        for name in _alternating(waiting, sorted(waiting, key=_drawn(day)))[:MOST_NODES]
+        for volume in _of_tenants(here[name], day)[:_EACH]
     ]
     room, kept = _MOST_TOLD, []
     for volume in told:
@@ -153,8 +156,28 @@ def volumes_to_read(state: RecordState, options: RecordOptions) -> list[Attached
     return kept
 
 
-def _since(volume: AttachedVolume) -> tuple[str, str]:
-    return str(volume.attachment.created or ""), volume.name
+def _alternating(first: list[str], second: list[str]) -> list[str]:
+    """Each once, by turns the next of the one and of the other order."""
+    # Nodes that show nothing have the oldest records for ever, and would take all places.
+    return list(dict.fromkeys(name for pair in zip(first, second) for name in pair))
+
+
+def _of_tenants(volumes: list[AttachedVolume], day: str) -> list[AttachedVolume]:
+    """In turns of the namespaces of their claims, and on each day in another order."""
+    # A tenant may have what shows nothing, such as a volume that was attached and never staged, or
+    # one that it copies. Always the same two volumes of a node would be its two.
+    drawn = _drawn(day)
+
+    def tenant(volume: AttachedVolume) -> str:
+        return volume.claim.partition("/")[0]
+
+    mixed = sorted(volumes, key=lambda volume: (drawn(tenant(volume)), drawn(volume.name)))
+    return in_turns(mixed, tenant)
+
+
+def _drawn(day: str) -> Callable[[str], str]:
+    """A place by lot, which is the same on one day."""
+    return lambda name: sha256(f"{day}/{name}".encode()).hexdigest()
 
 
 def by_node(state: RecordState) -> dict[str, list[AttachedVolume]]:
@@ -188,10 +211,39 @@ def plan(state: RecordState, options: RecordOptions) -> Plan:
     gone = sorted({*_of_no_node(state), *disproven})
     too_many = _without_room(state, new, gone)
     doubts |= {new.pop(key).node: reason for key, reason in too_many.items()}
-    findings = [_doubt(node, doubts[node]) for node in sorted(doubts)[:_MOST_FINDINGS]]
+    unknown = _not_recorded(state, options, {*seen, *doubts})
+    told = [(node, some[node]) for some in (doubts, unknown) for node in sorted(some)]
+    findings = [_doubt(node, reason) for node, reason in told[:_MOST_FINDINGS]]
     if new or gone:
         findings.append(_write(options, Subject({**new, **dict.fromkeys(gone)}, disproven)))
     return Plan(findings)
+
+
+def _not_recorded(
+    state: RecordState, options: RecordOptions, judged: Collection[str]
+) -> dict[str, Reason]:
+    """By node, why it has volumes and no record of its present boot, with which a fence of it by
+    Ceph would know no address.
+    """
+    known = {
+        host.node.name
+        for host in state.hosts
+        for found in state.records.found.values()
+        if found.node_uid == host.node.uid and found.is_of_boot(host.boot_id, host.machine)
+    }
+    here = by_node(state)
+    left = [name for name in _wanted(state, options) if name in here]
+    unknown = {}
+    for name in sorted(set(left) - known - set(judged)):
+        read = [found.name for found in here[name] if found.name in options.attachments]
+        what = (
+            f"Ceph shows no client of it, in {few(read)}: see whether pods use these volumes, and "
+            "who else has their images open"
+            if read
+            else "it had no turn in this run"
+        )
+        unknown[name] = Reason("address_unknown", f"{what}. Another night reads other volumes")
+    return unknown
 
 
 def judge(state: RecordState, options: RecordOptions, reading: Reading) -> Judged:

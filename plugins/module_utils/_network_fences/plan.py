@@ -391,11 +391,13 @@ def _doubts(
     reasons = []
     told = _reports(state, options, name)
     # A driver that is being restarted looks like this. Its node's InternalIP may not be what Ceph
-    # sees, so it does not stand in. What is seen to be another node's word holds up nothing.
+    # sees, so it does not stand in. Beside a proven one the others hold up nothing; alone, what is
+    # seen to be another node's word may be the node's own report, of which any node can change the
+    # endpoint.
     unproven = [
         f"{endpoint.name} ({endpoint.doubt})"
         for endpoint, ranges in _told(state, options, name)
-        if ranges and endpoint.doubt and not endpoint.foreign
+        if ranges and endpoint.doubt
     ]
     if unproven and not told:
         reasons.append(

@@ -39,8 +39,8 @@ class Endpoint(NamedTuple):
     NetworkFenceClass.
 
     ``name``: with its namespace; ``at``: where the controller asks; ``doubt``: why the report is
-    not that node's word, empty if it is; ``foreign``: it is another node's; ``generation``: the API
-    server counts how often the endpoint, or other parts of the spec, were written.
+    not that node's word, empty if it is; ``generation``: the API server counts how often the
+    endpoint, or other parts of the spec, were written.
     """
 
     driver: str
@@ -51,7 +51,6 @@ class Endpoint(NamedTuple):
     name: str
     at: str
     doubt: str = ""
-    foreign: bool = False
     generation: int = 0
 
     @property
@@ -109,8 +108,8 @@ def judged(endpoint: Endpoint, sidecars: Mapping[tuple[str, str], Sidecar]) -> E
     if sidecar is None:
         return endpoint._replace(doubt="no pod of its namespace is at its endpoint")
     if sidecar.node != endpoint.node:
-        doubt = f"its pod is on {f'node {sidecar.node}' if sidecar.node else 'no node'}"
-        return endpoint._replace(doubt=doubt, foreign=bool(sidecar.node))
+        where = f"node {sidecar.node}" if sidecar.node else "no node"
+        return endpoint._replace(doubt=f"its pod is on {where}")
     # Another port of the node may lead anywhere, as that of a Service (NodePort). And a driver has
     # its socket in a folder of the node, which the Pod Security Standards give to no tenant's pod.
     if port not in sidecar.ports or not sidecar.on_host:

@@ -98,37 +98,12 @@ def test_answers_of_a_survey() -> None:
     assert role("node", fuse_recovery_node=" n1 ") == "n1"
 
 
-def test_secrets_are_read_once_and_only_to_mount_anew() -> None:
+def test_secrets_are_read_only_to_mount_anew() -> None:
     found = {"volumes": [volume("a", secret="s3"), volume("b", secret="s3"), volume("c")]}
-    assert list(role("references", __fuse_recovery_join=found)) == [
-        {"namespace": "kube-system", "name": "s3"}
-    ]
-    assert (
-        list(role("references", __fuse_recovery_join=found, fuse_recovery_strategy="kubelet")) == []
-    )
-
-
-def test_secrets_that_could_not_be_read_are_told_with_no_more_than_why() -> None:
-    """The answer of an API server may hold anything."""
-    item = {"namespace": "kube-system", "name": "s3"}
-    failed = {
-        "item": item,
-        "msg": "Exception '403\nReason: Forbidden\nHTTP response "
-        "headers: x\nHTTP response body: planted",
-    }
-    results = [
-        {"item": item, "resources": []},
-        failed,
-        {"item": item},
-        {"item": item, "msg": "x" * 1000},
-    ]
-    told = list(role("unread", __fuse_recovery_secrets={"results": results}))
-    assert told[:2] == [
-        "kube-system/s3 (Exception '403 Reason: Forbidden)",
-        "kube-system/s3 (no reason given)",
-    ]
-    assert len(told) == 3 and len(told[2]) < 230
-    assert list(role("unread")) == []
+    asked = role("with_secret", __fuse_recovery_join=found)
+    assert [one["volume"] for one in asked] == ["a", "b"]
+    kubelet = role("with_secret", __fuse_recovery_join=found, fuse_recovery_strategy="kubelet")
+    assert list(kubelet) == []
 
 
 def test_only_pods_of_dead_mounts_are_moved_and_none_that_should_have_ended_long_ago() -> None:
@@ -305,13 +280,11 @@ def test_a_pod_that_was_moved_speaks_for_no_other_of_its_name() -> None:
 def test_a_secret_that_cannot_be_read_leaves_out_its_volume_alone() -> None:
     """One tenant's class may name a Secret that none may read: it stopped all repairs of a node."""
     volumes = [volume("pv-1", secret="mine"), volume("pv-2", secret="theirs", namespace="evil")]
-    results = [
-        {"item": volumes[0]["secret"], "resources": []},
-        {"item": volumes[1]["secret"], "msg": "Forbidden HTTP response body: x", "failed": False},
-    ]
+    read = {"metadata": volumes[0]["secret"], "data": {}}
+    unread = {"secret": volumes[1]["secret"], "reason": "Forbidden"}
     given: dict[str, Any] = {
         "__fuse_recovery_join": {"volumes": volumes, "findings": []},
-        "__fuse_recovery_secrets": {"results": results},
+        "__fuse_recovery_secrets": {"secrets": [read], "unread": [unread]},
     }
     assert [entry["volume"] for entry in role("found", **given)] == ["pv-1"]
     (told,) = role("not_assessed", **given)

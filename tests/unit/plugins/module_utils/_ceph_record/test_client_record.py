@@ -230,18 +230,86 @@ def test_a_machine_that_had_the_nodes_name_before_is_not_the_node(
     assert kept(cluster) == {"b": B}
 
 
+def of_tenant(name: str, namespace: str) -> dict[str, Any]:
+    """A volume whose claim is in that namespace."""
+    found = volume(name)
+    found["spec"]["claimRef"] = {"namespace": namespace, "name": name}
+    return found
+
+
+def nights(cluster: FakeCluster, number: int) -> list[list[str]]:
+    """What is asked about in each of so many nights."""
+    told = []
+    for night in range(number):
+        cluster.clock = lambda night=night: NOW + timedelta(days=night)
+        told.append(names(asked(cluster, nodes=["a"])))
+    return told
+
+
 def test_two_images_of_each_node_and_the_oldest_records_first(cluster: FakeCluster) -> None:
     for number in range(3):
         cluster.add(volume(f"v{number}"))
-        late = attachment(f"v{number}", "a")
-        late["metadata"]["creationTimestamp"] = f"2026-01-01T0{number + 1}:00:00Z"
-        cluster.add(late)
-    assert names(asked(cluster)) == ["v", "v0", "w"]
+        cluster.add(attachment(f"v{number}", "a"))
+    first = names(asked(cluster))
+    assert len(first) == 3 and first[2] == "w"
     assert ran(cluster, V, W)["changed"]
     cluster.objects[MAP]["data"] = {
         key: text for key, text in cluster.objects[MAP]["data"].items() if "uid-a" in key
     }
-    assert names(asked(cluster)) == ["w", "v", "v0"]
+    assert names(asked(cluster)) == ["w", *first[:2]]
+
+
+def test_a_tenant_does_not_have_all_that_is_read_of_a_node(cluster: FakeCluster) -> None:
+    """Its two volumes were attached first, and show nothing: the node was never recorded."""
+    for number in range(9):
+        cluster.add(of_tenant(f"t{number}", "evil"))
+        cluster.add(attachment(f"t{number}", "a"))
+    cluster.add(of_tenant("v", "shop"))
+    # Of two namespaces one image each, in each night.
+    assert all(len(told) == 2 and "v" in told for told in nights(cluster, 5))
+    for number in range(9):
+        cluster.add(of_tenant(f"o{number}", f"n{number}"))
+        cluster.add(attachment(f"o{number}", "a"))
+    # Of more it is another one each night; and so it is of the volumes of one.
+    told = nights(cluster, 60)
+    assert all(len({name[0] for name in names} - {"t"}) >= 1 for names in told)
+    assert any("v" in names for names in told)
+    assert len({name for names in told for name in names if name[0] == "t"}) > 4
+
+
+def test_nodes_that_show_nothing_do_not_take_all_turns(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Theirs are the oldest records for ever: none."""
+    monkeypatch.setattr(pure, "MOST_NODES", 4)
+    for name in "cdefgh":
+        cluster.add(node(name, "10.0.1.5"))
+        cluster.add(volume(name))
+        cluster.add(attachment(name, name))
+    ran(cluster, V)
+    told = []
+    for night in range(40):
+        cluster.clock = lambda night=night: NOW + timedelta(days=night)
+        told.append(names(asked(cluster)))
+    assert all(len(names) == 4 for names in told) and any("v" in names for names in told)
+
+
+def test_a_node_that_is_not_recorded_is_told(cluster: FakeCluster) -> None:
+    """With a green run its fence would have been refused, with no word before."""
+    result = ran(cluster, image("v"))
+    assert reasons(result) == dict.fromkeys("ab", "address_unknown")
+    (told,) = [found for found in result["findings"] if found["object"]["name"] == "a"]
+    assert "Ceph shows no client of it, in v:" in told["reason"]
+    # Also of a boot before, or of another machine; and not of one that has no such volume.
+    ran(cluster, V, W)
+    assert reasons(ran(cluster, image("v"), image("w"))) == {}
+    cluster.add(node("a", "10.0.0.5", boot="boot-2"))
+    cluster.add(node("c", "10.0.0.7"))
+    assert reasons(ran(cluster, image("v"), image("w"))) == {"a": "address_unknown"}
+    no_turn = ran(cluster, W, attachments={"w": UIDS["w"]})
+    assert [found["reason"] for found in no_turn["findings"]] == [
+        "it had no turn in this run. Another night reads other volumes"
+    ]
 
 
 def test_of_many_nodes_a_part_is_asked_about(
@@ -355,7 +423,7 @@ def test_what_does_not_show_the_node_records_nothing(
     cluster: FakeCluster, shows_nothing: list[dict[str, Any]]
 ) -> None:
     result = ran(cluster, *shows_nothing, W)
-    assert kept(cluster) == {"b": B} and reasons(result) == {}
+    assert kept(cluster) == {"b": B} and reasons(result) == {"a": "address_unknown"}
     assert list(cluster.objects[MAP]["data"]) == ["uid-b.f1"]
 
 
@@ -447,14 +515,14 @@ def test_an_address_that_is_recorded_of_another_node_is_neithers(cluster: FakeCl
     assert reasons(result) == {"a": "evidence_contradicts"} and kept(cluster) == {}
     assert result["findings"][-1]["evidence"]["removed"] == ["uid-b.f1"]
     # By the next night that is known.
-    assert reasons(ran(cluster, V)) == {} and kept(cluster) == {"a": A}
+    assert reasons(ran(cluster, V)) == {"b": "address_unknown"} and kept(cluster) == {"a": A}
     for other in (
         RECORD._replace(boot_id="boot-0"),
         RECORD._replace(fsid="f2"),
         RECORD._replace(node_uid="uid-gone"),
     ):
         cluster.add(config_map(other))
-        assert reasons(ran(cluster, V)) == {} and kept(cluster)["a"] == A
+        assert "a" not in reasons(ran(cluster, V)) and kept(cluster)["a"] == A
 
 
 OF_A = RECORD._replace(node="a", node_uid="uid-a", machine="machine-a")

@@ -947,6 +947,12 @@ class TestErrors:
         assert [rule["resourceNames"] for rule in role["rules"]] == [[CLIENT_RECORD]]
         assert (made["metadata"]["name"], made.get("data")) == (CLIENT_RECORD, None)
 
+    def test_403_of_a_secret_names_no_manifest(self, server: Server) -> None:
+        """No manifest has that right."""
+        with pytest.raises(Forbidden, match=r'verbs: \["get"\]}') as caught:
+            cluster(server, refuses(403)).get(path("v1", "secrets", "s3", "shop"))
+        assert ".yml" not in str(caught.value)
+
     def test_403_in_a_namespace_names_it(self, server: Server) -> None:
         ledgers = path("v1", "configmaps", namespace=OWN_NAMESPACE)
         with pytest.raises(

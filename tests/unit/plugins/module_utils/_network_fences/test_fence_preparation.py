@@ -360,15 +360,18 @@ NODES = (
 PORTS = {"containers": [{"name": "x", "ports": [{"containerPort": 9070}]}]}
 
 
-def test_one_false_report_about_a_node_that_reports_nothing_is_not_believed() -> None:
-    """The controller asked a pod of node a, and no kubelet writes on which node a pod is."""
-    findings = {found.name: found for found in planned(FakeCluster(*NODES, forged())).findings}
-    assert {found.verdict for found in findings.values()} == {"repair"}
-    assert findings["b"].evidence["cidrs"] == ["10.0.0.2/32"]
-    assert findings["b"].evidence["addresses_from"].startswith("its InternalIP")
-    assert findings["b"].evidence["not_used"] == [
-        f"{STRANGER}/32 (reported by CSIAddonsNode ceph-csi/forged: its pod is on node a)"
-    ]
+def test_a_report_from_another_node_is_not_believed_and_not_passed_over_where_it_is_alone() -> None:
+    """The controller asked a pod of node a, and no kubelet writes on which node a pod is. But it
+    may be node b's own report, with its endpoint changed: then the InternalIP is not what Ceph
+    sees, and a NetworkFence for it was made, and found to be well.
+    """
+    own = endpoint("b", ceph=["10.9.0.2/32"], at="pod://csi-a.ceph-csi:9070")
+    for cluster in (FakeCluster(*NODES, forged()), FakeCluster(*NODES, own)):
+        findings = {found.name: found for found in planned(cluster).findings}
+        assert findings["a"].verdict == "repair"
+        assert (findings["b"].verdict, findings["b"].code) == ("refuse", "address_unknown")
+        assert "its pod is on node a" in findings["b"].reason
+        assert verdicts(cluster, addresses={"b": ["10.9.0.2"]}) == {"a": "repair", "b": "repair"}
     # Nor does it take the place of what the driver on node b says, nor the address of node a.
     honest = endpoint("b", ceph=["10.9.0.2/32"])
     for cidr in ("10.0.0.1/32", f"{STRANGER}/32"):
