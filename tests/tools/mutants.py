@@ -39,7 +39,10 @@ MAKERS = ("Reason", "majority", "too_many")
 APPLICABILITY = ("not_applicable", "signs")
 # Functions that tell evidence from what is none: without a condition of theirs more would be
 # believed.
-EVIDENCE = ("client_of", "sources_of", "watchers_of")
+EVIDENCE = (
+    *("client_of", "sources_of", "watchers_of"),
+    *("alone_on", "only_node", "seen_now", "shown_at"),
+)
 # What no test can tell apart, and why: (file, function, condition) -> reason.
 EQUAL: dict[tuple[str, str, str], str] = {}
 

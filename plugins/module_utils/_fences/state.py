@@ -199,7 +199,8 @@ class NodeState(NamedTuple):
 
     ``ledgers``: those of other nodes; ``used``: see find_used; ``attaching``: see
     drivers_that_attach; ``unread``: which ledgers of others were not read, as a sentence;
-    ``records``: from where nodes reached Ceph, read for a fence alone.
+    ``records``: from where nodes reached Ceph, read for a fence alone; ``single``: by volume, the
+    attachment of what another node has, and no other beside it.
     """
 
     now: datetime
@@ -215,6 +216,7 @@ class NodeState(NamedTuple):
     attaching: frozenset[str] = frozenset()
     unread: str = ""
     records: Records = Records()
+    single: Mapping[str, Attachment] = {}
 
     @property
     def held(self) -> tuple[AttachedVolume, ...]:
@@ -587,7 +589,19 @@ def gather_node(cluster: Cluster, node: str, ledgers: Ledgers) -> NodeState:
         used.get(node, ()),
         drivers_that_attach(attachments),
         ledgers.unread,
+        single=_single(elsewhere, names),
     )
+
+
+def _single(
+    elsewhere: Mapping[str, Sequence[Attachment]], here: Collection[str]
+) -> dict[str, Attachment]:
+    """By volume, the attachment of what one other node alone has."""
+    return {
+        volume: found[0]
+        for volume, found in elsewhere.items()
+        if len(found) == 1 and found[0].attached and volume not in here
+    }
 
 
 def _attached(

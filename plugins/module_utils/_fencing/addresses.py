@@ -18,8 +18,9 @@ from .._core.codes import Reason
 from .._core.untrusted import few
 from .._fences.ceph_reading import Image
 from .case import Doubt, FenceCase, Holder
+from .claims import Claim, own_beside_others
 from .evidence import check_length
-from .owners import Owner, is_other, own_beside_others
+from .proven import is_other
 
 # What to do about a client whose owner is unknown.
 _FIND_OUT = (
@@ -125,7 +126,8 @@ def _holders(case: FenceCase, image: Image) -> list[Holder]:
     return [
         holder
         for holder in case.clients(image)
-        if not case.has(holder.address) and not case.is_elsewhere(image, holder.address)
+        if not case.has(holder.address)
+        and not case.is_elsewhere(image, case.proven.get(holder.address))
     ]
 
 
@@ -180,7 +182,7 @@ def _is_of_volume(case: FenceCase, holder: Holder, mine: set[str]) -> bool:
 
 
 def _doubt_tool(case: FenceCase, holder: Holder) -> None:
-    owner = case.owners.get(holder.address)
+    owner = case.claims.get(holder.address)
     reason = (
         _shared(holder, owner)
         if owner
@@ -197,26 +199,31 @@ def _doubt_tool(case: FenceCase, holder: Holder) -> None:
 def _check_holder(case: FenceCase, holder: Holder, certain: set[str]) -> None:
     """Who holds an image is not another node, and cannot be one."""
     what = f"{holder.title} {holder.does} of {holder.image.volume}"
-    owner = case.owners.get(holder.address)
+    owner = case.claims.get(holder.address)
     elsewhere = [found.node for found in case.volume_of(holder.image).elsewhere]
-    own = own_beside_others(case.state, case.all_images, case.owners, holder.image.volume)
-    if owner and owner.node:
+    own = own_beside_others(case.state, case.all_images, case.proven, holder.image.volume)
+    # It may have the volume by right, but only says itself that this is its address.
+    may_have = case.is_elsewhere(holder.image, owner)
+    if owner and owner.node and not may_have:
         case.reasons.append(_shared(holder, owner))
     elif elsewhere and holder.address not in certain | own:
         # A run that is late would otherwise fence the node to which the volume has moved. So would
         # a kubelet that says that its node uses what another one has, or has an address of it.
+        claimed = f" (that it is {owner}'s is not proven)" if may_have else ""
         reason = Reason(
             "client_unknown",
             f"{what}, but the volume is attached to {few(elsewhere)} too, and it is "
-            f"unknown whose address {holder.address} is. If it is {case.options.node}'s, name it "
-            "in fence_addresses; if it is that other node's, in other_addresses",
+            f"unknown whose address {holder.address} is{claimed}. If it is {case.options.node}'s, "
+            "name it in fence_addresses; if it is that other node's, in other_addresses. For the "
+            "next time, record the nodes while they are healthy "
+            "(storage_ops.runbooks.record_ceph_clients)",
         )
         case.doubts.append(Doubt(holder.image.volume, holder.address, reason))
     elif owner:
         case.reasons.append(_shared(holder, owner))
 
 
-def _shared(holder: Holder, owner: Owner) -> Reason:
+def _shared(holder: Holder, owner: Claim) -> Reason:
     return Reason(
         "fence_shared",
         f"{holder.title} {holder.does} of {holder.image.volume}, and its address {holder.address} "
@@ -270,7 +277,8 @@ def _check_strangers(
         found.address: found
         for found in counting
         if found.address not in mine
-        and found.address not in case.owners
+        # What is claimed by another is refused already, by _check_holder.
+        and found.address not in case.claims
         and not _is_doubted(case, found)
     }
     if strange and (is_certain or not _is_agreed(case, set(strange))):
@@ -361,7 +369,7 @@ def check_addresses(case: FenceCase) -> None:
     known = case.known.addresses if case.known else ()
     # protected_addresses is the user's list of what must keep its storage, as monitors or gateways.
     for address, source in case.source.items():
-        owner = case.owners.get(address)
+        owner = case.claims.get(address)
         recorded = case.recorded.others.get(address)
         if recorded and address not in known:
             case.reasons.append(
@@ -390,7 +398,7 @@ def check_addresses(case: FenceCase) -> None:
             )
     # Addresses are given out again: what was the lost node's may be a healthy one's now.
     for left in case.left():
-        owner = case.owners.get(left.entry)
+        owner = case.claims.get(left.entry)
         if owner:
             case.reasons.append(
                 Reason(

@@ -21,9 +21,11 @@ from .._fences.network_fence import DRIVER, NetworkFence, covered, may_act_on
 from .._fences.proof import iso
 from .._fences.state import AttachedVolume, HostRecord, NodeState
 from .._kube.objects import age
+from .claims import Claim, claims_of
 from .lost import is_present
 from .options import FenceOptions
-from .owners import fences_for, is_other, noted_addresses, owners_of, singles
+from .own import fences_for, noted_addresses, singles
+from .proven import Proven, is_other, proven_of
 from .recorded import recorded, told
 
 # The code of what is left out because it needs no fence.
@@ -112,7 +114,8 @@ class FenceCase:
         self.all_images = images
         self.images = [image for image in images if image.volume in names]
         self.noted = noted_addresses(self.state, images, self.options.node)
-        self.owners = owners_of(self.state, images, self.options)
+        self.proven = proven_of(self.state, images, self.options)
+        self.claims = claims_of(self.state, images, self.options, self.proven)
         self.recorded = recorded(self.state, self.options)
 
     def _pick_meant(self) -> list[AttachedVolume]:
@@ -338,16 +341,15 @@ class FenceCase:
         # The addresses of a fence that stands were judged when it was intended.
         return self.known is not None and address in self.known.addresses
 
-    def is_elsewhere(self, image: Image, address: str) -> bool:
-        """The address belongs to another node that has the volume by right: it is attached there
-        now, or was until that node was fenced.
+    def is_elsewhere(self, image: Image, owner: Proven | Claim | None) -> bool:
+        """The owner of an address is another node that has the volume by right: it is attached
+        there now, or was until that node was fenced. Only a proven one lets a client pass.
 
         Either it is not attached here any more, or several nodes may have it at once.
         """
         # After a forced detach Kubernetes attaches the volume to another node while this one may
         # still write: then both are clients of the image, and only this one must be fenced.
         volume = self.volume_of(image)
-        owner = self.owners.get(address)
         theirs = {found.node for found in volume.elsewhere}
         # In a release a node's entries may be gone already, and a client of before writes again.
         theirs |= {

@@ -16,7 +16,7 @@ from .._fences.network_fence import NetworkFence, covered
 from .._fences.proof import iso, missing
 from .._fences.state import NodeState, fences_of, opposing
 from .options import FenceOptions
-from .owners import Owner, is_other, owners_of
+from .proven import Proven, is_other, proven_of
 
 # osd_client_watch_timeout: so long (seconds) an OSD keeps the watch of a client that says nothing
 # more (src/common/options, and Watch::register_cb of src/osd/Watch.cc).
@@ -90,15 +90,15 @@ def doubts_of(
         )
     covered = [image for image in reading.images if image.volume in ledger.volumes]
     doubts += _unread(covered, ledger, state)
-    owners = owners_of(state, reading.images, options)
+    proven = proven_of(state, reading.images, options)
     # What was detached by force, another node may open at once, from an address that is unknown.
     here = {found.name for found in state.attached}
-    mine = _node_addresses(ledger, state, options)
+    mine = node_addresses(ledger, state, options, proven)
     for image in covered:
         for watcher in image.watchers:
             if not _may_be_dead(watcher, ledger):
                 is_here = image.volume in here
-                doubts += _watcher_doubts(image, watcher, options, owners, mine, is_here)
+                doubts += _watcher_doubts(image, watcher, options, proven, mine, is_here)
     return doubts
 
 
@@ -146,7 +146,7 @@ def _watcher_doubts(
     image: Image,
     watcher: Watcher,
     options: FenceOptions,
-    owners: Mapping[str, Owner],
+    proven: Mapping[str, Proven],
     mine: Collection[str],
     is_here: bool,
 ) -> list[Reason]:
@@ -166,31 +166,32 @@ def _watcher_doubts(
         ]
     # Once is enough. No other node can stage it, so a client that comes and goes may be the lost
     # node with a bad connection; the decision to fence refuses such a client too.
-    if is_here and _is_unknown(watcher, owners, options):
+    if is_here and _is_unknown(watcher, proven, options):
         return [
             Reason(
                 "client_unknown",
                 f"{watcher.title} holds {image.title} of volume {image.volume}, and it is unknown "
                 f"whose it is, so it may be node {options.node}: find out; if it is, name its "
-                "address in fence_addresses and run again from the start",
+                "address in fence_addresses and run again from the start; if it is another "
+                "node's, name it in other_addresses",
             )
         ]
     return []
 
 
-def _node_addresses(ledger: Ledger, state: NodeState, options: FenceOptions) -> set[str]:
-    """The addresses at which a watcher is a client of the node."""
-    # At one of the node's own addresses, a watcher counts as the node unless the address is another
-    # node's too.
-    mine = {*(state.host.addresses if state.host else ()), *options.fence_addresses} - set(
-        owners_of(state, (), options)
-    )
-    return mine | set(ledger.addresses)
+def node_addresses(
+    ledger: Ledger, state: NodeState, options: FenceOptions, proven: Mapping[str, Proven]
+) -> set[str]:
+    """The addresses at which a client is the node's."""
+    # At one of the node's own addresses, a client counts as the node's unless the address is proven
+    # to be another's.
+    own = {*(state.host.addresses if state.host else ()), *options.fence_addresses}
+    return {*(own - set(proven)), *ledger.addresses}
 
 
-def _is_unknown(watcher: Watcher, owners: Mapping[str, Owner], options: FenceOptions) -> bool:
-    """It belongs to no other node that is known, and to no host that is known to be no node."""
-    return watcher.address not in owners and not is_other(watcher, options)
+def _is_unknown(watcher: Watcher, proven: Mapping[str, Proven], options: FenceOptions) -> bool:
+    """It is proven to be no other node's, and known to be no host's that is no node."""
+    return watcher.address not in proven and not is_other(watcher, options)
 
 
 def proven_ledger(

@@ -14,7 +14,7 @@ from .._fences.ceph_reading import Image, Reading
 from .._fences.proof import stale
 from .._fences.state import AttachedVolume
 from .case import FenceCase
-from .owners import is_other
+from .proven import is_other
 
 # A healthy node that retries NodeStageVolume opens the image for a moment at each try, so only a
 # client that every look has shown is evidence. Looks, and seconds from the first to the last.

@@ -12,7 +12,6 @@ server has a session of the node any more.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from .._core.codes import Reason
@@ -21,8 +20,9 @@ from .._fences.ceph_reading import FileSystem, Reading, Session
 from .._fences.ledger import Ledger
 from .._fences.state import AttachedVolume, NodeState, opposing
 from .case import FenceCase
+from .confirmation import node_addresses
 from .options import FenceOptions
-from .owners import Owner, owners_of
+from .proven import proven_of
 from .whole_node import is_whole, widen
 
 
@@ -81,11 +81,8 @@ class _Judge:
         self._state, self._ledger, self._options = state, ledger, options
         self._reading = reading
         self._case = FenceCase(state, options)
-        self._owners: Mapping[str, Owner] = owners_of(
-            state, reading.images if reading else (), options
-        )
-        own = {*(state.host.addresses if state.host else ()), *options.fence_addresses}
-        self._mine = {*(own - set(self._owners)), *ledger.addresses}
+        self._proven = proven_of(state, reading.images if reading else (), options)
+        self._mine = node_addresses(ledger, state, options, self._proven)
 
     def unfit(self, found: AttachedVolume) -> list[Reason]:
         """Why it is not known whether the node still has this volume."""
@@ -201,7 +198,7 @@ class _Judge:
         """The session is the node's, or nothing shows that it is another client's."""
         if session.address in self._mine:
             return True
-        if session.address in self._owners or session.address in self._options.other_addresses:
+        if session.address in self._proven or session.address in self._options.other_addresses:
             return False
         # A client may give any host name, so none is fenced by it. But one that gives this node's
         # may be this node.

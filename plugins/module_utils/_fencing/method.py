@@ -20,7 +20,7 @@ from .._fences.network_fence import (
     undecidable,
 )
 from .case import FenceCase
-from .owners import is_single
+from .own import is_single
 
 UNREAD = Reason(
     "ceph_not_read",
@@ -217,7 +217,7 @@ def _only_said(case: FenceCase, fence: NetworkFence) -> list[str]:
 def _also_hit(case: FenceCase, fence: NetworkFence) -> Iterator[str]:
     """Who else would be fenced by this NetworkFence, as a message names it."""
     is_covered = coverage(fence)
-    for address, owner in case.owners.items():
+    for address, owner in case.claims.items():
         if is_covered(address):
             yield owner.title
     for other in case.state.ledgers:

@@ -9,7 +9,7 @@ Each question has a file of its own:
 
 * lost: is the node lost, and may its fence be begun or continued?
 * evidence: is there something to fence, and was enough of it observed?
-* owners, addresses, whole_node: whom to fence, and whom not.
+* claims, proven, addresses, whole_node: whom to fence, and whom not.
 * method: by what means?
 * intent: the ledger of the fence.
 * confirmation: what proves the fence?

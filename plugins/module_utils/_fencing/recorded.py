@@ -82,6 +82,25 @@ def _others(state: NodeState, mine: Record | None, fsid: str) -> dict[str, str]:
     return found
 
 
+def seen_at(state: NodeState, fsid: str) -> list[tuple[str, str]]:
+    """The other nodes of which a record proves where they are now, each with its address."""
+    mine = state.records.of(state.host.node.uid, fsid) if state.host else None
+    found = [
+        (other.node.name, seen_now(state.records.of(other.node.uid, fsid), other, mine))
+        for other in state.others
+    ]
+    return [(node, address) for node, address in found if address]
+
+
+def seen_now(record: Record | None, other: HostRecord, mine: Record | None) -> str | None:
+    """The address of its present boot, if the lost node was not seen there too (``mine``)."""
+    if record is None or not _is_present(record, other):
+        return None
+    if mine and mine.address == record.address:
+        return None
+    return record.address
+
+
 def age_of(record: Record, now: datetime) -> str:
     """How old it is, as a person reads it."""
     hours = (now - record.at).total_seconds() / 3600

@@ -19,7 +19,7 @@ from .._fences.network_fence import coverage
 from .._fences.state import AttachedVolume
 from .case import Doubt, FenceCase
 from .method import POWER
-from .owners import is_other
+from .proven import is_other
 
 # More addresses than that are not believed. A cloud provider lists all those of the interfaces.
 # Each is in the ledger's annotation, and an object has at most 256 KiB of them
@@ -68,8 +68,9 @@ def widen(case: FenceCase, method: str) -> None:
         case.spared.setdefault(
             address, f"is what the driver on the node reports, and nothing confirms that: {rest}"
         )
-    # The user has named others than what is recorded. If another node has it by now, all is well.
-    theirs = {*case.source, *case.options.other_addresses, *case.owners, *case.recorded.others}
+    # The user has named others than what is recorded. If it is proven to be another node's by now,
+    # all is well.
+    theirs = {*case.source, *case.options.other_addresses, *case.proven}
     for address in {*case.recorded.address} - theirs:
         case.spared.setdefault(address, f"is where Ceph saw it in an earlier night: {rest}")
 
@@ -79,7 +80,7 @@ def _why_spared(case: FenceCase, method: str, address: str, by: list[str]) -> st
     that cover it.
     """
     # A NetworkFence and an entry of ours for one address would undo each other.
-    owner = case.owners.get(address) or case.recorded.others.get(address)
+    owner = case.claims.get(address) or case.recorded.others.get(address)
     if owner:
         return f"belongs to {owner} too"
     if method == "network_fence" and not by:
@@ -239,7 +240,9 @@ def settle_doubts(case: FenceCase) -> bool:
     known = case.known
     # Of a fence that was begun, it is not noted what was seen of each volume.
     begun = known is not None and (not known.reached("fenced") or doubtful & set(known.volumes))
-    hit = {doubt.address for doubt in case.doubts} & set(case.source)
+    # What speaks for the node at an address holds its own client there to be possible, also where
+    # another node claims the address.
+    hit = {doubt.address for doubt in case.doubts} & {*case.source, *case.spared}
     # A fence that stands is brought to its end, though nothing joins it.
     if not (rest or known) or _silent(case) or begun or hit:
         return False
@@ -268,8 +271,8 @@ def _visitors(case: FenceCase) -> list[tuple[Image, Watcher]]:
 
 
 def _is_outside(case: FenceCase, address: str) -> bool:
-    """It would not be fenced, and is not known to be another node's."""
-    return address not in case.source and address not in case.owners
+    """It would not be fenced, and is not proven to be another node's."""
+    return address not in case.source and address not in case.proven
 
 
 def _is_only_here(case: FenceCase, image: Image) -> bool:

@@ -116,6 +116,17 @@ def gather(*objects: dict[str, Any]) -> tuple[NodeState, FakeCluster]:
     return gather_node(cluster, "a", Ledgers(cluster, "storage-ops")), cluster  # type: ignore[arg-type]
 
 
+def test_what_one_other_node_alone_has() -> None:
+    """Each VolumeAttachment counts that names a node, whether it is attached yet or not."""
+    waits = {**attachment("va6", "waits", "b"), "status": {"attached": False}}
+    found, _cluster = gather(
+        *(node("a"), node("b"), volume("mine"), attachment("va1", "mine", "a")),
+        *(attachment("va2", "theirs", "b"), attachment("va3", "both", "b")),
+        *(attachment("va4", "both", "c"), attachment("va5", "mine", "b"), waits),
+    )
+    assert {name: at.node for name, at in found.single.items()} == {"theirs": "b"}
+
+
 def test_ledgers_that_may_not_be_read_are_told() -> None:
     def forbidden(verb: str, place: str) -> None:
         if verb == "list" and "/namespaces/storage-ops/configmaps" in place:

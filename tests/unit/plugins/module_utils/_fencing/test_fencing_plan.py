@@ -53,6 +53,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.opti
     Decision,
     FenceOptions,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.proven import proven_of
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import ServerVersion
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import Attachment
 from ansible_collections.storage_ops.runbooks.tests.unit.support.fences import (
@@ -160,6 +161,12 @@ def state(host: dict[str, Any] | None = None, attached: Any = None, **fields: An
         None,
     )
     return base._replace(**fields)
+
+
+def seen_beside(name: str = "x", on: str = "b", address: str = B) -> tuple[dict[str, Any], Any]:
+    """An image that another node alone has, which it has open; and its attachment, by volume."""
+    at = attachment(name, RBD, on)._replace(created=NOW - timedelta(days=1))
+    return image(name, watchers=[watcher(address, 77, nonce=77)]), {name: at}
 
 
 def lock(address: str = A, number: int = 1, nonce: int = 11) -> dict[str, Any]:
@@ -273,9 +280,10 @@ def test_what_ceph_saw_counts_and_not_what_kubernetes_calls_the_node() -> None:
     unknown = "at an address that no source lists as this node's"
     for others in (
         image("w", watchers=[watcher(STORAGE)]),
-        image("w", watchers=[watcher(STORAGE), watcher(B, 2, seen=1)]),
+        image("w", watchers=[watcher(STORAGE), watcher(POD, 2, seen=1)]),
     ):
-        assert intended(found, options(both, others)).addresses == (STORAGE, A)
+        given = options(both, others, other_addresses=(POD,))
+        assert intended(found, given).addresses == (STORAGE, A)
     assert intended(given=options(both)).addresses == (STORAGE, A)
     for others in (
         image("w", watchers=[watcher()]),
@@ -538,10 +546,11 @@ def test_what_nobody_sees_needs_the_fence_of_the_whole_node() -> None:
     shared = volume("w", elsewhere="b")
     shared = shared._replace(volume=shared.volume._replace(access_modes=("ReadWriteMany",)))
     elsewhere = image("w", watchers=[watcher(B, 2)], notes=[("a", SECOND)])
+    seen, single = seen_beside()
     refused(
         pure.intend(
-            part._replace(attached=(volume(), shared)),
-            options(image(watchers=[watcher()]), elsewhere),
+            part._replace(attached=(volume(), shared), single=single),
+            options(image(watchers=[watcher()]), elsewhere, seen),
         ),
         why,
     )
@@ -707,9 +716,15 @@ def test_a_cordon_of_somebody_else_is_not_ours() -> None:
     assert decision.ledger and not decision.ledger.cordoned
 
 
-def test_who_comes_and_goes_on_a_ready_node_is_no_evidence_and_no_obstacle() -> None:
-    given = options(image(watchers=[watcher(), watcher(B, 2, seen=1, nonce=12)]))
-    assert intended(given=given).addresses == (A,)
+def test_who_comes_and_goes_on_what_the_node_alone_has_may_be_the_node() -> None:
+    """No other node can have it, whatever is known of the address."""
+    seen, single = seen_beside()
+    given = options(image(watchers=[watcher(), watcher(B, 2, seen=1, nonce=12)]), seen)
+    found = state(single=single)
+    refused(pure.intend(found, given), "10.0.0.6:0/12 (client.2) comes and goes on p/v, which no")
+    assert intended(found, replace(given, other_addresses=(B,))).addresses == (A,)
+    fence = network_fence("storage-ops-b", (f"{B}/32",), addresses_from="option")
+    assert intended(found._replace(fences=(fence,)), given).addresses == (A,)
 
 
 def test_who_comes_and_goes_where_nobody_knows_may_be_the_lost_node() -> None:
@@ -738,9 +753,9 @@ def test_who_comes_and_goes_where_nobody_knows_may_be_the_lost_node() -> None:
         options(image(watchers=[{**strange, "mirror": True}], notes=[("a", A)])),
     ):
         assert intended(given=known).addresses == (A,)
-    assert intended(
-        given=options(image(watchers=[strange], notes=[("b", STORAGE), ("a", A)]))
-    ).addresses == (A,)
+    # Each node's key can write a note.
+    noted = options(image(watchers=[strange], notes=[("b", STORAGE), ("a", A)]))
+    refused(pure.intend(state(), noted), why)
     # What is fenced already may be on its way out.
     ledger = intended()
     leaving = options(image(watchers=[watcher(A, 2, seen=1, nonce=12)]))
@@ -918,15 +933,19 @@ def test_a_ceph_that_is_not_the_one_that_the_volumes_name() -> None:
 
 
 def test_what_is_detached_by_force_is_fenced_like_what_is_attached() -> None:
-    found = state(attached=[], used=(moved(),))
+    seen, single = seen_beside()
+    found = state(attached=[], used=(moved(),), single=single)
     visits = watcher(B, 2, seen=2, nonce=12)
-    decision = pure.intend(found, options(image(watchers=[watcher(), visits])))
+    both = image(watchers=[watcher(), visits])
+    decision = pure.intend(found, options(both, seen))
     assert decision.ledger and (decision.ledger.addresses, decision.ledger.volumes) == (
         (A,),
         ("v",),
     )
     assert decision.plan.findings[0].evidence["volumes"] == ["v (shop/v), not attached any more"]
     assert "has 1 RBD volumes" in decision.plan.findings[0].summary
+    # Nothing but its own status says that node b is at the other address.
+    refused(pure.intend(found._replace(single={}), options(both)), f"whose address {A} is")
     refused(pure.intend(found, options(image("other"))), "volume v is not in what was read of Ceph")
     refused(
         pure.intend(found, options(image(watchers=[watcher(STORAGE)]))),
@@ -949,14 +968,25 @@ def test_who_has_taken_over_what_was_detached_by_force_is_not_in_the_way(
 ) -> None:
     holder = watcher(theirs, 2, nonce=12) if how == "watchers" else lock(theirs, 2, nonce=12)
     taken = image("w", notes=notes, **{how: [holder]})
-    found = state(attached=[volume()], used=(moved("w"),))
-    ledger = intended(found, options(image(watchers=[watcher()]), taken))
+    seen, single = seen_beside(address=theirs)
+    found = state(attached=[volume()], used=(moved("w"),), single=single)
+    given = options(image(watchers=[watcher()]), taken, seen)
+    ledger = intended(found, given)
     assert (ledger.addresses, ledger.volumes) == ((A,), ("v", "w"))
+    # What that node says of itself is no proof, and then only what is known of the rest is fenced.
+    claimed, held = found._replace(single={}), options(image(watchers=[watcher()]), taken)
+    why = f"whose address {theirs} is (that it is node b"
+    refused(pure.intend(claimed, held), why)
+    decision = pure.intend(claimed, replace(held, fence_addresses=(A,)))
+    (_fence, left) = decision.plan.findings
+    assert decision.ledger and decision.ledger.volumes == ("v",)
+    assert (left.name, left.code) == ("w", "client_unknown") and why in left.reason
     # The old client may be there too.
     both = image("w", watchers=[watcher(theirs, 2, nonce=12), watcher()], notes=notes)
-    assert intended(state(attached=[], used=(moved("w"),)), options(both)).addresses == (A,)
+    alone = state(attached=[], used=(moved("w"),), single=single)
+    assert intended(alone, options(both, seen, fence_addresses=(A,))).addresses == (A,)
     refused(
-        pure.intend(state(attached=[], used=(moved("w"),)), options(taken)),
+        pure.intend(alone, options(taken, seen)),
         "it is unknown from which address node a reaches Ceph",
     )
     # Whoever had taken it over may be fenced by now, and his lock be left.
@@ -964,6 +994,8 @@ def test_who_has_taken_over_what_was_detached_by_force_is_not_in_the_way(
     given = options(image(watchers=[watcher()]), taken)
     refused(pure.intend(last, given), f"{theirs} belongs to node b")
     after = other_ledger(addresses=(theirs,), entries=(), volumes=("w",), phase="detached")
+    refused(pure.intend(last._replace(ledgers=(after,)), given), f"{theirs} belongs to node b")
+    last = last._replace(records=recorded(record("b", theirs)).records)
     assert intended(last._replace(ledgers=(after,)), given).addresses == (A,)
     # In a release that node's entries may be gone already, and its client writes again.
     back = after._replace(phase="releasing")
@@ -1026,8 +1058,10 @@ def test_its_kubelet_gives_it_no_address_on_what_is_attached_to_another_node_too
     both = state(attached=[shared, volume()])
     mine = image("w", watchers=[watcher()])
     assert intended(both, options(mine, image(watchers=[watcher()]))).addresses == (A,)
-    there = image("x", watchers=[watcher(B, 2, nonce=12)])
-    assert intended(state(attached=[shared]), options(mine, there)).addresses == (A,)
+    there, single = seen_beside()
+    alone, given = state(attached=[shared]), options(mine, there)
+    assert intended(alone._replace(single=single), given).addresses == (A,)
+    refused(pure.intend(alone, given), f"it is unknown whose address {A} is")
 
 
 def test_a_note_of_the_node_is_no_evidence_at_an_address_where_another_image_is_open() -> None:
@@ -1088,18 +1122,22 @@ def test_who_has_a_shared_volume_too_is_not_in_the_way(modes: list[str], by_righ
     """
     shared = volume("w", elsewhere="b")
     shared = shared._replace(volume=shared.volume._replace(access_modes=tuple(modes)))
-    found = state(attached=[volume(), shared])
+    seen, single = seen_beside()
+    found = state(attached=[volume(), shared], single=single)
     both = image("w", watchers=[watcher(), watcher(B, 2, nonce=12)], locks=[lock(B, 2, nonce=12)])
-    given = options(image(watchers=[watcher()]), both)
+    given = options(image(watchers=[watcher()]), both, seen)
     if not by_right:
         refused(pure.intend(found, given), f"{B} belongs to node b")
         return
     ledger = intended(found, given)
     assert (ledger.source, ledger.volumes) == ({A: "watcher"}, ("v", "w"))
-    after = proof(image(), image("w", watchers=[watcher(B, 2, nonce=12)]), blocklist=[blocked(A)])
-    assert verbs(confirm(ledger, after, state(node(unschedulable=True), [volume(), shared]))) == [
-        "record_fence"
-    ]
+    left = image("w", watchers=[watcher(B, 2, nonce=12)])
+    now = state(node(unschedulable=True), [volume(), shared], single=single)
+    after = proof(image(), left, seen, blocklist=[blocked(A)])
+    assert verbs(confirm(ledger, after, now)) == ["record_fence"]
+    known = proof(image(), left, blocklist=[blocked(A)])
+    refused(confirm(ledger, known, now), f"{B}:0/12 (client.2) holds p/w of volume w, and it is")
+    assert verbs(confirm(ledger, replace(known, other_addresses=(B,)), now)) == ["record_fence"]
     # A third node has no business there.
     refused(
         pure.intend(
@@ -2380,7 +2418,9 @@ def test_whoever_else_holds_the_image_may_be_the_node() -> None:
         confirm(intended(), proof(image(watchers=[watcher(STORAGE, seen=1)]), blocklist=entry)),
         "it is unknown whose it is",
     )
-    assert verbs(twice(watcher(STORAGE), notes=[("b", STORAGE)])) == ["record_fence"]
+    # Whatever another node says of itself: no other can have what is attached to this one alone.
+    refused(twice(watcher(STORAGE), notes=[("b", STORAGE)]), "it is unknown whose it is")
+    refused(twice(watcher(B)), "it is unknown whose it is")
     # It has moved already.
     assert verbs(twice(watcher(STORAGE), attached=())) == ["record_fence"]
 
@@ -2426,9 +2466,8 @@ def test_whether_a_run_may_go_on(fields: dict[str, Any], reason: str) -> None:
 
 
 def test_the_watch_of_another_node_does_not_matter() -> None:
-    assert verbs(
-        confirm(intended(), proof(image(watchers=[watcher(B)]), blocklist=[blocked(A)]))
-    ) == ["record_fence"]
+    given = proof(image(watchers=[watcher(B)]), blocklist=[blocked(A)], other_addresses=(B,))
+    assert verbs(confirm(intended(), given)) == ["record_fence"]
 
 
 def test_nothing_was_intended() -> None:
@@ -3373,7 +3412,11 @@ def test_who_names_the_addresses_decides_about_the_recorded_one() -> None:
     )
     host = replace(named, other_addresses=(STORAGE,))
     assert intended(recorded(record()), host).addresses == ("192.168.7.50", A)
-    moved_on = recorded(record(), record("b"))
+    # A record of each for one address proves nothing of either.
+    why = f"{STORAGE} is where Ceph saw it in an earlier night"
+    refused(pure.intend(recorded(record(), record("b")), named), why)
+    fence = network_fence("storage-ops-b", (f"{STORAGE}/32",), addresses_from="option")
+    moved_on = recorded(record(), fences=(fence,))
     assert intended(moved_on, named).addresses == ("192.168.7.50", A)
     # Unless it is named, it cannot be both.
     refused(
@@ -3398,3 +3441,177 @@ def test_a_recorded_address_is_all_that_ceph_shows_of_a_node() -> None:
     held = options(image(watchers=[watcher(STORAGE)], locks=[lock(STORAGE)]), image("w"))
     refused(pure.intend(state(attached=two), held), "so it may have others")
     assert intended(recorded(record(), attached=two), held).addresses == (STORAGE, A)
+
+
+# what another node says of itself
+
+LIES = {"others": (pick_host_record(node("b", "True", addresses=(B, STORAGE))),)}
+# The lost node is at STORAGE, and its connection is bad.
+FLAPS = image(watchers=[watcher(STORAGE, 2, seen=1)])
+AT_A = image("w", watchers=[watcher()])
+TWO = (volume(), volume("w"))
+
+
+@pytest.mark.parametrize(
+    ("attached", "given"),
+    [
+        (TWO, options(FLAPS, AT_A)),
+        # Both nodes have it.
+        (
+            (many(volume(elsewhere="b")), volume("w")),
+            options(image(watchers=[watcher(STORAGE, 2)]), AT_A),
+        ),
+    ],
+    ids=["comes and goes", "shared"],
+)
+def test_a_claim_lets_no_client_pass(attached: Any, given: FenceOptions) -> None:
+    for claim in ({}, LIES):
+        decision = pure.intend(state(attached=attached, **claim), given)
+        # At most w is fenced.
+        assert "client_unknown" in {one.code for one in decision.plan.findings}
+        assert decision.ledger is None or decision.ledger.volumes == ("w",)
+
+
+def test_a_claim_lets_no_recorded_address_pass() -> None:
+    given = options(image(), fence_addresses=(A,))
+    for claim in ({}, LIES):
+        why = f"{STORAGE} is where Ceph saw it in an earlier night" if not claim else STORAGE
+        refused(pure.intend(recorded(record(), **claim), given), "nothing shows from where v", why)
+
+
+@pytest.mark.parametrize("seen", [3, 1], ids=["all the time", "once"])
+def test_a_claim_is_no_proof_that_the_client_after_the_fence_is_another_nodes(seen: int) -> None:
+    left = proof(image(watchers=[watcher(STORAGE, 2, seen=seen)]), blocklist=[blocked(A)])
+    for claim in ({}, LIES):
+        found = state(node(unschedulable=True), **claim)
+        refused(confirm(intended(), left, found), "it is unknown whose it is")
+
+
+@pytest.mark.parametrize("asked", [by_power("on"), by_others("off")])
+def test_a_claim_takes_no_client_from_a_node_that_is_said_to_be_off(asked: FenceOptions) -> None:
+    ledger = pure.intend(silent(RBD), asked).ledger
+    tells = by_others if asked.method == "external" else by_power
+    for addresses in ((B,), (B, A)):
+        others = (pick_host_record(node("b", "True", addresses=addresses)),)
+        found = silent(RBD, ledger=ledger)._replace(others=others)
+        at = f"{found.now:%Y-%m-%dT%H:%M:%SZ}"
+        alive = image("v0", watchers=[watcher(A)])
+        read = reading(alive, observations=2, seconds=35.0, read_at=at)
+        refused(pure.confirm(found, tells("off", "off", reading=read)), "still holds p/v0")
+
+
+@pytest.mark.parametrize("elsewhere", [True, False])
+def test_what_moved_from_the_node_shows_no_other_node(elsewhere: bool) -> None:
+    """Its own client has u open still, which Kubernetes has detached by force for node b."""
+    also = [watcher(B, 5)] if elsewhere else []
+    u = image("u", watchers=[watcher(STORAGE, 2, seen=1), *also])
+    at = attachment("u", RBD, "b")._replace(created=NOW)
+    for used, single in (((moved("u"),), {}), ((), {"u": at}), ((), {})):
+        found = state(attached=TWO, used=used, single=single)
+        decision = pure.intend(found, options(FLAPS, AT_A, u))
+        assert "client_unknown" in {one.code for one in decision.plan.findings}
+        assert decision.ledger is None or decision.ledger.volumes == ("w",)
+
+
+# what proves that an address is another node's
+
+
+def shared_with_b(*images: dict[str, Any], **fields: Any) -> Decision:
+    """Both nodes have w. Node a's client is at A, and another one at STORAGE."""
+    both = image("w", watchers=[watcher(), watcher(STORAGE, 2, nonce=12)])
+    given = fields.pop("given", {})
+    found = state(attached=[volume(), many(volume("w", elsewhere="b"))], **fields)
+    return pure.intend(found, options(image(watchers=[watcher()]), both, *images, **given))
+
+
+def passes(decision: Decision) -> bool:
+    ledger = None if decision.plan.refusals else decision.ledger
+    return bool(ledger and ledger.volumes == ("v", "w") and ledger.addresses == (A,))
+
+
+def test_what_proves_whose_client_it_is() -> None:
+    assert not passes(shared_with_b())
+    seen, single = seen_beside(address=STORAGE)
+    assert passes(shared_with_b(seen, single=single))
+    assert passes(shared_with_b(records=recorded(record("b")).records))
+    fence = network_fence("storage-ops-b", (f"{STORAGE}/32",), addresses_from="option")
+    assert passes(shared_with_b(fences=(fence,)))
+    assert passes(shared_with_b(given={"other_addresses": (STORAGE,)}))
+    # Another node than the one that has the volume is no reason either.
+    seen, single = seen_beside(on="c", address=STORAGE)
+    assert not passes(shared_with_b(seen, single=single))
+    assert not passes(shared_with_b(fences=(fence._replace(addresses_from="driver"),)))
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        [record("b", boot_id="boot-0")],
+        [record("b", fsid="another")],
+        [record("b"), record("a")],
+        [record("b"), record("a", boot_id="boot-0")],
+    ],
+    ids=["boot", "Ceph", "both", "before"],
+)
+def test_a_record_that_proves_nothing_of_another_node(records: list[Record]) -> None:
+    assert not passes(shared_with_b(records=recorded(*records).records))
+
+
+def test_an_image_that_proves_nothing_of_another_node() -> None:
+    seen, single = seen_beside(address=STORAGE)
+    at = single["x"]
+    silent_since = NOW - timedelta(seconds=300)
+    # What came to that node since this one is silent may have been taken from it.
+    for created in (None, silent_since, silent_since + timedelta(seconds=1)):
+        late = {"x": at._replace(created=created)}
+        assert not passes(shared_with_b(seen, single=late)), created
+    # Since when it is silent, no Node object tells then.
+    sure = state(single=single)
+    assert proven_of(sure, reading(seen).images, OPTIONS)
+    assert not proven_of(sure._replace(host=None), reading(seen).images, OPTIONS)
+    assert not passes(shared_with_b(seen, single={}))
+    # Nor may any fence have it.
+    for fenced in (
+        {"ledgers": (other_ledger(volumes=("x",), addresses=("10.0.0.99",), entries=()),)},
+        {"used": (moved("x"),)},
+    ):
+        assert not passes(shared_with_b(seen, single=single, **fenced))
+    # Who comes and goes, a tool, several of them, a lock of another one, and what is not read.
+    (client,) = seen["watchers"]
+    for differs in (
+        {"watchers": [{**client, "persistent": False}]},
+        {"watchers": [watcher(STORAGE, 77, kernel=False)]},
+        {"watchers": [client, watcher("192.168.7.8", 78)]},
+        {"watchers": [client, watcher("192.168.7.8", 78, seen=1)]},
+        {"watchers": [], "locks": [lock(STORAGE, 77)]},
+        {"locks": [lock("192.168.7.8", 78)]},
+        {"problem": "down"},
+    ):
+        assert not passes(shared_with_b({**seen, **differs}, single=single)), differs
+    # rbd-mirror has no word in it.
+    mirrored = {**seen, "watchers": [client, watcher("192.168.7.8", 78, mirror=True)]}
+    assert passes(shared_with_b(mirrored, single=single))
+    # With two images at two addresses it has several, and with two nodes at one, so may this one.
+    more, other = seen_beside("y", address="192.168.7.8")
+    assert not passes(shared_with_b(seen, more, single={**single, **other}))
+    more, other = seen_beside("y", on="c", address=STORAGE)
+    assert not passes(shared_with_b(seen, more, single={**single, **other}))
+
+
+@pytest.mark.parametrize(
+    "mine",
+    [
+        image("z", watchers=[watcher(STORAGE, 9, seen=1)]),
+        image("z", locks=[lock(STORAGE, 9)]),
+        image("z", notes=[("a", STORAGE)]),
+    ],
+    ids=["watcher", "lock", "note"],
+)
+def test_what_speaks_for_the_lost_node_leaves_nothing_proven(mine: dict[str, Any]) -> None:
+    seen, single = seen_beside(address=STORAGE)
+    found = {"single": single, "records": recorded(record("b")).records}
+    both = image("w", watchers=[watcher(), watcher(STORAGE, 2, nonce=12)])
+    given = options(image(watchers=[watcher()]), both, seen, mine)
+    attached = [volume(), many(volume("w", elsewhere="b")), volume("z")]
+    decision = pure.intend(state(attached=attached, **found), given)
+    assert not decision.ledger or decision.plan.refusals or "w" not in decision.ledger.volumes

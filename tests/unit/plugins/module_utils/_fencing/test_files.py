@@ -225,13 +225,18 @@ def test_a_session_of_the_node_is_left(found: dict[str, Any]) -> None:
 
 def test_a_stranger_at_a_volume_that_only_this_node_has() -> None:
     alone = volume("files", modes=("ReadWriteOnce",), fsName="files", subvolumePath=ROOT)
+    theirs = network_fence(RBD, "c1")._replace(
+        name="storage-ops-b", cidrs=(f"{B}/32",), addresses_from="option"
+    )
     stranger = [filesystem(session(OTHER, "x", f"{ROOT}/"))]
     assert left(confirm(options(stranger), alone)).code == "ceph_session_left"
     # It is known who that is, or it has another folder.
     known = options(stranger, other_addresses=(OTHER,))
     assert joined(confirm(known, alone)) == ("files", "v")
+    # What that node says of itself proves nothing; what the user says of it does.
     owner = options([filesystem(session(B, "a", ROOT))])
-    assert joined(confirm(owner, alone)) == ("files", "v")
+    assert left(confirm(owner, alone)).code == "ceph_session_left"
+    assert joined(confirm(owner, alone, fences=(theirs,))) == ("files", "v")
     another = options([filesystem(session(OTHER, "x", "/volumes/csi/csi-vol-2"))])
     assert joined(confirm(another, alone)) == ("files", "v")
 
