@@ -13,7 +13,7 @@ from __future__ import annotations
 import fcntl
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 CORE = Path("/sys/kernel/config/target/core/fileio_0")
@@ -104,6 +104,14 @@ def unpublish(backing: str, node: str) -> None:
             lun.rmdir()
 
 
+COMMANDS: dict[str, Callable[..., None]] = {
+    "start": start,
+    "stop": stop,
+    "publish": publish,
+    "unpublish": unpublish,
+}
+
+
 def main(command: str, arguments: Sequence[str]) -> None:
     """One at a time: a number is given to one backing only."""
     with Path("/run/lab-array.lock").open("w") as lock:
@@ -111,9 +119,7 @@ def main(command: str, arguments: Sequence[str]) -> None:
         if command == "served":
             print(json.dumps(served(*arguments)))
         else:
-            {"start": start, "stop": stop, "publish": publish, "unpublish": unpublish}[command](
-                *arguments
-            )
+            COMMANDS[command](*arguments)
 
 
 if __name__ == "__main__":
