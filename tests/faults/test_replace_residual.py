@@ -189,7 +189,7 @@ def make_scene(control_plane_1_20: Cluster, node: Node) -> Iterator[Callable[...
         yield lambda **options: Scene(control_plane_1_20, node, ends, **options)
 
 
-@pytest.mark.alternate
+@pytest.mark.variation
 def test_hidden_lun(make_scene: Callable[..., Scene]) -> None:
     """Planned, done, proven, and nothing left to do.
 
