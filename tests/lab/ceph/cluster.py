@@ -99,7 +99,9 @@ class Ceph:
             self.run("osd", "new", number, "0")
             (self.folder / "osd").mkdir()
             self._program("ceph-osd", "-i", "0", "--mkfs", "--osd-uuid", number)
-            self.osd.start(["ceph-osd", "-c", str(self.conf), "-i", "0", "-f"], self.tied)
+            # As systemd does: Debian's Ceph 18 looks for its classes in a relative path.
+            daemon = ["env", "--chdir=/", "ceph-osd", "-c", str(self.conf), "-i", "0", "-f"]
+            self.osd.start(daemon, self.tied)
             self._wait(
                 lambda: self.json("osd", "stat")["num_up_osds"] == 1, self.osd, "the OSD is up"
             )
