@@ -22,7 +22,7 @@ REAL = $(RUN) --lab --report pytest -v --durations=10 -n "$$(tests/tools/workers
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo docs test test-faults test-matrix prepare smoke kind faults lint format units mutants sanity importer lock sbom molecule bench clean
+.PHONY: help demo docs test test-faults test-matrix test-cores prepare smoke kind faults lint format units mutants sanity importer lock sbom molecule bench clean
 
 help: ## show this
 	@sed -n -E 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -42,6 +42,9 @@ test-faults: ## the other tests on real parts, in turn; ALL=1: all of them, SHAR
 test-matrix: ## the residual scenarios on Debian 11, 12 and 13; the tests on Ceph and a failover on Ceph 14, 18 and 20
 	@for release in bullseye bookworm trixie; do LAB_RELEASES=$$release $(LAB) pytest -n 2 -v tests/matrix || exit; done
 	@for release in bullseye trixie sid; do LAB_CEPH=$$release $(LAB) pytest -n 2 -v $(CEPH_SUITES) || exit; done
+
+test-cores: ## what depends on ansible-core, with 2.18 and 2.20; CORES="2.21 newest": with those
+	@$(LAB) tests/tools/cores.sh $(CORES)
 
 prepare: ## build what the tests on real parts need: Kubernetes, CSI-Addons, kind, the VM node
 	@$(KIND) python -m lab prepare
@@ -76,7 +79,7 @@ mutants: ## drop refusals of the collection, one at a time: a unit test must tur
 importer: ## build the collection and import it as Galaxy would
 	@$(RUN) tests/tools/galaxy_import.sh
 
-lock: ## write the versions and hashes of the execution environment's Python packages
+lock: ## write the versions and hashes of the Python packages of the execution and the decision environment
 	@tests/tools/lock.sh
 
 sbom: ## list what the collection and the execution environment consist of, as CycloneDX in build/sbom

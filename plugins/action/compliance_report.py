@@ -23,6 +23,7 @@ from ansible.plugins.action import ActionBase
 from ..module_utils._compliance import (
     affected,
     assembly,
+    clean,
     files,
     history,
     html,
@@ -289,7 +290,8 @@ class Request:
             files.keep_run(
                 self.folder, report["run"]["id"], history.keep(report, previous), params["keep"]
             )
-        warnings = [*_warnings(report, unread, self.parts), *warned]
+        # Ansible prints warnings as they are, and an expression's error quotes what nodes say.
+        warnings = [clean.line(one) for one in (*_warnings(report, unread, self.parts), *warned)]
         return {
             "changed": True,
             "msg": overview.sentence(report) + (f"; {PARTIAL}" if self.partial else ""),

@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import resource
 import signal
 import traceback
@@ -26,9 +27,11 @@ from typing import Any
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.plugins.action.normal import ActionModule as Normal
+from ansible.release import __version__
 
 from ..module_utils._core import untrusted
 
+TOO_NEW = (2, 21)
 OWN_NAMES = ("on_node", "storage_ops.runbooks.on_node")
 # What ansible-core acts on in a result (StrategyBase._process_pending_results of
 # ansible/plugins/strategy), in addition to what it drops itself (C.INTERNAL_RESULT_KEYS,
@@ -133,7 +136,7 @@ class ActionModule(Normal):  # type: ignore[misc]
             self._task,
             task.action,
             task.args,
-            lambda: as_data(action.run(task_vars=task_vars)),
+            lambda: as_foreign(action.run(task_vars=task_vars), self._task),
             self._room(task.action),
         )
         return without_orders(result, _interpreter(action))
@@ -294,7 +297,17 @@ def _failed(error: Exception) -> dict[str, Any]:
 
 
 def escape(action: Any) -> None:
-    """Have Ansible print no warning that a terminal would obey."""
+    """Have Ansible print no warning that a terminal would obey.
+
+    Raises AnsibleError, before anything is run, where that is not possible.
+    """
+    # From 2.21 on it makes an object of an answer (UnifiedTaskResult), and prints warnings in it,
+    # and keys that it drops, as they are.
+    if tuple(map(int, re.findall(r"\d+", __version__)[:2])) >= TOO_NEW:
+        raise AnsibleError(
+            f"ansible-core {__version__} prints what a host answers without making it safe to "
+            "show, so nothing was run on the host: install ansible-core below 2.21"
+        )
     # It quotes what a host writes before and after a module's JSON, and keys that no module may
     # return, without escaping (ActionBase._parse_returned_data, remove_internal_keys).
     execute, parse = action._low_level_execute_command, action._parse_returned_data
@@ -458,13 +471,20 @@ def _traceback(exception: Any) -> str:
 
 
 def as_run(result: dict[str, Any]) -> dict[str, Any]:
-    """The result of a module of this collection, never a skipped one."""
-    # Each of them supports check mode. A playbook treats what was skipped as not wanted, so a host
-    # could hide itself with "skipped", or with "results" that were all skipped
+    """The result of a module that has run, never of a skipped one."""
+    # Each of this collection supports check mode. A playbook treats what was skipped as not wanted,
+    # so a host could hide itself with "skipped", or with "results" that were all skipped
     # (TaskResult.is_skipped of ansible/executor).
     return as_data(
         {key: value for key, value in result.items() if key not in ("skipped", "results")}
     )
+
+
+def as_foreign(result: dict[str, Any], task: Any) -> dict[str, Any]:
+    """The result of a module of others, skipped in check mode only."""
+    # A module that does not support check mode says there that it was skipped (AnsibleModule of
+    # ansible/module_utils/basic.py). Of uri each header of the answer is a key of the result.
+    return as_data(result) if task.check_mode else as_run(result)
 
 
 def _interpreter(action: ActionBase) -> dict[str, Any]:

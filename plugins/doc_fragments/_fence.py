@@ -26,20 +26,24 @@ options:
     required: true
   lease_seconds:
     description:
-      - Seconds for which the Lease is valid after its last renewal. It must be longer than any step
-        of a run, since each step renews it, and longer than
-        O(storage_ops.runbooks.ceph_blocklist#module:deadline).
-      - From 2 to 3600. Use less than 30 only for tests, since a run that stalls for a moment would
-        lose the Lease.
+      - Seconds for which the Lease is valid after its last renewal. Each change in the cluster
+        renews it first, and has eleven twelfths of this time, with what is read right before it. No
+        request is sent after that, also if O(deadline) is longer. What could not begin by then has
+        the code C(lease_lost).
+      - Commands of Ceph and requests to a BMC do not check the Lease. So it must be longer than
+        O(storage_ops.runbooks.ceph_blocklist#module:deadline) and than the start of that module on
+        the Ceph host take together.
+      - From 10 to 3600. Use less than 60 only for tests, since a slow API server would then stop
+        the run.
     type: float
-    default: 180
+    default: 240
   lease_timeout:
     description:
       - Seconds to wait for another run that works on the same node. A killed run leaves its Lease
         behind, so the default is long enough for it to expire.
       - With V(0) the module fails at once. At most 86400.
     type: float
-    default: 200
+    default: 260
   fence:
     description:
       - In check mode, the ledger that the previous step returned. It is used instead of the ledger
@@ -64,7 +68,7 @@ options:
   power:
     description:
       - What the role P(storage_ops.runbooks.node_fence#role) has read of the node's BMC, each time
-        that it has asked. Only for a fence by V(power).
+        that it has asked. Only for a fence by V(power) or V(external).
       - Neither the user nor the password of the BMC belongs here.
     type: list
     elements: dict
@@ -72,16 +76,18 @@ options:
     suboptions:
       kind:
         description: >-
-          V(redfish), V(ipmi) or the name of a fence agent. Empty if the inventory names no BMC of
-          the node.
+          V(redfish), V(ipmi), the name of a fence agent, or V(external) for a command. Empty if the
+          inventory names no BMC of the node.
         type: str
         default: ''
       address:
         description: The BMC as the inventory names it, with its port if that is not the usual one.
+          For V(external) the host that runs the command.
         type: str
         default: ''
       system:
-        description: The C(Id) of the machine in Redfish, or the plug of a fence agent.
+        description: The C(Id) of the machine in Redfish, the plug of a fence agent, or the
+          C(provider_id) that the command has told.
         type: str
         default: ''
       shared:
@@ -103,12 +109,20 @@ options:
         default: ''
       status:
         description: >-
-          The status of its answer by HTTP, or the exit code of a fence agent that failed. Else
-          V(0).
+          The status of its answer by HTTP, or the exit code of a program that failed. Else V(0).
         type: int
         default: 0
       problem:
         description: What was said instead of the state.
+        type: str
+        default: ''
+      node:
+        description: Of which node a command has told. For V(external).
+        type: str
+        default: ''
+      since:
+        description: Since when the node has that state, as V(2026-01-01T12:00:00Z). For
+          V(external).
         type: str
         default: ''
 """

@@ -60,10 +60,12 @@ _value:
   description:
     - C(address), as it was given, or empty if there is none that can be read.
     - C(shared), the other nodes that have this BMC, or may have it.
-    - C(way), how it is asked, V(redfish), V(ipmi) or V(agent); empty for a kind that is none.
-    - C(agent), how its fence agent is called, if it has one. C(host), where that is installed, and
-      C(input), its standard input without the action. C(hidden) are the values of these options.
-      C(problem) is why it cannot be called.
+    - C(way), how it is asked, V(redfish), V(ipmi), V(agent) or V(external); empty for a kind that
+      is none.
+    - C(agent), how its fence agent, or the command of kind V(external), is called, if it has one.
+      C(host), where that is, C(argv), the program and its arguments, and C(input), its standard
+      input without the action. C(hidden) are the values of these options. C(problem) is why it
+      cannot be called.
   type: dict
 """
 
@@ -83,7 +85,7 @@ def bmc_of(
         "address": address,
         "shared": sharing(bmcs, node),
         "way": way_of(str(bmcs[node].get("kind") or "")) if address else "",
-        "agent": {**call._asdict(), "hidden": list(call.hidden)},
+        "agent": {**call._asdict(), "hidden": list(call.hidden), "argv": list(call.argv)},
     }
 
 

@@ -197,6 +197,15 @@ actions_left_out:
     in turns of the namespaces or arrays.
   returned: when there are any
   type: int
+undone:
+  description:
+    - Names of the findings whose repair failed and left nothing half made. Their verdict is
+      V(refuse), and their C(reason) says why.
+    - The task has failed then. A playbook may continue with the other repairs, and end with
+      M(storage_ops.runbooks.conclude).
+  returned: if that, and nothing else, failed the task
+  type: list
+  elements: str
 """
 
 from typing import Any

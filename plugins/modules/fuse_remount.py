@@ -222,7 +222,8 @@ options:
   containers_timeout:
     description:
       - With O(strategy=kubelet), seconds to wait for the containers of the volume's pods to end.
-        The wait ends with the deadline.
+        They count from the first wait on, for all volumes together. The wait ends with the
+        deadline.
       - With V(0) the repair is refused at once while a container runs. A pod that is not being
         deleted (O(volumes[].pods[].terminating)) is refused in any case.
     type: float
@@ -248,7 +249,8 @@ options:
         after a restart of their driver.
       - Without it this counts as an outage, and repairs are refused. Mounts are counted for each
         driver, O(volumes[].endpoint) and O(volumes[].secret_namespace). All mounts of a driver with
-        an unknown endpoint count together.
+        an unknown endpoint count together. More than half of the namespaces must have lost more
+        than half of theirs, and only these are refused.
       - The rule also applies to a single one.
     type: bool
     default: false

@@ -38,8 +38,9 @@ description:
     ledger, or if one of its addresses is in Ceph's blocklist (O(ceph)) or in a Fenced NetworkFence.
     A node is also refused if another node has the same address, or if it has a NetworkFence with
     other settings.
-  - Node, ledger and NetworkFences are read again right before each NetworkFence is created. A short
-    time remains in between, so do not run this while the same node is being fenced.
+  - Node, ledger and NetworkFences are read again right before each NetworkFence is created, under
+    the Lease by which M(storage_ops.runbooks.node_fence) fences the node. A node that another run
+    works at is refused. The Lease is in the namespace O(ledger_namespace), which must exist.
   - After each creation it waits for the message V(unfencing operation successful), which proves
     that the controller and the driver work. If that fails for one node, the others are still
     prepared, and the task fails at its end.

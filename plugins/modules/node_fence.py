@@ -36,10 +36,15 @@ notes:
   - With O(state=fenced), an attached volume of CephFS joins the fence if the whole node is fenced
     and RV(storage_ops.runbooks.rbd_watcher_info#module:ceph.filesystems) shows no session of the
     node. Otherwise it is such a finding, whose C(code) says why.
+  - Where M(storage_ops.runbooks.ceph_client_record) has recorded the node in its present boot, that
+    address is fenced too, also if Ceph shows no client of the node any more. Refused if another
+    source contradicts the record, or if another node has the address by now.
   - The ledger is a ConfigMap. Its copy is an annotation of the node
-    (C(runbooks.storage-ops/fence)). Only the ConfigMap counts, since the node's kubelet may write
-    the annotation. After a run was killed, the next one continues from the ledger. A Lease keeps
-    two runs from working on one node at the same time.
+    (C(runbooks.storage-ops/fence)), if the node has room for it. Only the ConfigMap counts, since
+    the node's kubelet may write the annotation. The ledger has at most 60,000 characters of volume
+    names (1,300 volumes of ceph-csi). More are left out of the fence. After a run was killed, the
+    next one continues from the ledger. A Lease keeps two runs from working on one node at the same
+    time.
   - The fence protects the storage, not the application. Containers on the node may keep running and
     serve cached data.
 options:
@@ -50,9 +55,12 @@ options:
         and records it in the ledger.
       - V(held) renews the Lease, reads the node again, and changes nothing else. It refuses if
         another run has the Lease, the node is back, or the fence no longer belongs to this run. Use
-        it directly before M(storage_ops.runbooks.ceph_blocklist), which does not check the Lease.
+        it directly before M(storage_ops.runbooks.ceph_blocklist), which does not check the Lease,
+        and before the node is switched off, with what was read of its BMC within the last 2 minutes
+        (O(power)).
         O(lease_seconds) must be longer than O(storage_ops.runbooks.ceph_blocklist#module:deadline),
-        so that no other run can begin in between. In check mode it takes no Lease.
+        so that no other run can begin in between. It renews the Lease last. In check mode it takes
+        no Lease.
     type: str
     choices: [intended, held, fenced]
     required: true
@@ -65,17 +73,19 @@ options:
       - V(power) is a node that the role switches off by its BMC, and whose BMC has then said so
         twice (O(power)). It fences the volumes of every driver. It is refused if the BMC belongs to
         another machine, by its UUID in Redfish.
+      - V(external) is a node that others have switched off. The role only reads that, by its BMC or
+        by a command, as for V(power). For O(state=intended) it must be off already.
       - V(none) fences nothing. It is for a node that is proven to be off, and requires
         O(node_confirmed_off).
       - V(auto) is V(network_fence) if a NetworkFence covers an address, else V(ceph). It is never
-        V(none), and V(power) only if such a fence has begun.
+        V(none), and V(power) or V(external) only if such a fence has begun.
       - A fence that has begun keeps its method or changes to a stronger one. It changes from
         V(ceph) to V(network_fence) automatically if a NetworkFence was created meanwhile. Entries
         that are in the blocklist by then stay in the ledger, and the release removes them.
       - A NetworkFence with another driver and another C(clusterID) than the volumes belongs to
         another storage system, and is ignored.
     type: str
-    choices: [auto, network_fence, ceph, power, none]
+    choices: [auto, network_fence, ceph, power, external, none]
     default: auto
   ceph:
     description:
@@ -188,6 +198,9 @@ options:
     description:
       - Accept fewer than 3 observations of Ceph, or less than 60 seconds. At least 2 observations
         are always required.
+      - 2 observations in 5 seconds are accepted in any case if, of each volume, the only clients
+        are where ceph-csi noted this node when it staged the image, the Node object or the record
+        of the node's clients has that address, and the volume is attached to no other node.
       - A healthy node opens an image briefly at every try to stage a volume, so only a client that
         is in every observation is evidence.
     type: bool
@@ -198,6 +211,7 @@ options:
         O(state=fenced). At least 1.
       - A BMC that lies, and a machine that is switched on by a rule of its own, are on again within
         seconds.
+      - With V(method=external) it is 30 at least, since others may be about to reboot the node.
     type: float
     default: 5
   fence_timeout:
@@ -358,7 +372,7 @@ fence:
       returned: success
       sample: storage-ops
     method:
-      description: V(ceph), V(network_fence), V(power) or V(none).
+      description: V(ceph), V(network_fence), V(power), V(external) or V(none).
       type: str
       returned: success
       sample: ceph
@@ -405,6 +419,7 @@ fence:
     source:
       description:
         - The source of each address. V(watcher), V(lock), V(metadata) (written by ceph-csi),
+          V(record) (of M(storage_ops.runbooks.ceph_client_record), in this boot of the node),
           V(network_fence), V(fence_addresses) or V(ledger).
       type: dict
       returned: success
@@ -426,22 +441,25 @@ fence:
       type: bool
       returned: success
     power:
-      description: For the method V(power), the BMC by which the node is switched off.
+      description: For the methods V(power) and V(external), the BMC by which the node is switched
+        off, or what tells that it is.
       type: dict
-      returned: for the method V(power)
+      returned: for the methods V(power) and V(external)
       contains:
         kind:
-          description: V(redfish), V(ipmi) or the name of a fence agent.
+          description: V(redfish), V(ipmi), the name of a fence agent or V(external).
           type: str
           returned: always
           sample: redfish
         address:
-          description: The BMC, with its port if that is not the usual one.
+          description: The BMC, with its port if that is not the usual one. For V(external) the host
+            that runs the command.
           type: str
           returned: always
           sample: 192.0.2.11
         system:
-          description: The C(Id) of the machine in Redfish.
+          description: The C(Id) of the machine in Redfish, the plug of a fence agent, or the
+            C(provider_id) that the command has told.
           type: str
           returned: always
           sample: "1"

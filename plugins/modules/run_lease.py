@@ -91,7 +91,7 @@ def main() -> None:
             lease = RunLease(cluster, module.params["ledger_namespace"], node, run, 0)
             lease.release(module.check_mode)
     except StorageOpsError as error:
-        module.fail_json(msg=untrusted.shown(str(error), lines=True), code=error.code)
+        module.fail_json(msg=untrusted.shown(str(error)), code=error.code)
     module.exit_json(changed=False, msg=f"run {run} has no Lease of node {node}")
 
 

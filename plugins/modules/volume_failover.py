@@ -80,8 +80,8 @@ options:
       - It must not be older than 2 minutes when something is detached. Volumes for which it has
         become too old meanwhile stay attached.
       - Not required in check mode, for a fence that is C(unverified) because Ceph cannot be asked,
-        and for the methods V(power) and V(none). For V(power) the newest of O(power) must say
-        V(off) instead, and must not be older either.
+        and for the methods V(power), V(external) and V(none). For the first two the newest of
+        O(power) must say V(off) instead, and must not be older either.
     type: dict
   namespaces:
     description: Only volumes of claims in these namespaces.
@@ -108,7 +108,8 @@ options:
         claims of its pods, and their inline volumes, such as C(iscsi) or C(nfs). The claims of a
         pod that never ran, and that was created after the node fell silent, do not count if the
         cluster has a VolumeAttachment of the volume's driver.
-      - All volumes of a node that was switched off (method V(power)) count as fenced.
+      - All volumes of a node that was switched off (methods V(power) and V(external)) count as
+        fenced.
       - V(volumes) detaches one volume after the other.
       - V(auto) uses the taint unless that is refused.
     type: str

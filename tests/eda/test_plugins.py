@@ -128,6 +128,9 @@ def test_filter() -> None:
         ("", ""),
     ]
     assert [alert["node"] for alert in kept] == ["", "", "", "", "n1"]
+    # As an event stream of EDA controller hands it on, in place of the webhook.
+    stream = {**webhook, "meta": {"eda_event_stream_name": "x", "headers": {"pod": "x"}}}
+    assert FILTER["main"](stream, exported_labels=True) == [{"alert": alert} for alert in kept]
     flood = {"payload": {"alerts": [firing(namespace=f"n{number}") for number in range(500)]}}
     assert len(FILTER["main"](flood)) == 100 and len(FILTER["main"](flood, max_alerts=7)) == 7
 

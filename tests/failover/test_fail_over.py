@@ -17,7 +17,7 @@ from lab.common import patient
 from lab.kubernetes.addons.addons import Addons
 from support.cluster import LOCAL, Played
 from support.failover import ADDRESSES, NODE_A, NODE_B, Failover
-from support.fencing import FAIL_OVER, OUT_OF_SERVICE, RELEASE, USER, Fencing
+from support.fencing import DEFAULTS, FAIL_OVER, OUT_OF_SERVICE, RELEASE, USER, Fencing
 from support.node import COLLECTION, environment
 from support.rights import FILES
 
@@ -113,6 +113,17 @@ def test_volumes_one_by_one(failover_1_20: Failover) -> None:
         "patch leases storage-ops",
         "delete leases storage-ops",
     )
+
+
+@pytest.mark.alternate
+def test_a_long_look_where_the_short_one_is_not_enough(failover_current: Failover) -> None:
+    # The lab's client is one of librbd, and nothing is noted of it.
+    scene, fencing = failover_current, Fencing(failover_current)
+    scene.lose()
+    scene.wait_waiting()
+    run = fencing.fail_over(**DEFAULTS)
+    assert run.rc == 0 and scene.attached(NODE_B), run.text
+    assert run.text.index("2 in 5") < run.text.index("3 in 61"), run.text
 
 
 @pytest.mark.smoke

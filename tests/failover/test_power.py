@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lab.bmc.bmc import USER, Bmc, ByAgent, Ipmi, Redfish, machine_uuid
+from lab.bmc.bmc import USER, Bmc, ByAgent, Ipmi, Outside, Redfish, machine_uuid
 from lab.common import wait
 from lab.kubernetes import api as k8s
 from lab.kubernetes.api import path
@@ -29,7 +29,7 @@ from support.fixtures import not_tested
 
 DRIVERS = {"db": "rbd.csi.ceph.com", "files": "csi.example.com"}
 LEDGER = path("ConfigMap", "storage-ops-fence-a", OWN_NAMESPACE)
-LEASE = {"lease_seconds": "10", "lease_timeout": "60"}
+LEASE = {"lease_seconds": "20", "lease_timeout": "60"}
 
 
 class Powered:
@@ -120,9 +120,10 @@ class Powered:
 
     def refused(self, code: str, **given: Any) -> None:
         """It ends before anything is switched off, and with nothing noted."""
+        was_on = self.bmc.machine.is_on
         played = self.fail_over(**given)
         assert played.rc != 0 and f"({code})" in played.text, played.text
-        assert self.bmc.machine.is_on and self.ledger == {}
+        assert self.bmc.machine.is_on is was_on and self.ledger == {}
         assert self.places() == {name: {"a"} for name in DRIVERS}
 
 
@@ -160,15 +161,30 @@ def ipmi(plane_failover_1_20: ControlPlane, tmp_path: Path) -> Iterator[Powered]
             yield Powered(cluster, bmc)
 
 
-def moved(scene: Powered, played: Played) -> None:
+INSTANCE = "lab:///zone/i-0abc"
+
+
+@pytest.fixture
+def outside(plane_failover_current: ControlPlane, tmp_path: Path) -> Iterator[Powered]:
+    """An instance of a cloud, which others switch."""
+    with Outside(tmp_path / "bmc", node="a", provider_id=INSTANCE) as bmc:
+        for cluster in fresh(plane_failover_current):
+            scene = Powered(cluster, bmc)
+            cluster.api.merge(path("Node", "a"), {"spec": {"providerID": INSTANCE}})
+            yield scene
+
+
+def moved(scene: Powered, played: Played, method: str = "power") -> None:
     """All of it has moved, and the machine is off."""
     assert played.rc == 0, played.text
     off(scene.bmc)
     assert scene.places() == {name: {"b"} for name in DRIVERS}
     ledger = scene.ledger
-    assert (ledger["method"], ledger["phase"]) == ("power", "detached")
+    assert (ledger["method"], ledger["phase"]) == (method, "detached")
     assert set(ledger["volumes"]) == {f"pv-{name}" for name in DRIVERS}
-    assert ledger["power"]["address"] == scene.bmc.mapped["address"] and ledger["power"]["off_at"]
+    mapped = scene.bmc.mapped
+    assert ledger["power"]["address"] == mapped.get("address", mapped.get("host"))
+    assert ledger["power"]["off_at"]
 
 
 @pytest.mark.alternate
@@ -214,8 +230,8 @@ def test_by_a_fence_agent_the_volumes_move_and_the_node_comes_back(agent: Powere
     assert check.rc == 0 and "planned: write_fence_ledger" in check.text, check.text
     assert agent.bmc.machine.is_on and agent.ledger == {}
 
-    # Asked once, then twice by action off, and once after that. Then it lies.
-    agent.bmc.machine.lie(True, True, True, False, False, True)
+    # Asked twice, then twice by action off, and once after that. Then it lies.
+    agent.bmc.machine.lie(True, True, True, True, False, False, True)
     played = agent.fail_over()
     assert played.rc != 0 and "(power_not_off)" in played.text, played.text
     assert agent.bmc.machine.is_on and agent.ledger["phase"] == "intended"
@@ -271,15 +287,15 @@ def test_a_bmc_that_may_not_be_the_nodes_switches_nothing_off(redfish: Powered) 
 
 @pytest.mark.alternate
 def test_a_bmc_that_lies_detaches_nothing_and_the_next_run_goes_on(redfish: Powered) -> None:
-    # Asked once, then until it says off, and twice more.
-    redfish.bmc.machine.lie(True, False, False, True)
+    # Asked twice, then until it says off, and twice more.
+    redfish.bmc.machine.lie(True, True, False, False, True)
     played = redfish.fail_over()
     assert played.rc != 0 and "(power_not_off)" in played.text, played.text
     assert redfish.bmc.machine.is_on and redfish.ledger["phase"] == "intended"
     assert redfish.places() == {name: {"a"} for name in DRIVERS}
 
     # It says on right before the volumes are detached.
-    redfish.bmc.machine.lie(True, False, False, False, True)
+    redfish.bmc.machine.lie(True, True, False, False, False, True)
     played = redfish.fail_over(method="auto")
     assert played.rc != 0 and "(power_not_off)" in played.text, played.text
     assert redfish.ledger["phase"] == "fenced"
@@ -310,3 +326,70 @@ def test_a_bmc_has_no_other_machine_switched_off(redfish: Powered, tmp_path: Pat
         redfish.bmc.mislead()
         moved(redfish, redfish.fail_over(method="auto"))
         assert other.machine.is_on
+
+
+@pytest.mark.alternate
+def test_what_others_have_switched_off_moves_and_is_released_when_they_switch_it_on(
+    outside: Powered,
+) -> None:
+    machine = outside.bmc.machine
+    # It is said before anything is changed, and what only tells is told to switch nothing.
+    outside.refused("power_not_off", method="external")
+    machine.switch(False)
+    outside.refused("bmc_unknown", method="power")
+    check = outside.fail_over(check=True, method="external")
+    assert check.rc == 0 and "planned: write_fence_ledger" in check.text, check.text
+    assert outside.ledger == {}
+
+    # It was only rebooted: it is on half a minute later.
+    machine.lie(False, False, True)
+    played = outside.fail_over(method="external")
+    assert played.rc != 0 and "(power_not_off)" in played.text, played.text
+    assert outside.ledger["phase"] == "intended"
+    assert outside.places() == {name: {"a"} for name in DRIVERS}
+
+    moved(outside, outside.fail_over(method="auto"), "external")
+    assert outside.ledger["power"]["system"] == INSTANCE
+    assert OUT_OF_SERVICE in outside.api.taints("a")
+    again = outside.fail_over(method="auto")
+    assert again.rc == 0 and "| CHANGED" not in again.text, again.text
+
+    # We do not switch it on either.
+    played = outside.release(power_on="true")
+    assert played.rc != 0 and "(node_not_ready)" in played.text, played.text
+    off(outside.bmc)
+    machine.switch(True)
+    outside.api.boot("a")
+    outside.kubelets.start_node("a")
+    outside.cluster.wait(lambda: outside.api.ready("a") == "True", "a is ready", 40)
+    played = outside.release()
+    assert played.rc == 0 and outside.ledger == {}, played.text
+    assert OUT_OF_SERVICE not in outside.api.taints("a")
+
+
+@pytest.mark.alternate
+def test_what_tells_of_another_machine_or_nothing_is_not_believed(outside: Powered) -> None:
+    bmc = outside.bmc
+    assert isinstance(bmc, Outside)
+    bmc.machine.switch(False)
+    mine = dict(bmc.told)
+    for told, code in (
+        ({**mine, "node": "b"}, "bmc_other_machine"),
+        ({**mine, "provider_id": "lab:///zone/i-0def"}, "bmc_other_machine"),
+        ({"node": "a"}, "bmc_other_machine"),
+        ({**mine, "system_uuid": machine_uuid("c")}, "bmc_other_machine"),
+        ({**mine, "state": "stopping"}, "power_not_off"),
+        ({**mine, "since": "2020-01-01T00:00:00Z"}, "evidence_contradicts"),
+        ({**mine, "since": "yesterday"}, "bmc_unreachable"),
+    ):
+        bmc.told = told
+        outside.refused(code, method="external")
+    bmc.told = mine
+    bmc.stop()
+    outside.refused("bmc_unreachable", method="external")
+    given = {"method": "external"}
+    outside.refused("bmc_unknown", bmcs={"a": {**bmc.mapped, "host": "elsewhere"}}, **given)
+    outside.refused("program_missing", bmcs={"a": {**bmc.mapped, "command": ["/no"]}}, **given)
+    outside.patience = {"__node_fence_agent_seconds": 5}
+    bmc.hang()
+    outside.refused("bmc_unreachable", **given)

@@ -373,7 +373,7 @@ def test_killed_right_after_a_write(lost: Failover, method: str, where: str) -> 
     ceph = read(lost)
     proxy.on(method, where, first=1, times=1, after=lambda: kill_module(module="node_fence"))
     options = {"node": NODE_A, "run_id": "killed", "state": "intended", "ceph": ceph, **QUICK}
-    killed = lost.cluster.ansible("node_fence", user=RBAC, proxy=proxy, lease_seconds=2, **options)
+    killed = lost.cluster.ansible("node_fence", user=RBAC, proxy=proxy, lease_seconds=10, **options)
     assert killed.failed and "findings" not in killed.result
     assert traces(lost)["lease"] and traces(lost)["ledger"]
     run = fence(lost, ceph, lease_timeout=30, run_id="next")

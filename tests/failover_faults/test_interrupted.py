@@ -23,7 +23,7 @@ ENTRY = f"{ADDRESSES[NODE_A]}:0/0"
 CALLBACKS = Path(__file__).parent / "callbacks"
 # What was killed leaves its Lease for so long (seconds), and the next run waits for that.
 SHORT = {
-    f"{role}_options": {**LEASE, "lease_seconds": "2"}
+    f"{role}_options": {**LEASE, "lease_seconds": "10"}
     for role in ("node_fence", "volume_failover", "node_release")
 }
 # Neither Leases nor what the API server only rehearses.

@@ -42,7 +42,7 @@ TOLERANT = {"key": OUT, "operator": "Exists", "effect": "NoExecute"}
 CONFIG_MAP = path("ConfigMap", "storage-ops-fence-a", OWN_NAMESPACE)
 LEASE = path("Lease", "storage-ops-fence-a", OWN_NAMESPACE)
 # A run that was killed leaves its lease, and the next one waits for that.
-QUICK = {"run_id": "run-1", "lease_seconds": 5, "lease_timeout": 20}
+QUICK = {"run_id": "run-1", "lease_seconds": 10, "lease_timeout": 30}
 # Without any, the API server would not wait for the kubelet, and the pods of a lost node would go
 # by themselves.
 GRACE = {"grace": 30}

@@ -340,6 +340,9 @@ def test_configured_as_code(tmp_path: Path) -> None:
         set_back = {"limit": "", "job_tags": "", "verbosity": 0, "become_enabled": False}
         assert awx.named("job_templates", "Storage: respond").items() >= set_back.items()
         assert nightly(awx) == ["Storage: compliance in slices"]
+        # What does not read the cluster gets no way to it.
+        source = awx.named("inventory_sources", "Storage: nodes")
+        assert (source["credential"], source["execution_environment"]) == (None, None)
         templates(awx)
         workflows(awx)
         awx.writes.clear()
@@ -435,6 +438,32 @@ def test_an_empty_awx_in_check_mode() -> None:
     assert "awx.awx reads its address from CONTROLLER_HOST" in red(configure("", more=nowhere))
 
 
+@pytest.mark.alternate
+def test_the_nodes_of_the_cluster_as_inventory() -> None:
+    """A source that reads the cluster is given the credential and the environment for that."""
+    awx, some = fresh(), {"__awx_templates": SOME, "configure_awx_kubeconfig": SECRET}
+    some["configure_awx_inventory_project"] = "inventories"
+    some["configure_awx_inventory_path"] = "fleet/nodes.storage_ops.yml"
+    with serve(awx) as url:
+        said = red(configure(url, **some, configure_awx_inventory_credential="none"))
+        assert "AWX does not have the credential none." in said
+        assert green(configure(url, **some)) > 0
+        source = awx.named("inventory_sources", "Storage: nodes")
+        image = awx.named("execution_environments", "Storage: execution environment")
+        assert source["source_path"] == "fleet/nodes.storage_ops.yml"
+        assert source["credential"] == awx.named("credentials", "Storage: cluster")["id"]
+        assert source["execution_environment"] == image["id"]
+        # A token of AWX's own type instead.
+        kind = awx.make("credential_types", {"name": "Kubernetes", "kind": "kubernetes"})
+        home = awx.named("organizations", "Default")["id"]
+        token = {"name": "token", "organization": home, "credential_type": kind["id"]}
+        mine = awx.add("credentials", token)["id"]
+        some["configure_awx_inventory_credential"] = "token"
+        assert green(configure(url, **some)) == 1
+        assert awx.named("inventory_sources", "Storage: nodes")["credential"] == mine
+        assert green(configure(url, "--check", **some)) == 0
+
+
 @pytest.mark.variation
 def test_sync() -> None:
     """One that fails or does not start is told, with the project's name; the next run mends it, and
@@ -514,6 +543,20 @@ def test_behind_the_gateway(tmp_path: Path) -> None:
             **some,
         )
         assert green(answer) > 0
+    # Its own variables count, too: those of the address and of the certificate.
+    pem = tmp_path / "server.pem"
+    made = ["-newkey", "rsa:2048", "-nodes", "-keyout", str(pem), "-out", f"{pem}.crt"]
+    subprocess.run(
+        ["openssl", "req", "-x509", "-days", "2", *made, "-subj", "/CN=127.0.0.1"],
+        check=True,
+        capture_output=True,
+    )
+    pem.write_text(pem.read_text() + Path(f"{pem}.crt").read_text())
+    with serve(awx, pem) as url:
+        more = {"ANSIBLE_COLLECTIONS_PATH": path, "CONTROLLER_HOST": "", "AAP_HOSTNAME": url}
+        more |= {"AAP_VALIDATE_CERTS": "false", "CONTROLLER_OPTIONAL_API_URLPATTERN_PREFIX": "/x/"}
+        other = configure("", more=more, configure_awx_collection="ansible.controller", **some)
+        assert f"There is no API of AWX at {url}/x/v2/ping/" in red(other)
 
 
 @pytest.mark.smoke
@@ -751,40 +794,44 @@ def test_credential_types() -> None:
             assert f"{{{{ {name} }}}}" not in json.dumps(kind["injectors"]["env"])
 
 
-def test_execution_environment(tmp_path: Path) -> None:
-    """ansible-builder accepts the definition, and the image gets the collection of this checkout,
-    which says what else it needs.
+def run(*command: str, cwd: Path) -> None:
+    subprocess.run(
+        command,
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=patient(120),
+        env=environment(),
+        cwd=cwd,
+    )
+
+
+def context(folder: Path, name: str) -> str:
+    """The container file that ansible-builder makes of a definition; its context is below folder.
+
+    It gets packages by their hashes before all else, and needs a base image with a digest.
     """
-
-    def run(*command: str, cwd: Path = tmp_path) -> None:
-        subprocess.run(
-            command,
-            check=True,
-            capture_output=True,
-            text=True,
-            timeout=patient(120),
-            env=environment(),
-            cwd=cwd,
-        )
-
-    shutil.copy(ROOT / "execution-environment.yml", tmp_path)
-    (tmp_path / "requirements").mkdir()
-    shutil.copy(ROOT / "requirements/execution-environment.txt", tmp_path / "requirements")
-    locked = (ROOT / "requirements/execution-environment.txt").read_text()
-    run("ansible-galaxy", "collection", "build", str(ROOT), "--output-path", str(tmp_path))
-    run("ansible-builder", "create", "--context", str(tmp_path / "context"))
+    shutil.copy(ROOT / f"{name}.yml", folder)
+    (folder / "requirements").mkdir()
+    shutil.copy(ROOT / f"requirements/{name}.txt", folder / "requirements")
+    locked = (ROOT / f"requirements/{name}.txt").read_text()
+    run(
+        "ansible-galaxy", "collection", "build", str(ROOT), "--output-path", str(folder), cwd=folder
+    )
+    create = ("ansible-builder", "create", "--file", f"{name}.yml", "--context")
+    run(*create, str(folder / "context"), cwd=folder)
     # Its name depends on which container engine is there.
-    made = next((tmp_path / "context").glob("*file")).read_text()
+    made = next((folder / "context").glob("*file")).read_text()
     assert "ansible-galaxy collection install" in made
     # Nothing but packages by their hashes, before the first one that looks for Ansible.
     (given,) = re.findall(r'^ARG EE_BASE_IMAGE="(.*)"$', made, re.MULTILINE)
     assert ".invalid/" in given
     base = made.partition("FROM base AS galaxy")[0]
     assert (
-        "--require-hashes --requirement /tmp/execution-environment.txt" in base
+        f"--require-hashes --requirement /tmp/{name}.txt" in base
         and "ANSIBLE_INSTALL_REFS" not in made
     )
-    assert (tmp_path / "context/_build/execution-environment.txt").read_text() == locked
+    assert (folder / f"context/_build/{name}.txt").read_text() == locked
     (guard,) = re.findall(r"^RUN (case .*esac)$", base, re.MULTILINE)
     for image, expected in (
         (given, 1),
@@ -807,6 +854,32 @@ def test_execution_environment(tmp_path: Path) -> None:
         "ARG EE_BASE_IMAGE"
         in base.partition("FROM $EE_BASE_IMAGE AS base")[2].partition("RUN case")[0]
     )
+    return made
+
+
+def test_decision_environment(tmp_path: Path) -> None:
+    """ansible-builder accepts the definition, and a build ends where ansible-rulebook would not
+    find the library of the event source.
+    """
+    made = context(tmp_path, "decision-environment")
+    final = made.partition("FROM base AS final")[2]
+    # It starts as the base image does.
+    assert "ENTRYPOINT" not in made and "CMD [" not in made
+    assert 'ARG PYCMD="/usr/bin/python3.11"' in made
+    (check,) = re.findall(r"^RUN (ansible-rulebook --version.*)$", final, re.MULTILINE)
+    for module, status in (("kubernetes", 0), ("no_such_module", 1)):
+        command = ["sh", "-c", check.replace("import kubernetes", f"import {module}")]
+        said = subprocess.run(
+            command, env=environment(), capture_output=True, text=True, check=False
+        )
+        assert said.returncode == status, said
+
+
+def test_execution_environment(tmp_path: Path) -> None:
+    """ansible-builder accepts the definition, and the image gets the collection of this checkout,
+    which says what else it needs.
+    """
+    context(tmp_path, "execution-environment")
     # As the image does, but without what the collection depends on.
     install = ("ansible-galaxy", "collection", "install", "--force", "--no-deps", "--offline")
     own, needed_too = load(tmp_path / "context/_build/requirements.yml")["collections"]
@@ -833,7 +906,7 @@ def test_execution_environment(tmp_path: Path) -> None:
     }
     here = {**named, "name": f"git+file://{ROOT.resolve()}", "version": "HEAD"}
     (tmp_path / "requirements.yml").write_text(yaml.safe_dump({"collections": [here]}))
-    run(*install, "-r", "requirements.yml", "-p", str(tmp_path / "synced"))
+    run(*install, "-r", "requirements.yml", "-p", str(tmp_path / "synced"), cwd=tmp_path)
     assert (
         tmp_path / "synced/ansible_collections" / COLLECTION.replace(".", "/") / "roles"
     ).is_dir()

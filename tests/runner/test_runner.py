@@ -25,6 +25,7 @@ DRIVER = "csi.example.com"
 CHECK = "Refuse variables that do not exist, and a target that is not in the inventory"
 # The task of clean_residual_paths that looks at a host.
 MODULE = "Find and clean residual multipath maps and SCSI disks"
+MODULE += ", and watch what is found for (seconds) 25"
 # Nobody is there, and it says so at once.
 ABSENT = "ansible_host=127.0.0.1 ansible_port=1"
 INVENTORY = (

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import re
+import ssl
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -601,8 +602,10 @@ def _compare(what: Any, how: str, value: str) -> bool:
 
 
 @contextmanager
-def serve(stand_in: StandIn) -> Iterator[str]:
-    """Its URL, until the end of the block."""
+def serve(stand_in: StandIn, certificate: Path | None = None) -> Iterator[str]:
+    """Its URL, until the end of the block; with a certificate and its key in a file it is of
+    HTTPS.
+    """
 
     class Handler(BaseHTTPRequestHandler):
         """One request."""
@@ -637,10 +640,14 @@ def serve(stand_in: StandIn) -> Iterator[str]:
             """Nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    if certificate:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate)
+        server.socket = context.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
+        yield f"http{'s' if certificate else ''}://127.0.0.1:{server.server_address[1]}"
     finally:
         server.shutdown()
         server.server_close()

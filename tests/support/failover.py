@@ -85,8 +85,12 @@ class Scene:
         storage_class: str = "",
         cluster_id: str = "",
         modes: Sequence[str] = ("ReadWriteOnce",),
+        mounter: str = "",
     ) -> str:
-        """A volume with its claim, and if it is RBD an image; the volume's name."""
+        """A volume with its claim, and if it is RBD an image; the volume's name.
+
+        ``mounter``: by what its node has the image open, if that is not the kernel.
+        """
         cluster_id = cluster_id or self.storage.ceph.fsid
         image = self.image(name)
         handle = (
@@ -100,6 +104,7 @@ class Scene:
                 "imageName": image,
                 "imageFeatures": "layering",
                 "journalPool": "rbd",
+                **({"mounter": mounter} if mounter else {}),
             }
             volume["spec"]["csi"]["volumeAttributes"] = attributes
             self.storage.ceph.create_image(image)

@@ -39,7 +39,12 @@ QUICK = {
     "node_fence_observation_seconds": "2",
     "node_fence_accept_short_observation": "true",
 }
-LEASE = {"lease_seconds": "10", "lease_timeout": "60"}
+# How a run looks at Ceph without them.
+DEFAULTS = {
+    "node_fence_observation_seconds": "61",
+    "node_fence_accept_short_observation": "false",
+}
+LEASE = {"lease_seconds": "20", "lease_timeout": "60"}
 # The longest that one run may take (seconds).
 DEADLINE = patient(300)
 # The Ceph host is none that has what the cluster's modules need, and is reached as it says itself.

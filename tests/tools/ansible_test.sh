@@ -3,7 +3,8 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# ansible-test without containers: ansible_test.sh sanity|units, with the newest and the lowest supported ansible-core.
+# ansible-test without containers: ansible_test.sh sanity|units, with the newest and the lowest supported ansible-core;
+# ansible_test.sh modules FOLDER, with the ansible-core of that virtual environment.
 set -euo pipefail
 
 # shellcheck source=tests/tools/env.sh
@@ -27,7 +28,10 @@ cd "$copy"
 # Its own home, since its bootstrap file for pip would come from a site that is not a package index, and may be out of reach.
 home=$cache/ansible-test
 mkdir -p "$home/.ansible/test/cache" "$home/.config"
-for version in 24.2 23.1.2; do # what ansible-test of core 2.19 and of core 2.16 asks for
+for core in "$venv" "$venv_lowest" "${2:-}"; do
+    # Each ansible-test asks for a version of its own.
+    cat "$core"/lib/python3.*/site-packages/ansible_test/_internal/python_requirements.py 2>/dev/null || true
+done | sed -nE "s/.*pip='([0-9.]+)'.*/\1/p" | while read -r version; do
     cp "$root/tests/tools/get_pip.py" "$home/.ansible/test/cache/get_pip_${version//./_}.py"
 done
 [ -e "$home/.config/pip" ] || ln -sfnT "$HOME/.config/pip" "$home/.config/pip"
@@ -75,6 +79,9 @@ case ${1:-} in
             with "$venv_lowest" units --python "$controller" tests/unit/plugins/{action,callback,filter,inventory}/ tests/unit/roles/ || status=1
         fi
         ;;
-    *) die "usage: ansible_test.sh sanity|units" ;;
+    modules)
+        with "$2" sanity --test import --test validate-modules --python "$("$2/bin/python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')" || status=1
+        ;;
+    *) die "usage: ansible_test.sh sanity|units|modules FOLDER" ;;
 esac
 exit "$status"

@@ -6,8 +6,8 @@
 
 ``mutants.py [--share=all|K] [FILE...]``: a refusal is a condition under which a Reason is
 made. A mutant has that condition, and never what follows from it. So has one for each condition
-that keeps a control from being not applicable. Prints what survives, and exits 1 where that is not
-in EQUAL.
+that keeps a control from being not applicable, or what was seen from being evidence. Prints what
+survives, and exits 1 where that is not in EQUAL.
 """
 
 from __future__ import annotations
@@ -37,6 +37,9 @@ MAKERS = ("Reason", "majority", "too_many")
 # Functions whose conditions say that a control has something to look at, or nothing. One that holds
 # too often would hide what is there.
 APPLICABILITY = ("not_applicable", "signs")
+# Functions that tell evidence from what is none: without a condition of theirs more would be
+# believed.
+EVIDENCE = ("client_of", "watchers_of")
 # What no test can tell apart, and why: (file, function, condition) -> reason.
 EQUAL: dict[tuple[str, str, str], str] = {}
 
@@ -82,13 +85,15 @@ def _absences(tree: ast.AST) -> Iterator[tuple[str, ast.expr, bytes]]:
     functions = [
         node
         for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef) and node.name in APPLICABILITY
+        if isinstance(node, ast.FunctionDef) and node.name in (*APPLICABILITY, *EVIDENCE)
     ]
     for function in functions:
         for node in ast.walk(function):
             if isinstance(node, ast.If):
-                # "return {}" keeps a control applicable, as every sign does.
-                keeps = function.name == "signs" or ast.unparse(node.body[0]) == "return {}"
+                # "return {}" keeps a control applicable, as every sign does; "return None" believes
+                # nothing.
+                stays = ast.unparse(node.body[0]) in ("return {}", "return None")
+                keeps = function.name == "signs" or stays
                 change = b"and False" if keeps else b"or True"
                 yield from ((function.name, part, change) for part in _parts(node.test))
             elif isinstance(node, ast.comprehension):

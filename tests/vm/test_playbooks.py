@@ -162,6 +162,11 @@ def test_refused_before_anything_is_touched(
         variation(
             "prepare_network_fences", "network_fence_clas", "did you mean network_fence_class?"
         ),
+        variation(
+            "record_ceph_clients",
+            "client_record_ceph_hosts",
+            "did you mean client_record_ceph_host?",
+        ),
         variation("configure_awx", "configure_awx_images", "did you mean configure_awx_image?"),
     ],
 )
@@ -190,6 +195,7 @@ def test_unknown_variable_ends_every_playbook(
             variation,
             (
                 "prepare_network_fences",
+                "record_ceph_clients",
                 "release_fenced_node",
                 "repair_volumeattachments",
                 "replace_residual_volume",

@@ -266,12 +266,15 @@ def _is_the_nodes(host: Host, namespace: Namespace) -> bool:
     """Whether the node's own user namespace owns a mount namespace, so that not just anyone can
     mount there.
     """
-    pids = (namespace.pid, *namespace.others)
-    owner = next(filter(None, (host.owner(f"{host.living(pid)}/ns/mnt") for pid in pids)), "")
-    # Of a process that has ended, the kernel does not tell it, and a tenant can have any number of
-    # those. Where it does not tell it of one that is there, not just anyone may be able to mount.
-    there = (host.link(f"{host.living(pid)}/ns/mnt") for pid in pids)
-    return owner in FIRST_USERS if owner else any(there)
+    # A process that has ended tells nothing, and a tenant can have any number of those. Where the
+    # kernel does not tell it of one that is there, not just anyone may be able to mount.
+    is_there = False
+    for pid in (namespace.pid, *namespace.others):
+        owner = host.owner(pid)
+        if owner:
+            return owner in FIRST_USERS
+        is_there = is_there or owner is not None
+    return is_there
 
 
 def _numbers(host: Host, name: str) -> list[str]:

@@ -25,7 +25,7 @@ from .._core.bounded import Deadline, Reply, call_each, find_program
 from .._core.engine import Action, ActionFailed, Finding, NotStarted, Plan
 from .._core.errors import StorageOpsError
 from .._node.control_groups import UNKNOWN, container_id_of, pod_of, pod_uid_of, read
-from .._node.host import Host
+from .._node.host import Fleeting, Host
 from .._node.kubelet import (
     PUBLISH,
     SUBPATH,
@@ -658,7 +658,7 @@ def _fuse_mounts(
     # that hang, and let root of the node in (fs/fuse/dir.c fuse_allow_current_process). Elsewhere
     # it cannot, without CAP_SYS_ADMIN (fs/namespace.c may_mount); and there a volume may be one
     # that the node has no more. Only now it is asked, since there is no way back from it.
-    if host.owner(f"{host.living(pid)}/ns/mnt") != host.owner("/proc/self/ns/mnt"):
+    if host.owner(pid) != host.owner("self"):
         points = [(point, device) for point, device in points if device in volumes]
     return points, problem
 
@@ -703,7 +703,13 @@ def _container_processes(host: Host) -> Iterable[tuple[str, str, int]]:
     for pid in sorted(filter(str.isdigit, host.names("/proc")), key=int):
         cgroup = read(host, pid)
         container = container_id_of(cgroup)
-        space = host.link(f"{host.living(pid)}/ns/mnt") if container not in ("", *seen) else ""
+        if container in ("", *seen):
+            continue
+        try:
+            space = host.namespace(pid)
+        except Fleeting:
+            # It is there, whatever it shows.
+            space = container
         if space not in ("", own):
             seen.add(container)
             yield container, pod_uid_of(cgroup), int(pid)

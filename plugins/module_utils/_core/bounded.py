@@ -57,6 +57,13 @@ _SHARE = 4
 _SBIN = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 
 
+def boottime() -> float:
+    """Seconds since the boot, with those for which the machine was suspended."""
+    # CLOCK_MONOTONIC stands still for these (clock_gettime(2)). That of other systems does not
+    # always, and they have no CLOCK_BOOTTIME.
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
 class Deadline:
     """A budget of seconds that everything a module does is paid from."""
 

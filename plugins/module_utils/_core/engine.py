@@ -923,8 +923,10 @@ def _error(error: Exception) -> str:
 
     Both may quote what others wrote.
     """
+    # In one line: Ansible 2.19 prints the message of a failed task as it is, so a line feed in it
+    # would forge a line of the job's output.
     told = str(error) if isinstance(error, StorageOpsError) else f"{type(error).__name__}: {error}"
-    return untrusted.shown(told, lines=True)
+    return untrusted.shown(told)
 
 
 def _traceback(error: Exception) -> dict[str, str]:

@@ -26,8 +26,8 @@ from .._core.engine import Action, Finding, Plan
 from .._core.turns import in_turns
 from .._core.untrusted import few
 from .._fences.ceph_reading import Reading
-from .._fences.ledger import Entry, Ledger, read_note
-from .._fences.power import POWER, PowerReading, proof_doubts
+from .._fences.ledger import Entry, Ledger, is_noted, read_note
+from .._fences.power import PowerReading, proof_doubts
 from .._fences.proof import missing
 from .._fences.state import (
     OUT_OF_SERVICE,
@@ -87,7 +87,10 @@ _HARMLESS = {
 # At most so many claims of one namespace are read. A kubelet runs 110 pods (--max-pods), each of
 # which has a few.
 MOST_CLAIMS = 1000
-_UNREAD = f"was not read: pods of its namespace on this node name more than {MOST_CLAIMS} claims"
+_UNREAD = (
+    "was not read: pods on this node name more claims than a run reads (of a namespace at most "
+    f"{MOST_CLAIMS})"
+)
 _UNREAD_ONES = _UNREAD.replace("was not read", "were not read")
 # At most so many pods and attachments are deleted in one run: a busy API server takes 75 s for
 # them, what was read of Ceph is too old after 120 s (_MAX_AGE), and each is told twice in a result.
@@ -493,7 +496,7 @@ def unproven(state: FailoverState, ledger: Ledger, options: FailoverOptions) -> 
     # In check mode nothing was fenced, and with method none nothing is.
     if options.check or ledger.method == "none":
         return []
-    if ledger.method == POWER:
+    if ledger.is_off:
         return proof_doubts(options.power, ledger, state.node.host, state.node.now, least=1)
     if options.reading:
         return missing(ledger, options.reading, state.node.now, _MAX_AGE)
@@ -514,7 +517,7 @@ def _is_noted(node: NodeState, ledger: Ledger) -> bool:
     if node.item is None:
         return True
     note = read_note(node.item).ledger
-    return note is not None and note.phase == ledger.phase
+    return is_noted(node.item, ledger) or (note is not None and note.phase == ledger.phase)
 
 
 def taint_obstacles(state: FailoverState, options: FailoverOptions) -> list[Reason]:
@@ -675,7 +678,7 @@ def _filter_obstacles(state: FailoverState, options: FailoverOptions) -> list[Re
 
 def _is_off(state: FailoverState) -> bool:
     """The fence is that the node has no power, so that it writes to no storage at all."""
-    return state.node.ledger is not None and state.node.ledger.method == POWER
+    return state.node.ledger is not None and state.node.ledger.is_off
 
 
 def _unfenced(state: FailoverState) -> list[str]:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from itertools import islice
 from typing import Any, Callable
 
 from .._core.argspec import check_numbers, given_names, given_options
@@ -26,11 +25,10 @@ from .._core.engine import (
     NotStarted,
     PassedOver,
     Plan,
-    Prevented,
     require_time,
 )
 from .._core.errors import BadOption, StorageOpsError
-from .._core.turns import TurnOver, timed
+from .._core.turns import TurnOver, in_turns, timed
 from .._core.untrusted import few
 from .._fences.ceph_reading import parse_reading
 from .._fences.lease import RunLease
@@ -56,6 +54,7 @@ from .._kube.objects import (
     Tenant,
     Volume,
     attachment_path,
+    is_too_late,
     node_path,
     pick_claim,
     pick_volume,
@@ -79,6 +78,8 @@ _TOO_OLD = ("ceph_reading_unfit", "power_reading_unfit")
 _EVENT_LENGTH = 300
 # And of so many pods of a volume, since each is a request.
 _MOST_TOLD = 3
+# So long the claims of all pods may take (seconds): a reading of Ceph is no proof after 120 s.
+_CLAIMS_SECONDS = 45.0
 # So long the LIST of a pod's events may take (seconds), and all of them together.
 _EVENTS_SECONDS = 2.0
 _ALL_EVENTS_SECONDS = 20.0
@@ -194,30 +195,49 @@ class Failover:
         found = self._cluster.list(
             path("v1", "pods"), pure.pick_lost_pod, fields=f"spec.nodeName={self._options.node}"
         )
-        claims = self._claims(lost.pod for lost in found)
-        named = {claim.volume for claim in claims.values() if claim and claim.volume}
-        volumes = self._volumes(named)
+        claims, volumes = self._claims([lost.pod for lost in found])
         return [pure.with_claims(lost, claims, volumes) for lost in found]
 
-    def _claims(self, pods: Iterable[Pod]) -> dict[tuple[str, str], Claim | None]:
-        """The claims that pods name, None for one that does not exist; the oldest pods' first."""
-        # Anyone who may create pods may name this node, and any number of claims in each.
-        named: dict[str, dict[str, None]] = {}
-        for pod in sorted(pods, key=lambda pod: (pod.created or self._cluster.now(), pod.uid)):
-            theirs = named.setdefault(pod.namespace, {})
-            new = (claim for claim in pod.claims if claim not in theirs)
-            theirs.update(dict.fromkeys(islice(new, pure.MOST_CLAIMS - len(theirs))))
-        claims = {}
-        for namespace, names in sorted(named.items()):
-            for name in names:
-                item = self._cluster.get(path("v1", "persistentvolumeclaims", name, namespace))
-                claims[namespace, name] = pick_claim(item) if item else None
-        return claims
+    def _claims(
+        self, pods: Sequence[Pod]
+    ) -> tuple[dict[tuple[str, str], Claim | None], dict[str, Volume]]:
+        """The claims that pods name, None for one that does not exist, and the PersistentVolumes
+        that these name; as many as there is time for.
+        """
+        claims: dict[tuple[str, str], Claim | None] = {}
+        volumes: dict[str, Volume | None] = {}
+        until = self._clock() + _CLAIMS_SECONDS
+        for place in self._claims_in_turns(pods):
+            if self._clock() >= until:
+                break
+            item = self._cluster.get(path("v1", "persistentvolumeclaims", place[1], place[0]))
+            claim = claims[place] = pick_claim(item) if item else None
+            if claim and claim.volume and claim.volume not in volumes:
+                found = self._cluster.get(path("v1", "persistentvolumes", claim.volume))
+                volumes[claim.volume] = pick_volume(found) if found else None
+        return claims, {name: volume for name, volume in volumes.items() if volume}
 
-    def _volumes(self, names: set[str]) -> dict[str, Volume]:
-        """Those of the PersistentVolumes that exist."""
-        found = [self._cluster.get(path("v1", "persistentvolumes", name)) for name in sorted(names)]
-        return {volume.name: volume for volume in map(pick_volume, filter(None, found))}
+    def _claims_in_turns(self, pods: Sequence[Pod]) -> list[tuple[str, str]]:
+        """Namespace and name of the claims, of each namespace the oldest pods' first. Those that
+        only pods name that are too late are the last: what is unknown of them matters to no other.
+        """
+        # Anyone who may create pods may name this node, and any number of claims in each.
+        host = self._state.node.host if self._state else None
+        node = host.node if host else None
+        named: dict[str, dict[tuple[str, str], bool]] = {}
+        ages = [(is_too_late(pod, node), pod.created or self._cluster.now(), pod) for pod in pods]
+        for late, _created, pod in sorted(ages, key=lambda one: (*one[:2], one[2].uid)):
+            theirs = named.setdefault(pod.namespace, {})
+            new = [name for name in pod.claims if (pod.namespace, name) not in theirs]
+            for name in new[: pure.MOST_CLAIMS - len(theirs)]:
+                theirs[pod.namespace, name] = late
+        every = [
+            (late, place)
+            for _space, places in sorted(named.items())
+            for place, late in places.items()
+        ]
+        turns = in_turns(every, lambda one: one[1][0])
+        return [place for _late, place in sorted(turns, key=lambda one: one[0])]
 
     # plan
 
@@ -258,24 +278,22 @@ class Failover:
         """
         if self._too_old:
             self._pass_over(action.subject, self._too_old)
-        try:
-            self._recheck(action.verb in self._changes)
-        except KubeError as error:
-            raise Prevented(str(error), error.code) from error
-        except NotStarted as error:
-            if error.code in _TOO_OLD:
-                self._pass_over(action.subject, error)
-            raise
-        if action.verb in self._changes:
-            self._changes[action.verb](self, action.subject, False)
-        elif action.verb == "wait_detached":
-            self._wait_detached(action.subject)
-        elif action.verb == "wait_attached":
-            self._wait_attached(action.subject)
-        elif action.verb == "wait_ready":
-            self._wait_ready(action.subject)
-        elif self._ledger:
-            self._write(**self._proven(action.subject, self._ledger))
+        require_time(self._cluster.deadline, LEAST_SECONDS)
+        # Between plan and action minutes may pass in the wait for the Lease or for another volume,
+        # in which the node may come back or a fence may end.
+        with self._lease.held():
+            self._renewed = self._clock()
+            try:
+                self._recheck(action.verb in self._changes)
+            except NotStarted as error:
+                if error.code in _TOO_OLD:
+                    self._pass_over(action.subject, error)
+                raise
+            if action.verb not in self._waits:
+                self._change(action)
+        # Meanwhile the Lease is renewed.
+        if action.verb in self._waits:
+            self._waits[action.verb](self, action.subject)
 
     def undo(self, action: Action) -> Action | None:
         # The opposite would have to attach volumes to a node that nothing is known of.
@@ -288,11 +306,6 @@ class Failover:
 
         ``detaches``: what was read of Ceph must be new enough still, which it need not be to wait.
         """
-        # Between plan and action minutes may pass in the wait for the Lease or for another volume,
-        # in which the node may come back or a fence may end.
-        require_time(self._cluster.deadline, LEAST_SECONDS)
-        self._lease.check()
-        self._renewed = self._clock()
         name = self._options.node
         item = self._cluster.get(node_path(name))
         ledger = self._ledgers.read(name, item)
@@ -302,15 +315,21 @@ class Failover:
                 code="fence_missing",
             )
         host = pick_host_record(item) if item else None
-        node = self._state.node._replace(
-            now=self._cluster.now(), host=host, fences=list_fences(self._cluster)
-        )
+        fences = list_fences(self._cluster)
+        # Last: what was read of Ceph is older after each of these reads.
+        node = self._state.node._replace(now=self._cluster.now(), host=host, fences=fences)
         state = self._state._replace(node=node)
         doubts = pure.fence_obstacles(state, ledger)
         doubts += pure.unproven(state, ledger, self._options) if detaches else []
         if doubts:
             raise NotStarted("; ".join(doubts), doubts[0].code)
         self._ledger = ledger
+
+    def _change(self, action: Action) -> None:
+        if action.verb in self._changes:
+            self._changes[action.verb](self, action.subject, False)
+        elif self._ledger:
+            self._write(**self._proven(action.subject, self._ledger))
 
     def _taint(self, _subject: Subject, dry_run: bool) -> None:
         """Add the taint, noting first that it is ours."""
@@ -470,6 +489,12 @@ class Failover:
             reason = Reason(code, f"{what}: {few(texts, '; ')}{then}")
             self._plan.findings.append(pure.late(self._options, volumes[name], reason))
             self._late.add(name)
+
+    _waits: Mapping[str, Callable[[Failover, Subject], None]] = {
+        "wait_detached": _wait_detached,
+        "wait_attached": _wait_attached,
+        "wait_ready": _wait_ready,
+    }
 
     def _not_ready(self, subject: Subject) -> list[str]:
         new, unread = self._new(subject)

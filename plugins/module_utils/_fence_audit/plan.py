@@ -583,7 +583,7 @@ def _release(ledger: Ledger, host: HostRecord) -> str:
         )
     if ledger.power and ledger.power.off_at:
         return (
-            f"it was not rebooted since (same bootID), although its BMC {ledger.power.address} "
+            f"it was not rebooted since (same bootID), although {ledger.power.title} "
             "said that it was off, so it may have written to volumes that other nodes have: check "
             f"them, reboot it, and run {playbook}"
         )
@@ -696,7 +696,8 @@ def _copies(node: str, unlike: Unlike, state: FenceAuditState) -> Finding:
         severity, reason = "major", _CONTRADICTED
     else:
         reason = (
-            "unless a run is at work right now, one was killed, or the copy was changed by hand. "
+            "unless a run is at work right now, one was killed, the copy was changed by hand, or "
+            "the Node has no room for it (256 KiB of annotations in all). "
             f"Both are written again by {again}"
         )
     return _report(

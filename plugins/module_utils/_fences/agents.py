@@ -61,13 +61,14 @@ class AgentCall(NamedTuple):
 
     ``host``: where it runs, by its name in the inventory; ``input``: its standard input without the
     action, which has the password; ``hidden``: what of that no message may have; ``problem``: why
-    it cannot be called, without any value.
+    it cannot be called, without any value; ``argv``: the program, and its arguments.
     """
 
     host: str = ""
     input: str = ""
     hidden: tuple[str, ...] = ()
     problem: str = ""
+    argv: tuple[str, ...] = ()
 
 
 def call_of(given: Mapping[str, Any], own: Mapping[str, str]) -> AgentCall:
@@ -83,7 +84,7 @@ def call_of(given: Mapping[str, Any], own: Mapping[str, str]) -> AgentCall:
         return AgentCall(problem=str(error))
     text = "".join(f"{name}={value}\n" for name, value in options.items())
     hidden = (text for name, text in options.items() if name not in _SHOWN)
-    return AgentCall(host, text, tuple(hidden))
+    return AgentCall(host, text, tuple(hidden), argv=(f"/usr/sbin/{given.get('kind')}",))
 
 
 def _host(given: Mapping[str, Any]) -> str:
@@ -162,7 +163,7 @@ def said_of(answers: Sequence[Mapping[str, Any]], hidden: Sequence[str], plug: b
         return Said("", 0, problem)
     for action, answer in by_action.items():
         if not (_state(answer) if action == "status" else _returned(answer) == 0):
-            return Said("", _returned(answer) or -1, _why(answer, hidden))
+            return Said("", _returned(answer) or -1, why_not(answer, "the fence agent", hidden))
     return Said(_state(status) if status is not None else "", 0, "")
 
 
@@ -178,12 +179,16 @@ def _state(answer: Mapping[str, Any]) -> str:
     return _STATES.get((_returned(answer), words[0].upper()), "") if len(words) == 1 else ""
 
 
-def _why(answer: Mapping[str, Any], hidden: Sequence[str]) -> str:
+def why_not(answer: Mapping[str, Any], what: str, hidden: Sequence[str]) -> str:
+    """Why a program has not said whether the machine is off.
+
+    ``what``: how a message calls it; ``hidden``: what no message may have.
+    """
     # Why, is not in a result whose task shows nothing.
     if answer.get("unreachable"):
-        return "Ansible cannot reach the host of the fence agent"
+        return f"Ansible cannot reach the host of {what}"
     if _returned(answer) in _ENDED:
-        return "the fence agent did not answer in time, and was ended"
+        return f"{what} did not answer in time, and was ended"
     # fencing.py repeats an option that it does not know, with its value, and has a hint at the end.
     lines = [
         line.strip()

@@ -6,18 +6,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections.abc import Iterator
 from typing import Callable
 
-from .._core.engine import NotStarted
+from .._core.engine import NotStarted, Prevented
 from .._core.errors import StorageOpsError
-from .._kube.client import Cluster, Conflict, NotFound
+from .._kube.changing import again
+from .._kube.client import Cluster, Conflict, KubeError, NotFound
 from .._kube.lease import Leases
 from .._kube.objects import Lease, is_over
 from .._kube.own import object_name
 
 # A Lease lasts minutes, so one request a second loses no time and loads no server.
 _POLL_SECONDS = 1.0
+# The part of its time that is not used: another API server's clock may be ahead, and a request that
+# was sent may be on its way.
+_KEPT = 1 / 12
 
 
 class RunLease:
@@ -37,6 +43,8 @@ class RunLease:
     ) -> None:
         self._cluster, self._run, self._seconds, self._sleep = cluster, run, seconds, sleep
         self._leases, self._node, self._name = Leases(namespace), node, object_name(node)
+        # Until when it is used, by the clock of the cluster's deadline.
+        self._until = 0.0
 
     def take(self, wait: float) -> None:
         """Take or renew it. While another run has it, wait until that one releases it or it runs
@@ -73,17 +81,56 @@ class RunLease:
         """Renew it. Raises NotStarted if it is ours no more."""
         # A run that was stopped for longer than its Lease lasts may find that another one has
         # worked in between, so it asks before each change.
-        held = self._held()
         lost = f"this run has lost the {self._leases.title(self._name)}"
-        if held is None or held.holder != self._run:
-            now = f"run {held.holder} has it now" if held else "it was deleted"
-            raise NotStarted(
-                f"{lost} ({now}), so another one may be at work: run again", code="lease_lost"
-            )
-        try:
+
+        def renew() -> None:
+            held = self._held()
+            if held is None or held.holder != self._run:
+                now = f"run {held.holder} has it now" if held else "it was deleted"
+                raise NotStarted(
+                    f"{lost} ({now}), so another one may be at work: run again", code="lease_lost"
+                )
             self._take(held)
+
+        try:
+            # Of a renewal whose answer was lost, the repetition is refused.
+            again(renew)
         except (Conflict, NotFound) as error:
             raise NotStarted(f"{lost}: {error}. Run again", code="lease_lost") from error
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Renew it, for a change. No request that is made in here is sent once it is over.
+
+        A KubeError before the change becomes NotStarted where the Lease is over, else Prevented.
+        """
+        # A request is tried again for minutes, and so is each one before it. Meanwhile another run
+        # may have taken the node over.
+        sent = -1
+        try:
+            self.check()
+            sent = self._cluster.sent
+            with self._cluster.deadline.shortened(self._left()):
+                yield
+        except KubeError as error:
+            # The API server may have done it.
+            if sent not in (-1, self._cluster.sent):
+                raise
+            # The client gives up a little earlier, where no time is left for another try.
+            if sent >= 0 and self._left() < self._seconds * _KEPT:
+                raise self._too_late() from error
+            raise Prevented(str(error), error.code) from error
+
+    def _left(self) -> float:
+        return self._until - self._cluster.deadline.clock()
+
+    def _too_late(self) -> NotStarted:
+        return NotStarted(
+            f"the {self._leases.title(self._name)} of this run was over, or nearly so, before the "
+            "change could be made: the API server answers too slowly. Run again, or raise "
+            "lease_seconds",
+            code="lease_lost",
+        )
 
     def release(self, dry_run: bool = False) -> None:
         """Delete it, if it is ours, or what a run that was killed has left of its own and that has
@@ -105,9 +152,10 @@ class RunLease:
 
     def _take(self, held: Lease | None) -> None:
         if held and held.holder == self._run:
-            self._leases.renew(self._cluster, held, self._seconds)
+            ends = self._leases.renew(self._cluster, held, self._seconds)
         else:
-            self._leases.take(self._cluster, self._name, self._run, self._seconds, held)
+            ends = self._leases.take(self._cluster, self._name, self._run, self._seconds, held)
+        self._until = ends - self._seconds * _KEPT
 
     def _busy(self, held: Lease | None) -> str:
         if held is None:

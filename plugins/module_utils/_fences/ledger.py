@@ -20,28 +20,38 @@ from typing import Any, NamedTuple
 from .._core import untrusted
 from .._core.argspec import ArgumentSpec, check_numbers
 from .._core.errors import BadOption, StorageOpsError
-from .._kube.changing import again, change_object, delete_exactly
+from .._kube.changing import again, change_object
 from .._kube.client import Cluster, Forbidden, Object, path
 from .._kube.objects import OWN_NAMESPACE, parse_time
-from .._kube.own import LABELS, create_own, object_name, selector
+from .._kube.own import LABELS, create_own, has_room, object_name, selector
 
 # A copy of the ledger on the Node, for whoever reads that alone. The ConfigMap counts: a kubelet
 # may write the annotations of its own Node (NodeRestriction,
 # plugin/pkg/admission/noderestriction/admission.go).
 ANNOTATION = "runbooks.storage-ops/fence"
 KEY = "ledger"
+# Characters of the names of its volumes, as JSON has them (name_size). A ledger may have each of
+# them twice (volumes, detached). Together with all that node_fence_info tells of the node besides,
+# it has to fit in one result (MAX_RESULT_CHARACTERS), in each run until the release. A ConfigMap
+# has room for 1 MiB (MaxSecretSize of pkg/apis/core/validation/validation.go).
+MOST_NAMES = 60_000
 # Raised with every change that an older collection would misread; it then refuses.
 VERSION = 1
 # In the order in which a fence comes to them.
 PHASES = ("intended", "fenced", "detached", "releasing")
-METHODS = ("ceph", "network_fence", "power", "none")
+METHODS = ("ceph", "network_fence", "power", "external", "none")
+# Those whose fence is that the node has no power: we have switched it off, or others have.
+OFF_METHODS = ("power", "external")
 KINDS = ("address", "range")
+# The kind of what is no BMC, and tells of one that others have switched off (_fences/external.py).
+EXTERNAL = "external"
 # What stands for the machine of a fence that may be of another one, which had the node's name
 # before: what this one does then releases nothing.
 UNKNOWN_MACHINE = "unknown"
 
-# Seconds. A Lease that never runs out would lock everybody out after a run that was killed.
-_LEAST_LEASE, _MOST_LEASE = 2.0, 3600.0
+# Seconds. A change, with the looks right before it, has to end before its Lease does. One that
+# never runs out would lock everybody out after a run that was killed.
+_LEAST_LEASE, _MOST_LEASE = 10.0, 3600.0
 # Where the ledgers are, for whoever reads them.
 PLACE = ArgumentSpec({"ledger_namespace": {"type": "str", "default": OWN_NAMESPACE}})
 # Which run works at which node.
@@ -53,8 +63,8 @@ WHOSE = PLACE.merge(
 RUN = WHOSE.merge(
     ArgumentSpec(
         {
-            "lease_seconds": {"type": "float", "default": 180.0},
-            "lease_timeout": {"type": "float", "default": 200.0},
+            "lease_seconds": {"type": "float", "default": 240.0},
+            "lease_timeout": {"type": "float", "default": 260.0},
             "fence": {"type": "dict"},
         }
     )
@@ -85,11 +95,13 @@ class FenceObject(NamedTuple):
 
 
 class PowerFence(NamedTuple):
-    """The BMC by which a node is switched off. Its user and password are never noted.
+    """The BMC by which a node is switched off, or what else says that it is. Its user and password
+    are never noted.
 
-    ``kind``: "redfish", "ipmi" or the name of a fence agent; ``system``: the system's Id in
-    Redfish, the plug of a fence agent; ``uuid``: of the machine, as the BMC says, or empty;
-    ``off_at``: when the node was first proven to be off, ISO, or empty.
+    ``kind``: "redfish", "ipmi", the name of a fence agent, or "external"; ``address``: for that
+    last one the host that is asked; ``system``: the system's Id in Redfish, the plug of a fence
+    agent, the providerID; ``uuid``: of the machine, as the BMC says, or empty; ``off_at``: when the
+    node was first proven to be off, ISO, or empty.
     """
 
     kind: str
@@ -97,6 +109,16 @@ class PowerFence(NamedTuple):
     system: str = ""
     uuid: str = ""
     off_at: str = ""
+
+    @property
+    def title(self) -> str:
+        """What says whether the node is off, as a message names it."""
+        return f"its {'BMC' if self.kind != EXTERNAL else 'external source'} {self.address}"
+
+    @property
+    def is_named(self) -> bool:
+        """It says which machine it is of."""
+        return bool(self.system or self.uuid)
 
 
 class Ledger(NamedTuple):
@@ -107,8 +129,8 @@ class Ledger(NamedTuple):
     older. ``machine``: the hardware or virtual machine that was fenced, as another one may have the
     node's name by now; ``namespace``: where the ledger is kept. Both are empty in the ledgers of an
     older version. ``detached``: those of ``volumes`` that are proven to have left the node, and to
-    be attached elsewhere or free; in the phase ``detached`` all of them have. ``power``: with
-    method power, by which BMC. ``proven``: the fence was proven once, so volumes may have moved,
+    be attached elsewhere or free; in the phase ``detached`` all of them have. ``power``: with one
+    of OFF_METHODS, by which BMC. ``proven``: the fence was proven once, so volumes may have moved,
     whatever the phase says since more was to be fenced.
     """
 
@@ -161,6 +183,11 @@ class Ledger(NamedTuple):
     def path(self) -> str:
         """Where the API has its node."""
         return path("v1", "nodes", self.node)
+
+    @property
+    def is_off(self) -> bool:
+        """The fence is that the node has no power, so that it writes to no storage at all."""
+        return self.method in OFF_METHODS
 
     def reached(self, phase: str) -> bool:
         """It has come to that phase, or is past it."""
@@ -238,10 +265,10 @@ def _may_be_proven(fields: Mapping[str, Any]) -> bool:
 
 
 def _power(method: str, item: Mapping[str, Any] | None) -> PowerFence | None:
-    """The BMC of a fence by power, which has one in any case."""
+    """The BMC of a fence by one of OFF_METHODS, which has one in any case."""
     if item is None:
-        if method == "power":
-            raise ValueError("its method is power, and it names no BMC")
+        if method in OFF_METHODS:
+            raise ValueError(f"its method is {method}, and it names no BMC")
         return None
     return PowerFence(*(_text(item, name) for name in PowerFence._fields))
 
@@ -351,6 +378,21 @@ class Note(NamedTuple):
 NO_NOTE = Note("", None)
 
 
+def name_size(name: str) -> int:
+    """The characters that a name has in a list of JSON."""
+    return len(name) + len('"", ')
+
+
+def noted_text(ledger: Ledger, item: Object) -> str:
+    """What is noted of a ledger on its Node; empty if that has no room for it."""
+    return ledger.text if has_room(item, ANNOTATION, ledger.text) else ""
+
+
+def is_noted(item: Object, ledger: Ledger) -> bool:
+    """The note on the node is the newest, and there if it has room."""
+    return read_note(item).text == noted_text(ledger, item)
+
+
 def read_note(item: Object | None) -> Note:
     """What is noted on a Node object."""
     # An annotation may be edited by anybody with the right to patch nodes, so it may be no ledger
@@ -433,23 +475,12 @@ class Ledgers:
         return kept
 
     def remove(self, ledger: Ledger, dry_run: bool = False) -> None:
-        """Take it from the node, whose object may be another one by now, and then delete the
+        """Take its note from the node, whose object may be another one by now, and then delete the
         ConfigMap.
+
+        Raises StorageOpsError if what is kept is another ledger by now.
         """
-        # First the note, then the ConfigMap: after a kill in between the ledger is still there, and
-        # the next run ends the work.
-        item = self._cluster.get(ledger.path)
-        if (
-            item
-            and ANNOTATION in (item["metadata"].get("annotations") or {})
-            and not self.elsewhere(ledger.node, read_note(item))
-        ):
-            body = {"metadata": {"uid": item["metadata"]["uid"], "annotations": {ANNOTATION: None}}}
-            self._cluster.patch(ledger.path, body, dry_run=dry_run)
-        _kept, found = self._kept(ledger.node)
-        if found:
-            where = config_map_path(ledger.node, self._namespace)
-            delete_exactly(self._cluster, where, found["metadata"]["uid"], dry_run)
+        again(lambda: self._remove(ledger, dry_run))
 
     def all(self) -> list[Ledger]:
         """The ledger of every node that has one in a ConfigMap of this namespace, and of the
@@ -494,11 +525,7 @@ class Ledgers:
         # A run that was stopped for longer than its Lease lasts, as on a suspended laptop, must not
         # write over what the next one has done.
         if (kept.revision if kept else 0) != ledger.revision:
-            now = f"run {kept.run} has written it (phase {kept.phase})" if kept else "it is gone"
-            raise StorageOpsError(
-                f"the ledger of node {ledger.node} is not what this run has read: {now}. Run again",
-                code="world_changed",
-            )
+            raise _another(ledger.node, kept)
         ledger = ledger._replace(revision=ledger.revision + 1)
         meta: Object = {
             "name": object_name(ledger.node),
@@ -526,16 +553,43 @@ class Ledgers:
             )
         return ledger
 
+    def _remove(self, ledger: Ledger, dry_run: bool) -> None:
+        kept, found = self._kept(ledger.node)
+        # Another run may have fenced the node again. Before a rehearsal nothing was written.
+        if kept and not dry_run and kept._replace(revision=ledger.revision) != ledger:
+            raise _another(ledger.node, kept)
+        # First the note, then the ConfigMap: after a kill in between the ledger is still there, and
+        # the next run ends the work.
+        self._take_note(kept or ledger, dry_run)
+        if found:
+            meta = found["metadata"]
+            where = config_map_path(ledger.node, self._namespace)
+            self._cluster.delete(where, meta["uid"], dry_run, version=meta["resourceVersion"])
+
+    def _take_note(self, ledger: Ledger, dry_run: bool) -> None:
+        """Take the note of a ledger from its node; that of a newer one, or of one that is kept
+        elsewhere, stays.
+        """
+
+        def change(item: Object | None) -> Object | None:
+            note = read_note(item)
+            if not note.text or note.contradicts(ledger) or self.elsewhere(ledger.node, note):
+                return None
+            return {"metadata": {"annotations": {ANNOTATION: None}}}
+
+        change_object(self._cluster, ledger.path, change, dry_run)
+
     def _note(self, ledger: Ledger, dry_run: bool) -> None:
         def change(item: Object | None) -> Object | None:
             if item is None or item["metadata"]["uid"] != ledger.node_uid:
                 # The node's object is gone, or another one: the ConfigMap is what counts.
                 return None
-            if (item["metadata"].get("annotations") or {}).get(ANNOTATION) == ledger.text:
+            if is_noted(item, ledger):
                 return None
             # A run with another namespace has another Lease.
             self._check_place(ledger.node, read_note(item))
-            return {"metadata": {"annotations": {ANNOTATION: ledger.text}}}
+            # Without room not the older one either, which would be read as the newest.
+            return {"metadata": {"annotations": {ANNOTATION: noted_text(ledger, item) or None}}}
 
         change_object(self._cluster, ledger.path, change, dry_run)
 
@@ -565,3 +619,11 @@ class Ledgers:
                 + " removes it",
                 code="ledger_unreadable",
             )
+
+
+def _another(node: str, kept: Ledger | None) -> StorageOpsError:
+    now = f"run {kept.run} has written it (phase {kept.phase})" if kept else "it is gone"
+    return StorageOpsError(
+        f"the ledger of node {node} is not what this run has read: {now}. Run again",
+        code="world_changed",
+    )

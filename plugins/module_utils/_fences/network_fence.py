@@ -17,6 +17,7 @@ import functools
 import re
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from typing import Any, Callable, NamedTuple, Protocol
 
@@ -24,7 +25,8 @@ from .._core.engine import ActionFailed, NotStarted
 from .._core.errors import StorageOpsError
 from .._core.ip import Network, exact_network, is_mapped, normal_network
 from .._core.untrusted import few
-from .._kube.client import Cluster, Conflict, KubeError, NotFound, path
+from .._kube.changing import again
+from .._kube.client import Cluster, Conflict, KubeError, NotFound, Object, path
 from .._kube.objects import parse_time
 
 # kubernetes-csi-addons api/csiaddons/v1alpha1: NetworkFence and NetworkFenceClass have no
@@ -45,6 +47,9 @@ MESSAGES = {FENCED: "fencing operation successful", UNFENCED: "unfencing operati
 # fence/fence.proto) and the kubelet writes the InternalIP, so root on the node chooses both.
 ADDRESSES_FROM = "runbooks.storage-ops/addresses-from"
 OPTION, DRIVER, INTERNAL = "option", "driver", "node"
+
+# Under which a change is made.
+Hold = Callable[[], AbstractContextManager[None]]
 
 # Seconds between two looks at the status.
 _PAUSE = 0.5
@@ -305,15 +310,17 @@ def fence(
     fence: NetworkFence,
     deadline_seconds: float,
     sleep: Callable[[float], None] = time.sleep,
+    hold: Hold = nullcontext,
 ) -> NetworkFence:
-    """Patch it to Fenced by its uid unless it is, and wait until the controller says that it is
-    done.
+    """Patch it to Fenced unless it is, and wait until the controller says that it is done.
+
+    ``hold``: what holds while it is judged and patched, but not during the wait.
 
     NotStarted: nothing was changed, since its message could prove nothing, or it is gone.
     ActionFailed: it is Fenced in its spec, but the controller says that it failed, or something
     else, or nothing.
     """
-    return _flip(cluster, fence, FENCED, deadline_seconds, sleep)
+    return _flip(cluster, fence, FENCED, deadline_seconds, sleep, hold)
 
 
 def unfence(
@@ -321,14 +328,15 @@ def unfence(
     fence: NetworkFence,
     deadline_seconds: float,
     sleep: Callable[[float], None] = time.sleep,
+    hold: Hold = nullcontext,
 ) -> NetworkFence:
-    """Patch it to Unfenced by its uid unless it is, and wait until the controller says that it is
-    done; errors as with ``fence``.
+    """Patch it to Unfenced unless it is, and wait until the controller says that it is done;
+    ``hold`` and errors as with ``fence``.
 
     One whose fencing was not answered yet is not touched either (NotStarted): the old message would
     be taken for the proof.
     """
-    return _flip(cluster, fence, UNFENCED, deadline_seconds, sleep)
+    return _flip(cluster, fence, UNFENCED, deadline_seconds, sleep, hold)
 
 
 def rehearse(cluster: Cluster, fence: NetworkFence, state: str) -> None:
@@ -394,14 +402,30 @@ def _flip(
     state: str,
     seconds: float,
     sleep: Callable[[float], None],
+    hold: Hold,
 ) -> NetworkFence:
-    try:
-        before = _reread(cluster, fence)
+    with hold():
+        before = _set_state(cluster, fence, state)
+    return await_message(cluster, before._replace(state=state), seconds, sleep)
+
+
+def _set_state(cluster: Cluster, fence: NetworkFence, state: str) -> NetworkFence:
+    """Patch it as it is now, if it may be; returns how it was before."""
+
+    def act() -> NetworkFence:
+        item = _read(cluster, fence)
+        before = _judged(item, fence)
         problem = undecidable(before) if state == FENCED else _unfinished(before)
         if problem:
             raise ActionFailed(problem, code="network_fence_unfit")
         if before.state != state:
-            _patch(cluster, before, state)
+            # Another run, or a person, may have set it since: what is patched is what was judged.
+            _patch(cluster, before, state, version=item["metadata"]["resourceVersion"])
+        return before
+
+    try:
+        # Its controller writes its status, which is another version, too.
+        return again(act)
     except (Conflict, NotFound) as error:
         raise NotStarted(
             f"NetworkFence {fence.name} is not the one that was "
@@ -410,7 +434,6 @@ def _flip(
         ) from error
     except ActionFailed as error:
         raise NotStarted(str(error), error.code) from error
-    return await_message(cluster, before._replace(state=state), seconds, sleep)
 
 
 def _unfinished(fence: NetworkFence) -> str:
@@ -426,18 +449,24 @@ def _unfinished(fence: NetworkFence) -> str:
     return ""
 
 
-def _patch(cluster: Cluster, fence: NetworkFence, state: str, dry_run: bool = False) -> None:
-    # With metadata.uid in the body the API server answers 409 Conflict where the object is another
-    # one by now.
+def _patch(
+    cluster: Cluster, fence: NetworkFence, state: str, dry_run: bool = False, version: str = ""
+) -> None:
+    # With metadata.uid and resourceVersion in the body the API server answers 409 Conflict where
+    # the object is another one by now, or was changed.
+    meta = {"uid": fence.uid, **({"resourceVersion": version} if version else {})}
     cluster.patch(
-        f"{FENCES}/{fence.name}",
-        {"metadata": {"uid": fence.uid}, "spec": {"fenceState": state}},
-        dry_run,
+        f"{FENCES}/{fence.name}", {"metadata": meta, "spec": {"fenceState": state}}, dry_run
     )
 
 
 def _reread(cluster: Cluster, fence: NetworkFence) -> NetworkFence:
-    """It as it is now. Driver and clusterID cannot change, so a class is not read again."""
+    """It as it is now."""
+    return _judged(_read(cluster, fence), fence)
+
+
+def _read(cluster: Cluster, fence: NetworkFence) -> Object:
+    """The object. Raises ActionFailed where it is gone, or another one has its name."""
     item = cluster.get(f"{FENCES}/{fence.name}")
     if item is None or item["metadata"]["uid"] != fence.uid:
         what = (
@@ -449,6 +478,12 @@ def _reread(cluster: Cluster, fence: NetworkFence) -> NetworkFence:
             f"NetworkFence {fence.name} (uid {fence.uid}) {what}. {_DELETED}",
             code="network_fence_unfit",
         )
+    return item
+
+
+def _judged(item: Object, fence: NetworkFence) -> NetworkFence:
+    """The record of the object that was read just now, unless it is another fence by now."""
+    # Driver and clusterID cannot change, so a class is not read again.
     now = pick_fence(item, {})._replace(driver=fence.driver, cluster_id=fence.cluster_id)
     if now.deleted:
         raise ActionFailed(

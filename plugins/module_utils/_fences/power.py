@@ -6,7 +6,8 @@
 no I/O here.
 
 The role node_fence reads the BMC by modules of other collections or by a fence agent, and switches
-the node off by them. What they answer reaches the cluster's modules by their option ``power``.
+the node off by them. What they answer reaches the cluster's modules by their option ``power``. So
+does what a command says of a node that others have switched off.
 """
 
 from __future__ import annotations
@@ -21,14 +22,15 @@ from .._core.argspec import ArgumentSpec
 from .._core.codes import Reason
 from .._core.errors import BadOption
 from .._core.ip import normal_address
-from .._core.untrusted import few, is_name, shown
+from .._core.untrusted import few, is_name, is_plain, shown
 from .agents import AgentCall, call_of, is_agent
 from .ceph_reading import SKEW_SECONDS, moment
-from .ledger import Ledger, PowerFence
+from .external import command_of
+from .ledger import EXTERNAL, OFF_METHODS, Ledger, PowerFence
 from .state import HostRecord
 
-# The method of a fence that switches the node off.
-POWER = "power"
+# The method of a fence that switches the node off; the other one only reads that others have.
+POWER = OFF_METHODS[0]
 # With the port where none is named (RFC 9110, section 4.2.2; asf-rmcp of IANA's registry of ports).
 _PORTS = {"redfish": 443, "ipmi": 623}
 KINDS = tuple(_PORTS)
@@ -51,6 +53,8 @@ SPEC = ArgumentSpec(
                 "uuid": {"type": "str", "default": ""},
                 "status": {"type": "int", "default": 0},
                 "problem": {"type": "str", "default": ""},
+                "node": {"type": "str", "default": ""},
+                "since": {"type": "str", "default": ""},
             },
         }
     }
@@ -59,6 +63,9 @@ SPEC = ArgumentSpec(
 _OFF = "off"
 # What was read of the BMC longer ago (seconds) proves nothing: a node boots in a minute or two.
 _MAX_AGE = 120.0
+# Others who only reboot the node have it off for some seconds: a fence agent waits 20 s at most
+# until it is off, and then switches it on (power_timeout of lib/fencing.py.py in fence-agents).
+_LEAST_APART = {EXTERNAL: 30.0}
 # The fence is proven by so many readings; one alone may be between two answers of a BMC that lies.
 _LEAST = 2
 # Characters of another program's message that are shown.
@@ -98,6 +105,9 @@ def place_of(kind: str, address: str) -> Place | None:
 
     A name and its IP address are two places here, since nothing is resolved.
     """
+    # A host of the inventory, whatever its address.
+    if kind == EXTERNAL:
+        return Place(address, 0) if is_plain(address) else None
     match = _ADDRESS.fullmatch(address)
     host = _host(match) if match else ""
     port = int(match["port"] or 0) if match else 0
@@ -141,19 +151,25 @@ def sharing(bmcs: Mapping[str, Any], node: str) -> list[str]:
     return [
         name if other.place else f"{name}{unread}"
         for name, other in others
-        if other.address and (other.place is None or mine.is_of(other))
+        if other.address and (_is_unread(mine, other) or mine.is_of(other))
     ]
 
 
+def _is_unread(mine: _Named, other: _Named) -> bool:
+    return other.place is None and EXTERNAL not in (mine.kind, other.kind)
+
+
 def way_of(kind: str) -> str:
-    """How a BMC of this kind is asked: one of KINDS, AGENT, or empty."""
-    return kind if kind in KINDS else AGENT if is_agent(kind) else ""
+    """How a BMC of this kind is asked: one of KINDS, AGENT, EXTERNAL, or empty."""
+    return kind if kind in (*KINDS, EXTERNAL) else AGENT if is_agent(kind) else ""
 
 
 def agent_call(bmcs: Mapping[str, Any], node: str, user: str, password: str) -> AgentCall:
-    """How the fence agent of a node is called; empty for a node without one."""
+    """How the fence agent or the command of a node is called; empty for a node without one."""
     given = bmcs.get(node) or {}
     mine = _Named.of(given)
+    if mine.kind == EXTERNAL:
+        return command_of(given)
     match = _ADDRESS.fullmatch(mine.address)
     if match is None or mine.place is None or way_of(mine.kind) != AGENT:
         return AgentCall()
@@ -173,7 +189,10 @@ class _Named(NamedTuple):
         """What was given for a node."""
         # A number is taken for its text, as in a URL.
         fields = given if isinstance(given, Mapping) else {}
-        return cls(*(str(fields.get(name) or "") for name in cls._fields))
+        named = cls(*(str(fields.get(name) or "") for name in cls._fields))
+        # What a command asks is its own affair, so where it runs stands for that.
+        is_command = named.kind == EXTERNAL
+        return named._replace(address=str(fields.get("host") or "")) if is_command else named
 
     @property
     def place(self) -> Place | None:
@@ -182,6 +201,9 @@ class _Named(NamedTuple):
 
     def is_of(self, other: _Named) -> bool:
         """Both are of one machine, as far as is known."""
+        # What a command says of which machine it tells is compared with the node.
+        if EXTERNAL in (self.kind, other.kind):
+            return False
         # A BMC with several machines tells them apart by their systems; IPMI has none. An agent
         # that knows none is refused when it is asked (agents.said_of).
         known = self.kind == other.kind and way_of(self.kind) in ("redfish", AGENT)
@@ -192,12 +214,13 @@ class _Named(NamedTuple):
 class PowerReading(NamedTuple):
     """One look at a BMC.
 
-    ``kind``: one of KINDS, the name of a fence agent, or empty where the inventory names no BMC;
-    ``address``: with its port, if that is not the usual one; ``system``: the system's Id in
-    Redfish, the plug of a fence agent; ``shared``: other nodes that have this BMC in the inventory;
-    ``uuid``: what the BMC calls its machine, normalised, empty if it does not say; ``state``: in
-    lower case, empty if it was not read; ``status``: of HTTP, or the exit code of a fence agent, 0
-    for none; ``problem``: what was said instead.
+    ``kind``: one of KINDS, the name of a fence agent, EXTERNAL, or empty where the inventory names
+    no BMC; ``address``: with its port, if that is not the usual one, or where a command runs;
+    ``system``: the system's Id in Redfish, the plug of a fence agent, the providerID; ``shared``:
+    other nodes that have this BMC in the inventory; ``uuid``: what the BMC calls its machine,
+    normalised, empty if it does not say; ``state``: in lower case, empty if it was not read;
+    ``status``: of HTTP, or the exit code of a program, 0 for none; ``problem``: what was said
+    instead; ``node``, ``since``: of which node a command tells, and since when it has that state.
     """
 
     kind: str
@@ -209,10 +232,14 @@ class PowerReading(NamedTuple):
     uuid: str
     status: int
     problem: str
+    node: str = ""
+    since: datetime | None = None
 
     @property
     def title(self) -> str:
         """The BMC, as a message names it."""
+        if self.kind == EXTERNAL:
+            return f"the external source {self.address} ({self.system or self.uuid or 'no id'})"
         return f"the BMC {self.address} ({self.kind}{' ' if self.system else ''}{self.system})"
 
     @property
@@ -229,7 +256,8 @@ def parse_power(data: Sequence[Mapping[str, Any]]) -> tuple[PowerReading, ...]:
 
 def _reading(item: Mapping[str, Any]) -> PowerReading:
     when = moment(item["read_at"])
-    if when is None:
+    since = moment(item["since"]) if item["since"] else None
+    if when is None or (item["since"] and since is None):
         raise BadOption("power has a reading without a time: give what the role node_fence reads")
     return PowerReading(
         item["kind"],
@@ -243,6 +271,8 @@ def _reading(item: Mapping[str, Any]) -> PowerReading:
         normal_uuid(item["uuid"]),
         item["status"],
         shown(item["problem"], _MOST),
+        shown(item["node"], _MOST),
+        since,
     )
 
 
@@ -266,12 +296,17 @@ def is_same_machine(one: str, other: str) -> bool:
 
 
 def bmc_doubts(
-    readings: Sequence[PowerReading], node: str, machine: str, noted: PowerFence | None = None
+    readings: Sequence[PowerReading],
+    node: str,
+    machine: str,
+    noted: PowerFence | None = None,
+    host: HostRecord | None = None,
 ) -> list[Reason]:
     """Why these readings are not of the node's BMC, or none at all.
 
     ``machine``: the node's systemUUID and machineID, as its Node object or its ledger has them;
-    ``noted``: the BMC by which the node was switched off.
+    ``noted``: the BMC by which the node was switched off; ``host``: the node as it is, None if its
+    object is gone.
     """
     if not readings:
         return [
@@ -305,7 +340,66 @@ def bmc_doubts(
                 "fail_over_volumes again",
             )
         ]
-    return []
+    return _unidentified(readings, node, known, noted, host) if last.kind == EXTERNAL else []
+
+
+def _unidentified(
+    readings: Sequence[PowerReading],
+    node: str,
+    known: str,
+    noted: PowerFence | None,
+    host: HostRecord | None,
+) -> list[Reason]:
+    """Why what a command tells may be of another machine. ``known``: the node's systemUUID."""
+    # The inventory says only which command is run, and one may tell of whatever it was given.
+    last, named = readings[-1], {reading.node for reading in readings}
+    instance = shown(host.provider_id) if host else ""
+    # Without its Node object, what was told of the node before stands for it, and is the same.
+    was_told = host is None and noted is not None
+    if named != {node}:
+        why = f"tells of {few(sorted(named - {node}))}, and not of {node} alone"
+    elif instance and last.system and last.system != instance:
+        why = f"tells of another instance: that of {node} is {instance} (spec.providerID)"
+    elif (instance and last.system) or (known and last.uuid) or (was_told and last.fence.is_named):
+        return []
+    else:
+        why = (
+            f"does not say by which provider_id or system_uuid it knows {node}, or the Node has "
+            "none to compare (spec.providerID, status.nodeInfo.systemUUID)"
+        )
+    return [
+        Reason("bmc_other_machine", f"{last.title} {why}: correct its command in the variable bmcs")
+    ]
+
+
+def switch_doubts(
+    readings: Sequence[PowerReading],
+    node: str,
+    machine: str,
+    now: datetime,
+    noted: PowerFence | None,
+) -> list[Reason]:
+    """Why no machine may be switched by what these readings show: ``bmc_doubts``, or they are too
+    old.
+
+    A run may have waited for others since, and a BMC that has another machine by now would switch
+    that one.
+    """
+    return bmc_doubts(readings, node, machine, noted) or _old(readings[-1], node, now)
+
+
+def _old(last: PowerReading, node: str, now: datetime) -> list[Reason]:
+    """Why the newest reading shows nothing of this moment."""
+    # The clocks of the controller and of the API server are compared here.
+    if abs((now - last.read_at).total_seconds()) <= _MAX_AGE:
+        return []
+    return [
+        Reason(
+            "power_reading_unfit",
+            f"the BMC of node {node} was read at {last.read_at:%H:%M:%S}Z, and it is "
+            f"{now:%H:%M:%S}Z by the API server's clock: read it again, or set the clocks",
+        )
+    ]
 
 
 def _system_uuid(machine: str) -> str:
@@ -328,11 +422,13 @@ def _unmapped(reading: PowerReading, node: str) -> list[Reason]:
                 "bmc_unknown",
                 f"the inventory names no BMC of node {node}: give its kind ({', '.join(KINDS)} or "
                 "the name of a fence agent) and its address (HOST or HOST:PORT, without user or "
-                "password) in the variable bmcs of the role",
+                "password), or kind external, its host and its command, in the variable bmcs of "
+                "the role",
             )
         ]
     # Nothing was asked, or the agent has said of itself that it does not fit.
-    if is_agent(reading.kind) and reading.problem and not (reading.status or reading.state):
+    is_program = way_of(reading.kind) in (AGENT, EXTERNAL)
+    if is_program and reading.problem and not (reading.status or reading.state):
         return [
             Reason(
                 "bmc_unknown",
@@ -357,12 +453,14 @@ def _missing(reading: PowerReading) -> list[Reason]:
     # missing_required_lib of ansible.module_utils.basic.
     if "required Python library" in reading.problem:
         return [Reason("program_missing", f"{reading.problem}: install it on the controller")]
-    if is_agent(reading.kind) and reading.status in _NOT_THERE:
+    if way_of(reading.kind) in (AGENT, EXTERNAL) and reading.status in _NOT_THERE:
+        is_agents = is_agent(reading.kind)
         return [
             Reason(
                 "program_missing",
-                f"{reading.kind} cannot be run on the host that the variable bmcs names "
-                f"({reading.problem}): install fence-agents there",
+                f"{reading.kind if is_agents else 'its command'} cannot be run on the host that "
+                f"the variable bmcs names ({reading.problem}): install "
+                f"{'fence-agents' if is_agents else 'it'} there",
             )
         ]
     return []
@@ -371,13 +469,13 @@ def _missing(reading: PowerReading) -> list[Reason]:
 def _unread(reading: PowerReading) -> list[Reason]:
     """Why the BMC has not told whether the node is off."""
     said = reading.problem or "it gives no reason"
-    is_refused = reading.kind != "redfish" and any(
+    is_refused = reading.kind not in ("redfish", EXTERNAL) and any(
         word in reading.problem.lower() for word in _REFUSED
     )
     missing = _missing(reading)
     if missing:
         return missing
-    # RFC 9110, 15.5.2 and 15.5.4.
+    # RFC 9110, 15.5.2 and 15.5.4; no program has such an exit code (POSIX).
     if reading.status in (401, 403) or is_refused:
         return [
             Reason(
@@ -411,17 +509,72 @@ def proof_doubts(
     """Why these readings do not prove that the node of the ledger is off now.
 
     ``host``: the node as it is, None if its object is gone; ``least``: so many readings are needed;
-    ``apart``: seconds between the first and the last.
+    ``apart``: seconds between the first and the last; longer where others switch the node.
     """
     machine = host.machine if host else ledger.machine
+    if least > 1:
+        apart = max(apart, _LEAST_APART.get(ledger.method, 0.0))
     return (
-        bmc_doubts(readings, ledger.node, machine, ledger.power)
-        or _on(readings, ledger)
+        bmc_doubts(readings, ledger.node, machine, ledger.power, host)
+        or off_doubts(readings, ledger.node, host, ledger.power)
         or _unfit(readings, ledger, now, least, apart)
     )
 
 
-def _on(readings: Sequence[PowerReading], ledger: Ledger) -> list[Reason]:
+def off_doubts(
+    readings: Sequence[PowerReading],
+    node: str,
+    host: HostRecord | None,
+    noted: PowerFence | None = None,
+) -> list[Reason]:
+    """Why the node may be on, or may have been since it was off.
+
+    ``host``: the node as it is, None if its object is gone; ``noted``: as the ledger has it.
+    """
+    return _on(readings, node) or _on_since(readings, node, host, noted)
+
+
+def _on_since(
+    readings: Sequence[PowerReading],
+    node: str,
+    host: HostRecord | None,
+    noted: PowerFence | None,
+) -> list[Reason]:
+    """What speaks against the time since when the node is said to be off."""
+    last = readings[-1]
+    since, before = last.since, moment(noted.off_at) if noted else None
+    told = {reading.since for reading in readings}
+    if len(told) > 1 or (since and before and _is_later(since, before)):
+        return [
+            Reason(
+                "power_not_off",
+                f"{last.title} says that node {node} is off since {_at(since)}, and it was off "
+                f"before ({', '.join(map(_at, told - {since})) or _at(before)}): so it was on in "
+                "between. Find out who switches it, and run again",
+            )
+        ]
+    heard = host.heard_at if host else None
+    if since and heard and _is_later(heard, since):
+        return [
+            Reason(
+                "evidence_contradicts",
+                f"{last.title} says that node {node} is off since {_at(since)}, and its kubelet "
+                f"reported at {_at(heard)}: this answer is of another machine, or old",
+            )
+        ]
+    return []
+
+
+def _is_later(one: datetime, other: datetime) -> bool:
+    """For clocks that may differ."""
+    return (one - other).total_seconds() > SKEW_SECONDS
+
+
+def _at(when: datetime | None) -> str:
+    return f"{when:%Y-%m-%dT%H:%M:%SZ}" if when else "unknown"
+
+
+def _on(readings: Sequence[PowerReading], node: str) -> list[Reason]:
     """Why the node may be on."""
     on = [reading for reading in readings if reading.state != _OFF]
     if not on:
@@ -431,7 +584,7 @@ def _on(readings: Sequence[PowerReading], ledger: Ledger) -> list[Reason]:
     return [
         Reason(
             "power_not_off",
-            f"{last.title} says {last.state or 'nothing'} of node {ledger.node} (at "
+            f"{last.title} says {last.state or 'nothing'} of node {node} (at "
             f"{last.read_at:%H:%M:%S}Z){', and said off before' if before else ''}: the node is "
             "not off, or its BMC cannot be believed. Find out which, and run again",
         )
@@ -455,12 +608,4 @@ def _unfit(
                 f"readings over {apart:g} s are needed, all after {ledger.at}",
             )
         ]
-    if abs((now - last).total_seconds()) > _MAX_AGE:
-        return [
-            Reason(
-                "power_reading_unfit",
-                f"the BMC of node {ledger.node} was read at {last:%H:%M:%S}Z, and it is "
-                f"{now:%H:%M:%S}Z by the API server's clock: read it again, or set the clocks",
-            )
-        ]
-    return []
+    return _old(readings[-1], ledger.node, now)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from .._ceph.images import root_of
@@ -31,6 +32,7 @@ from .._kube.objects import (
 )
 from .ledger import FenceObject, Ledger, Ledgers
 from .network_fence import UNFENCED, NetworkFence, covered, list_fences, may_act_on
+from .record import Records
 
 # v1.TaintNodeOutOfService of k8s.io/api/core/v1; value and effect are those of the Kubernetes
 # documentation, "Non-graceful node shutdown" (KEP-2268), of which Kubernetes itself reads the key
@@ -70,7 +72,9 @@ class HostRecord(NamedTuple):
     ``created``: when this Node object was made, of which there may have been another one of the
     name before;
     ``machine``: its systemUUID and machineID, which stay over a reboot, and are not both the same
-    on another machine; may be empty.
+    on another machine; may be empty;
+    ``provider_id``: spec.providerID, may be empty; ``heard_at``: not later than its kubelet's last
+    report.
     """
 
     node: Node
@@ -80,6 +84,8 @@ class HostRecord(NamedTuple):
     machine: str = ""
     created: datetime | None = None
     unusable: tuple[str, ...] = ()
+    provider_id: str = ""
+    heard_at: datetime | None = None
 
 
 class AttachedVolume(NamedTuple):
@@ -192,7 +198,8 @@ class NodeState(NamedTuple):
     CSI-Addons is not installed.
 
     ``ledgers``: those of other nodes; ``used``: see find_used; ``attaching``: see
-    drivers_that_attach; ``unread``: which ledgers of others were not read, as a sentence.
+    drivers_that_attach; ``unread``: which ledgers of others were not read, as a sentence;
+    ``records``: from where nodes reached Ceph, read for a fence alone.
     """
 
     now: datetime
@@ -207,6 +214,7 @@ class NodeState(NamedTuple):
     used: tuple[AttachedVolume, ...] = ()
     attaching: frozenset[str] = frozenset()
     unread: str = ""
+    records: Records = Records()
 
     @property
     def held(self) -> tuple[AttachedVolume, ...]:
@@ -266,7 +274,18 @@ def pick_host_record(item: Object) -> HostRecord:
         "/".join(filter(None, (info.get("systemUUID"), info.get("machineID")))),
         parse_time(item["metadata"].get("creationTimestamp")),
         unusable,
+        spec.get("providerID") or "",
+        _heartbeat(status),
     )
+
+
+def _heartbeat(status: Object) -> datetime | None:
+    """When the kubelet last reported."""
+    # The node lifecycle controller, which sets Unknown, leaves lastHeartbeatTime as it is
+    # (tryUpdateNodeHealth of pkg/controller/nodelifecycle/node_lifecycle_controller.go).
+    conditions = status.get("conditions") or []
+    ready: Object = next((entry for entry in conditions if entry["type"] == "Ready"), {})
+    return parse_time(ready.get("lastHeartbeatTime"))
 
 
 def slim_volume(item: Object) -> dict[str, Any]:
@@ -602,10 +621,20 @@ def is_too_late(
         return False
     return (
         is_after_silence(found.created, node)
-        and found.name not in attachment_names(node.volumes_in_use, node.name)
-        and unique_name(volume.driver, volume.handle) not in node.volumes_in_use
+        and not {found.name, unique_name(volume.driver, volume.handle)}
+        & _in_use(node.volumes_in_use, node.name)
         and (volume.claim not in ran or is_after_silence(volume.created, node))
     )
+
+
+@lru_cache(maxsize=8)
+def _in_use(unique_names: tuple[str, ...], node: str) -> frozenset[str]:
+    """What a node says that it uses: the entries of its status, and the VolumeAttachments of these.
+
+    Made once for a node: root there chooses how many entries it has, and tenants how many
+    attachments are looked for in them.
+    """
+    return frozenset({*unique_names, *attachment_names(unique_names, node)})
 
 
 def _volumes(cluster: Cluster, names: set[str]) -> dict[str, Object]:

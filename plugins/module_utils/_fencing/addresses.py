@@ -46,7 +46,10 @@ def find_addresses(case: FenceCase) -> None:
         *case.prepared(),
         *(known.addresses if known else ()),
     }
-    mine = certain | set(case.own)
+    # A record tells where the node was. So it keeps strangers out, but does not tell this node from
+    # another one that has the volume too.
+    recorded = set(case.by_record())
+    mine = certain | recorded | set(case.own)
     said = mine | set(case.reported())
     others = sorted(mine & set(case.options.other_addresses))
     if others:
@@ -58,7 +61,7 @@ def find_addresses(case: FenceCase) -> None:
             )
         )
     if case.options.node_confirmed_off:
-        _check_off(case, said)
+        _check_off(case, said | set(case.recorded.address))
     for holder in case.holders:
         if _is_of_volume(case, holder, said):
             _doubt_tool(case, holder)
@@ -67,8 +70,9 @@ def find_addresses(case: FenceCase) -> None:
     counting = _counting(case)
     # What the status or a driver says beside what Ceph shows contradicts nothing: the status is
     # about Kubernetes' network, and any node can write what a driver reports.
-    _check_strangers(case, counting, said, bool(certain))
+    _check_strangers(case, counting, said, bool(certain | recorded))
     _check_claims(case, _without_tools(case, counting, said), certain)
+    _check_record(case, counting, said)
     _collect_sources(case)
     # An address that is added to a fence needs the same evidence as a new fence.
     if known and (case.holders or set(case.source) - set(known.addresses)):
@@ -93,6 +97,8 @@ def _collect_sources(case: FenceCase) -> None:
         case.source.setdefault(address, "metadata")
     for address in case.options.fence_addresses:
         case.source.setdefault(address, "fence_addresses")
+    for address in case.by_record():
+        case.source.setdefault(address, "record")
     if not case.source:
         case.source.update(dict.fromkeys(case.prepared(), "network_fence"))
 
@@ -280,6 +286,41 @@ def _check_strangers(
         )
 
 
+def _check_record(case: FenceCase, counting: list[Holder], said: set[str]) -> None:
+    """What Ceph showed in an earlier night, and what there is now, name one address."""
+    # Either the node has several addresses, of which each source knows one, or one of them is
+    # another host's by now. Both are for a person to find out.
+    recorded = set(case.by_record())
+    if not recorded:
+        return
+    # At any other address a client is a stranger, which is refused anyway.
+    seen = {
+        found.address
+        for found in counting
+        if found.address in said and not _is_doubted(case, found)
+    }
+    told = {
+        "Ceph shows its client at": seen - recorded,
+        "ceph-csi noted": case.noted - recorded,
+        "its NetworkFence has, from the user,": {
+            # With the recorded one among them the user knows of it.
+            address
+            for address in case.prepared()
+            if not recorded & set(case.prepared())
+        },
+    }
+    differing = [f"{who} {few(sorted(them))}" for who, them in told.items() if them]
+    if differing:
+        case.reasons.append(
+            Reason(
+                "evidence_contradicts",
+                f"it is recorded that node {case.options.node} reaches Ceph from "
+                f"{few(recorded)}, but {', and '.join(differing)}: find out which of them are its "
+                "own, and name all of these in fence_addresses",
+            )
+        )
+
+
 def _is_doubted(case: FenceCase, holder: Holder) -> bool:
     """Whose client this one is, is a question about its volume alone."""
     return any(
@@ -317,9 +358,20 @@ def _is_agreed(case: FenceCase, addresses: set[str]) -> bool:
 
 def check_addresses(case: FenceCase) -> None:
     """No address is another client's, or protected, or left from a fence of another node."""
+    known = case.known.addresses if case.known else ()
     # protected_addresses is the user's list of what must keep its storage, as monitors or gateways.
     for address, source in case.source.items():
         owner = case.owners.get(address)
+        recorded = case.recorded.others.get(address)
+        if recorded and address not in known:
+            case.reasons.append(
+                Reason(
+                    "fence_shared",
+                    f"address {address} ({source}) is recorded of {recorded} too, which a fence "
+                    "would hit: find out which of them has it, and record again "
+                    "(storage_ops.runbooks.record_ceph_clients) if it is not that one's any more",
+                )
+            )
         if owner:
             case.reasons.append(
                 Reason(

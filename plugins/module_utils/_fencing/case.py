@@ -14,16 +14,17 @@ from datetime import datetime
 from typing import NamedTuple
 
 from .._core.codes import Reason
+from .._core.turns import within
 from .._fences.ceph_reading import Image, Watcher
-from .._fences.ledger import Entry
+from .._fences.ledger import MOST_NAMES, OFF_METHODS, Entry, name_size
 from .._fences.network_fence import DRIVER, NetworkFence, covered, may_act_on
-from .._fences.power import POWER
 from .._fences.proof import iso
 from .._fences.state import AttachedVolume, HostRecord, NodeState
 from .._kube.objects import age
 from .lost import is_present
 from .options import FenceOptions
 from .owners import fences_for, is_other, noted_addresses, owners_of, singles
+from .recorded import recorded, told
 
 # The code of what is left out because it needs no fence.
 NEEDS_NONE = "nothing_to_repair"
@@ -88,9 +89,11 @@ class FenceCase:
         # being released; it is no evidence, but its entries are ours still.
         self.known = ledger if ledger and is_present(state, ledger) else None
         self.old = None if self.known else ledger
-        # A fence by power that stands is not undone by "auto".
-        continued = options.method == "auto" and self.known and self.known.method == POWER
-        self.by_power = options.method == POWER or bool(continued)
+        # A fence by power that stands is not undone by "auto". ``off_method``: one of OFF_METHODS,
+        # or empty.
+        wanted = self.known.method if options.method == "auto" and self.known else options.method
+        self.off_method = wanted if wanted in OFF_METHODS else ""
+        self.by_power = bool(self.off_method)
         # Every RBD volume that the node may have open, and those volumes that the user means.
         self.rbd = [found for found in state.held if found.is_rbd and not self._is_too_late(found)]
         self.meant = self._pick_meant()
@@ -110,6 +113,7 @@ class FenceCase:
         self.images = [image for image in images if image.volume in names]
         self.noted = noted_addresses(self.state, images, self.options.node)
         self.owners = owners_of(self.state, images, self.options)
+        self.recorded = recorded(self.state, self.options)
 
     def _pick_meant(self) -> list[AttachedVolume]:
         # What has no power writes to no storage, whatever its driver. A volume without a
@@ -126,7 +130,26 @@ class FenceCase:
         self.left_out = {
             name: reason for name, reason in why.items() if reason and not self.is_fenced(name)
         }
-        return [found for found in wanted if not why[found.name]]
+        return self._with_room([found for found in wanted if not why[found.name]])
+
+    def _with_room(self, chosen: list[AttachedVolume]) -> list[AttachedVolume]:
+        """Those that the ledger has, and of the others as many as it has room for."""
+        before = {*self.state.ledger.volumes} if self.state.ledger else set()
+        # In turns of the namespaces: a tenant may have any number of claims attached to a node.
+        more, _owners = within(
+            [found for found in chosen if found.name not in before],
+            lambda found: found.claim.partition("/")[0],
+            lambda found: name_size(found.name),
+            MOST_NAMES - sum(map(name_size, before)),
+        )
+        kept = before | {found.name for found in more}
+        reason = Reason(
+            "volume_not_fenced",
+            f"the ledger has no room for it, since it has the names of {len(kept)} others: run "
+            "again after this fence was released",
+        )
+        self.left_out.update({found.name: reason for found in chosen if found.name not in kept})
+        return [found for found in chosen if found.name in kept]
 
     def is_fenced(self, volume: str) -> bool:
         """The fence that stands has this volume."""
@@ -188,6 +211,7 @@ class FenceCase:
             if reading
             else "none",
             **self._of_images(),
+            **self._of_record(),
             "addresses": dict(self.source),
             **self._of_power(),
             **({"not_fenced": dict(self.spared)} if self.spared else {}),
@@ -212,6 +236,36 @@ class FenceCase:
                 for found in self.options.power
             ]
         }
+
+    def _of_record(self) -> dict[str, object]:
+        """What is recorded of the node, and what each source says of its addresses beside it."""
+        record, doubt = self.recorded.record, self.recorded.doubt
+        if record is None:
+            return {"record": doubt} if doubt else {}
+        says = {
+            "record": self.recorded.address,
+            "watchers": {found.address for found in self.holders if found.how == "watcher"},
+            "locks": {found.address for found in self.holders if found.how == "lock"},
+            "ceph-csi": self.noted,
+            "fence_addresses": self.options.fence_addresses,
+            "NetworkFence of the user": self.prepared(),
+            "NetworkFence of the driver": self.reported(),
+            "status": self.own,
+        }
+        return {
+            "record": told(record, self.state.now),
+            "says": [
+                f"{who}: {', '.join(sorted(said)) or 'nothing'}" for who, said in says.items()
+            ],
+        }
+
+    def by_record(self) -> tuple[str, ...]:
+        """The address of the record, where that is evidence for a new fence."""
+        # Who names the addresses himself has seen what is recorded. A fence that stands was judged,
+        # and with method none no address matters.
+        options = self.options
+        is_decided = self.known or options.fence_addresses or options.method == "none"
+        return () if is_decided else self.recorded.address
 
     def _of_images(self) -> dict[str, object]:
         """Who has each image open or a lock on it, for the evidence."""

@@ -13,7 +13,6 @@ from .._core.untrusted import few
 from .._fences.ceph_reading import Image, Reading, Watcher
 from .._fences.ledger import Ledger
 from .._fences.network_fence import NetworkFence, covered
-from .._fences.power import POWER
 from .._fences.proof import iso, missing
 from .._fences.state import NodeState, fences_of, opposing
 from .options import FenceOptions
@@ -27,7 +26,7 @@ _WATCH_SECONDS = 30.0
 def names_a_fence(ledger: Ledger) -> bool:
     """The ledger has addresses, and what fences each of them; or it needs none."""
     # A ledger may have been edited by hand, and one that names nothing is proven by nothing.
-    if ledger.method in ("none", POWER):
+    if ledger.method == "none" or ledger.is_off:
         return True
     if ledger.method == "ceph":
         return bool(ledger.addresses and ledger.entries)
@@ -81,7 +80,7 @@ def doubts_of(
     A node that is switched off is proven to be by its BMC, and Ceph may only contradict that.
     """
     doubts = missing(ledger, reading, state.now)
-    if ledger.method == POWER and reading.seconds <= _WATCH_SECONDS:
+    if ledger.is_off and reading.seconds <= _WATCH_SECONDS:
         doubts.append(
             Reason(
                 "observation_too_short",
@@ -107,14 +106,14 @@ def _may_be_dead(watcher: Watcher, ledger: Ledger) -> bool:
     """Its node may have no power any more."""
     # The watch of a client without power lasts for osd_client_watch_timeout, so only one that was
     # seen in several looks over a longer time is alive.
-    return ledger.method == POWER and not watcher.persistent
+    return ledger.is_off and not watcher.persistent
 
 
 def _unread(covered: list[Image], ledger: Ledger, state: NodeState) -> list[Reason]:
     """The volumes of the fence of which it is not known who has them open."""
     # What has no power has nothing open, of whatever driver; an image that cannot be read does not
     # contradict that.
-    is_off = ledger.method == POWER
+    is_off = ledger.is_off
     read = {image.volume for image in covered}
     # One whose PersistentVolume is gone cannot be read, and no other node can get it.
     missed = [

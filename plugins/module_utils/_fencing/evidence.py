@@ -10,13 +10,17 @@ import re
 
 from .._core.codes import Reason
 from .._core.untrusted import few
-from .._fences.ceph_reading import Reading
+from .._fences.ceph_reading import Image, Reading
 from .._fences.proof import stale
+from .._fences.state import AttachedVolume
 from .case import FenceCase
+from .owners import is_other
 
 # A healthy node that retries NodeStageVolume opens the image for a moment at each try, so only a
 # client that every look has shown is evidence. Looks, and seconds from the first to the last.
 _LEAST_LOOKS, _LEAST_SECONDS = 3, 60.0
+# The same where three sources agree who that is.
+_AGREED_LOOKS, _AGREED_SECONDS = 2, 5.0
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 
 
@@ -140,7 +144,9 @@ def check_length(case: FenceCase) -> None:
     # shows clients that are gone, and one look shows those that only pass by.
     reading, options = case.options.reading, case.options
     least = (2, 0.0) if options.accept_short_observation else (_LEAST_LOOKS, _LEAST_SECONDS)
-    if reading and (reading.observations < least[0] or reading.seconds < least[1]):
+    if not reading or _is_long(reading, *least):
+        return
+    if not (_is_long(reading, _AGREED_LOOKS, _AGREED_SECONDS) and _is_agreed(case)):
         case.reasons.append(
             Reason(
                 "observation_too_short",
@@ -150,3 +156,38 @@ def check_length(case: FenceCase) -> None:
                 "rbd_watcher_info",
             )
         )
+
+
+def _is_long(reading: Reading, looks: int, seconds: float) -> bool:
+    return reading.observations >= looks and reading.seconds >= seconds
+
+
+def _is_agreed(case: FenceCase) -> bool:
+    """Each image is open where ceph-csi noted the node when it staged that image, and where its
+    Node object has an address, or where Ceph saw the node before; and whoever else opens it is
+    known to be no node.
+    """
+    # No other node may open what is attached here alone, so nothing is left that only a longer look
+    # could tell from the node.
+    images = {image.volume: image for image in case.images}
+    return bool(case.meant) and all(
+        found.name in images and _is_only_here(found) and _is_node(case, images[found.name])
+        for found in case.meant
+    )
+
+
+def _is_only_here(found: AttachedVolume) -> bool:
+    return bool(found.attachment.name) and not found.elsewhere and not found.is_shared
+
+
+def _is_node(case: FenceCase, image: Image) -> bool:
+    """All that has this image open, or a lock on it, is the node's own client."""
+    noted = {found.address for found in image.client_addresses if found.node == case.options.node}
+    own = noted & {*case.own, *case.recorded.address}
+    watchers = [found for found in image.watchers if not is_other(found, case.options)]
+    return (
+        bool(watchers)
+        and all(found.persistent and found.is_kernel for found in watchers)
+        and {found.address for found in watchers} <= own
+        and {found.address for found in image.locks} <= own
+    )

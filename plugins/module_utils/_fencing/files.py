@@ -203,8 +203,8 @@ class _Judge:
             return True
         if session.address in self._owners or session.address in self._options.other_addresses:
             return False
-        # A client calls itself what it likes, so its name fences nobody; but who says that it is
-        # this node may be right.
+        # A client may give any host name, so none is fenced by it. But one that gives this node's
+        # may be this node.
         if _is_named(session.hostname, self._options.node):
             return True
         alone = not found.is_shared and not found.elsewhere

@@ -13,9 +13,15 @@ from __future__ import annotations
 from datetime import timedelta
 
 from .._fences.ceph_reading import moment
-from .._fences.ledger import UNKNOWN_MACHINE, Entry, FenceObject, Ledger, PowerFence
+from .._fences.ledger import (
+    OFF_METHODS,
+    UNKNOWN_MACHINE,
+    Entry,
+    FenceObject,
+    Ledger,
+    PowerFence,
+)
 from .._fences.network_fence import FENCED, NetworkFence
-from .._fences.power import POWER
 from .._fences.proof import iso
 from .case import FenceCase
 
@@ -40,11 +46,11 @@ def make_ledger(case: FenceCase, method: str, fences: list[NetworkFence]) -> Led
 
 
 def _new_ledger(case: FenceCase, method: str, fences: list[NetworkFence]) -> Ledger:
-    # Only what is fenced gets an entry: with methods none and power the addresses may be known, but
-    # nothing is blocked.
+    # Only what is fenced gets an entry: with method none, and for a node that is off, the addresses
+    # may be known, but nothing is blocked.
     options, before = case.options, case.state.ledger
     host, reading = case.state.host, case.options.reading
-    addresses = tuple(case.source) if method not in ("none", POWER) else ()
+    addresses = tuple(case.source) if method not in ("none", *OFF_METHODS) else ()
     ledger = Ledger(
         node=options.node,
         node_uid=host.node.uid if host else "",
@@ -67,7 +73,7 @@ def _new_ledger(case: FenceCase, method: str, fences: list[NetworkFence]) -> Led
         revision=0,
         machine=_machine(case, addresses),
         namespace=options.namespace,
-        power=_power(case) if method == POWER else None,
+        power=_power(case) if method in OFF_METHODS else None,
     )
     return _continue(case, ledger, before) if before else ledger
 
@@ -117,7 +123,7 @@ def _machine(case: FenceCase, addresses: tuple[str, ...]) -> str:
 def _is_unverified(case: FenceCase, method: str) -> bool:
     """Ceph was not asked where it alone could prove the fence."""
     # What proves a node to be off is its BMC.
-    if method == POWER:
+    if method in OFF_METHODS:
         return False
     return case.known.unverified if case.known else method != "ceph" and not case.options.reading
 

@@ -14,8 +14,9 @@ from .._kube.objects import Node, age
 from .options import FenceOptions
 
 # A fence may only become a stronger one: a NetworkFence's controller writes the blocklist again
-# after others have changed it, "none" protects nothing, and what has no power writes nowhere.
-_STRENGTH = ("none", "ceph", "network_fence", "power")
+# after others have changed it, "none" protects nothing, and what has no power writes nowhere. What
+# others have switched off, we can switch off too.
+_STRENGTH = ("none", "ceph", "network_fence", "external", "power")
 
 _RELEASE = "give it back with the playbook storage_ops.runbooks.release_fenced_node (STOR-17)"
 

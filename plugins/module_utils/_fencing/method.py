@@ -31,9 +31,9 @@ UNREAD = Reason(
 )
 _UNKNOWN = (
     "it is unknown from which address node {} reaches Ceph: no client holds its images, they have "
-    "no locks, ceph-csi has noted none, and fence_addresses is empty. A node that lost its power "
-    "looks like this: name its address on Ceph's network in fence_addresses, or prove that it is "
-    "off and use method none with node_confirmed_off"
+    "no locks, ceph-csi has noted none, none is recorded, and fence_addresses is empty. A node "
+    "that lost its power looks like this: name its address on Ceph's network in fence_addresses, "
+    "or prove that it is off and use method none with node_confirmed_off"
 )
 # What to do about a NetworkFence that would hit others.
 _MEND = "correct its spec.cidrs, or delete it while it is Unfenced"
@@ -126,7 +126,8 @@ def _no_address(case: FenceCase) -> Reason:
         if case.old and case.old.addresses
         else ""
     )
-    return Reason("address_unknown", _UNKNOWN.format(case.options.node) + before + word)
+    doubt = f". {case.recorded.doubt}" if case.recorded.doubt else ""
+    return Reason("address_unknown", _UNKNOWN.format(case.options.node) + before + word + doubt)
 
 
 def check_coverage(case: FenceCase, fences: list[NetworkFence]) -> None:

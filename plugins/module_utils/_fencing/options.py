@@ -31,7 +31,8 @@ class FenceOptions:
     run: str
     by: str
     namespace: str = OWN_NAMESPACE
-    # "auto" takes a NetworkFence that is there, else Ceph's blocklist; never "power" nor "none".
+    # "auto" takes a NetworkFence that is there, else Ceph's blocklist; never one of OFF_METHODS nor
+    # "none".
     method: str = "auto"
     # What rbd_watcher_info returned; None before the first reading of a run.
     reading: Reading | None = None

@@ -26,9 +26,16 @@ from .._core.codes import Reason
 from .._core.engine import Action, Finding, Plan
 from .._core.untrusted import few
 from .._fences.ceph_reading import Reading
-from .._fences.ledger import UNKNOWN_MACHINE, Ledger, config_map_path, read_note
+from .._fences.ledger import (
+    EXTERNAL,
+    OFF_METHODS,
+    UNKNOWN_MACHINE,
+    Ledger,
+    config_map_path,
+    is_noted,
+)
 from .._fences.network_fence import FENCED, command
-from .._fences.power import POWER, bmc_doubts, proof_doubts
+from .._fences.power import POWER, bmc_doubts, off_doubts, proof_doubts, switch_doubts
 from .._fences.proof import iso, mapped_clients
 from .._fences.state import NodeState
 from .addresses import check_addresses, find_addresses
@@ -159,17 +166,37 @@ def _judge(case: FenceCase) -> Ledger | None:
 
 
 def _judge_power(case: FenceCase) -> Ledger | None:
-    """The ledger of a fence that switches the node off, for which no address matters."""
+    """The ledger of a fence that switches the node off, or that others have switched off. No
+    address matters to it.
+    """
     # Which machine is switched off is judged before anything is: nothing undoes it.
     check_volumes(case)
     # The BMC that the Node object leads to is this machine's. One that had the name before runs on.
     check_attached_here(case, list(case.state.held))
     _check_machine_known(case)
-    holder = case.state.host or case.known
-    case.reasons += bmc_doubts(
-        case.options.power, case.options.node, holder.machine if holder else ""
-    )
-    return None if case.reasons else make_ledger(case, POWER, [])
+    case.reasons += _off_doubts(case)
+    return None if case.reasons else make_ledger(case, case.off_method, [])
+
+
+def _off_doubts(case: FenceCase) -> list[Reason]:
+    """Why its BMC cannot switch the node off; or where others do that, why it may not be off."""
+    read, node, host = case.options.power, case.options.node, case.state.host
+    holder = host or case.known
+    is_external = case.off_method == EXTERNAL
+    noted = case.known.power if case.known and is_external and not host else None
+    doubts = bmc_doubts(read, node, holder.machine if holder else "", noted, host)
+    if doubts or is_external:
+        return doubts or off_doubts(read, node, host, case.known.power if case.known else None)
+    if read[-1].kind == EXTERNAL:
+        return [
+            Reason(
+                "bmc_unknown",
+                f"{read[-1].title} only says whether node {node} is off, and cannot switch it "
+                "off: have that done, and use method external; or give its BMC in the variable "
+                "bmcs",
+            )
+        ]
+    return []
 
 
 def _check_machine_known(case: FenceCase) -> None:
@@ -223,11 +250,15 @@ def confirm(state: NodeState, options: FenceOptions, busy: str = "") -> Decision
 def hold(state: NodeState, options: FenceOptions, _busy: str = "") -> Decision:
     """Whether the fence that the ledger intends may still be brought about.
 
-    It is asked right before Ceph is changed, which knows no Lease.
+    It is asked right before Ceph is changed, or the node is switched off: neither Ceph nor a BMC
+    knows Leases.
     """
     known = state.ledger
     # Check mode has written nothing that could stand.
     reasons = [] if options.check else not_standing(state, options)
+    if known and known.method == POWER and not options.check:
+        machine = (state.host or known).machine
+        reasons += switch_doubts(options.power, options.node, machine, state.now, known.power)
     if not reasons:
         return Decision(Plan([]), known)
     finding = _finding(state, options, {"ledger": known.to_dict()} if known else {})
@@ -258,7 +289,7 @@ def _complete(
         Action("fence_network", fence.name, command(fence, FENCED), Subject(known, fence))
         for fence in undone
     ]
-    if known.method == POWER:
+    if known.is_off:
         proven, doubts = _prove_off(state, known, options)
     else:
         proven, doubts = _prove(state, known, options, bool(undone), files)
@@ -336,7 +367,7 @@ def _finding(state: NodeState, options: FenceOptions, evidence: dict[str, object
     # What is fenced is decided from the RBD volumes alone.
     rbd = sum(found.is_rbd for found in state.held)
     # Nothing runs on a node without power.
-    is_off = POWER in (options.method, state.ledger.method if state.ledger else "")
+    is_off = options.method in OFF_METHODS or (state.ledger is not None and state.ledger.is_off)
     return Finding(
         control="STOR-16",
         severity="critical",
@@ -360,14 +391,14 @@ def _readiness(state: NodeState) -> str:
 
 
 def _is_noted(state: NodeState, ledger: Ledger) -> bool:
-    """The note on the node is there and the newest.
+    """The note on the node is there, if it has room, and the newest.
 
     It is not after a run that was killed before it wrote the note, or when the note was deleted.
     """
     # A Node that was recreated is not the one that the ledger is about, so nothing is noted on it.
     if state.item is None or state.item["metadata"]["uid"] != ledger.node_uid:
         return True
-    return read_note(state.item).text == ledger.text
+    return is_noted(state.item, ledger)
 
 
 def _write(ledger: Ledger, options: FenceOptions, verb: str) -> Action:
@@ -384,7 +415,8 @@ def _why(ledger: Ledger) -> str:
     if ledger.method == "none":
         return "it is said to be off, so nothing is fenced (method none)"
     if ledger.power:
-        return f"it is switched off by its BMC {ledger.power.address} ({ledger.power.kind})"
+        how = "is switched off by" if ledger.method == POWER else "was switched off, says"
+        return f"it {how} {ledger.power.title} ({ledger.power.kind})"
     how = "by its NetworkFence" if ledger.method == "network_fence" else "in Ceph's blocklist"
     known = few(
         f"{address} ({ledger.source.get(address, 'ledger')})" for address in ledger.addresses

@@ -9,9 +9,10 @@ Ceph's part is another module's.
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Callable
 
 from .._core.argspec import ArgumentSpec, check_numbers
@@ -26,12 +27,16 @@ from .._fences.ledger import Ledger, Ledgers, RunOptions
 from .._fences.power import SPEC as POWER_SPEC
 from .._fences.power import parse_power
 from .._fences.proof import LEAST_EXPIRY
+from .._fences.record import read_records
 from .._fences.state import NodeState, gather_node, pick_host_record
 from .._kube.changing import LEAST_SECONDS
 from .._kube.client import Cluster, Conflict, NotFound, path
 from . import plan as pure
 from .lost import not_lost
 from .options import Decision, FenceOptions, Subject
+
+# What undoes an intent.
+_TAKEN_BACK = ("remove_fence_ledger", "uncordon_node")
 
 SCOPE = ArgumentSpec(
     {
@@ -42,7 +47,7 @@ SCOPE = ArgumentSpec(
         },
         "method": {
             "type": "str",
-            "choices": ["auto", "network_fence", "ceph", "power", "none"],
+            "choices": ["auto", "network_fence", "ceph", "power", "external", "none"],
             "default": "auto",
         },
         "ceph": {"type": "dict"},
@@ -147,9 +152,7 @@ class Fence:
 
     def prepare(self) -> None:
         """Take the Lease. State "held" only renews it: a run that lost it must not begin again."""
-        if self._holds:
-            self._lease.check()
-        else:
+        if not self._holds:
             self._lease.take(self._run.lease_timeout)
 
     def close(self, failed: bool) -> None:
@@ -175,9 +178,15 @@ class Fence:
         """Read the node, what is attached to it, and what fences it."""
         if self._options.check:
             self._busy = self._lease.holder()
-        state = gather_node(self._cluster, self._run.node, self._ledgers)
+        state = gather_node(self._cluster, self._run.node, self._ledgers)._replace(
+            records=read_records(self._cluster, self._run.namespace)
+        )
         if self._options.check and self._run.fence:
             state = state._replace(ledger=self._run.fence)
+        elif self._holds and not self._options.check:
+            # After all that was read: what follows in Ceph, or at the BMC, has the whole of its
+            # time. No other run had it meanwhile, since one that was lost is not taken again.
+            self._lease.check()
         self._state = state
         return state
 
@@ -221,22 +230,37 @@ class Fence:
         still.
         """
         subject: Subject = action.subject
-        # Before each change: a run that was stopped for long may have lost the node to another one.
-        self._lease.check()
+        if action.verb in _TAKEN_BACK:
+            with self._lease.held():
+                self._change(action)
+            return
+        # A fence that is begun is followed until its message says that it is there.
+        require_time(self._cluster.deadline, LEAST_SECONDS)
+
+        @contextlib.contextmanager
+        def hold() -> Iterator[None]:
+            # Before each change: a run that was stopped for long may have lost the node.
+            with self._lease.held():
+                self._recheck(subject.ledger)
+                yield
+
+        if subject.fence:
+            network_fence.fence(
+                self._cluster, subject.fence, self._fence_timeout, self._sleep, hold
+            )
+            return
+        with hold():
+            self._change(action)
+
+    def _change(self, action: Action) -> None:
+        subject: Subject = action.subject
         if action.verb == "remove_fence_ledger":
             self._ledgers.remove(subject.ledger)
-        elif action.verb == "uncordon_node":
-            self._set_unschedulable(subject.ledger, None)
+        elif action.verb in ("cordon_node", "uncordon_node"):
+            cordons = action.verb == "cordon_node"
+            self._set_unschedulable(subject.ledger, True if cordons else None)
         else:
-            # A fence that is begun is followed until its message says that it is there.
-            require_time(self._cluster.deadline, LEAST_SECONDS)
-            self._recheck(subject.ledger)
-            if subject.fence:
-                network_fence.fence(self._cluster, subject.fence, self._fence_timeout, self._sleep)
-            elif action.verb == "cordon_node":
-                self._set_unschedulable(subject.ledger, True)
-            else:
-                self._decision = self._decision._replace(ledger=self._ledgers.write(subject.ledger))
+            self._decision = self._decision._replace(ledger=self._ledgers.write(subject.ledger))
 
     def undo(self, action: Action) -> Action | None:
         """A new intent that could not be written whole is taken back, since nothing

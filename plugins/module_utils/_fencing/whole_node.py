@@ -62,12 +62,16 @@ def widen(case: FenceCase, method: str) -> None:
     # The driver on the node knows its address on Ceph's network, and only it can have told (see
     # _network_fences/reports.py). It may lie, so no host is fenced for its word. But it may be
     # right, and what hangs there writes later.
+    rest = "name it in fence_addresses, or in other_addresses if it belongs to a host that is not "
+    rest += "a node"
     for address in sorted({*case.reported()} - {*case.source, *case.options.other_addresses}):
         case.spared.setdefault(
-            address,
-            "is what the driver on the node reports, and nothing confirms that: name it in "
-            "fence_addresses, or in other_addresses if it belongs to a host that is not a node",
+            address, f"is what the driver on the node reports, and nothing confirms that: {rest}"
         )
+    # The user has named others than what is recorded. If another node has it by now, all is well.
+    theirs = {*case.source, *case.options.other_addresses, *case.owners, *case.recorded.others}
+    for address in {*case.recorded.address} - theirs:
+        case.spared.setdefault(address, f"is where Ceph saw it in an earlier night: {rest}")
 
 
 def _why_spared(case: FenceCase, method: str, address: str, by: list[str]) -> str:
@@ -75,8 +79,9 @@ def _why_spared(case: FenceCase, method: str, address: str, by: list[str]) -> st
     that cover it.
     """
     # A NetworkFence and an entry of ours for one address would undo each other.
-    if address in case.owners:
-        return f"belongs to {case.owners[address]} too"
+    owner = case.owners.get(address) or case.recorded.others.get(address)
+    if owner:
+        return f"belongs to {owner} too"
     if method == "network_fence" and not by:
         return "is covered by no NetworkFence"
     if method == "ceph" and by:
@@ -163,6 +168,7 @@ def _only_seen(case: FenceCase) -> list[str]:
         *case.noted,
         *case.options.fence_addresses,
         *case.prepared(),
+        *case.recorded.address,
     }
     return [
         address

@@ -9,11 +9,10 @@ No function here touches a FUSE mount: a look at a hung one would never return.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from .._core.bounded import call_each, find_program
+from .._core.bounded import find_program
 from .._core.errors import StorageOpsError
 from .._node import kubelet
 from .._node.control_groups import UNKNOWN, pod_of
@@ -57,7 +56,9 @@ def details(
         processes=tuple(read_processes(host)),
         notes=notes,
         # What is mounted is there, and each question to one that hangs leaves a child.
-        absent=tuple(absent_points(host, [path for path in noted if not _is_mounted(state, path)])),
+        absent=tuple(
+            kubelet.absent_points(host, [path for path in noted if not _is_mounted(state, path)])
+        ),
         parents=dict(zip(inside, kubelet.parents_problem(host, inside, state.root))),
         waiting={block.device: waiting_requests(host, block.device) for block in blocks},
         programs=_programs(options, blocks),
@@ -115,23 +116,6 @@ def _programs(options: FuseOptions, blocks: list[Superblock]) -> dict[str, str]:
     # PATH of an Ansible run may lack the folders of system programs; find_program knows them.
     paths = {name: find_program(name) for name in names}
     return {name: path for name, path in paths.items() if path}
-
-
-def absent_points(host: Host, points: list[str]) -> list[str]:
-    """The paths at which nothing exists. A dead mount exists, though stat fails on it."""
-
-    def asking(point: str) -> bool:
-        try:
-            os.lstat(host.path(point))
-        except (FileNotFoundError, NotADirectoryError):
-            return True
-        # As ENOTCONN, which a dead FUSE mount answers (fs/fuse/dev.c).
-        except OSError:
-            return False
-        return False
-
-    replies = call_each(asking, points, host.command_timeout, host.deadline.remaining())
-    return [point for point, reply in zip(points, replies) if reply.value]
 
 
 def fuse_servers(host: Host, asked: Sequence[Process]) -> tuple[tuple[int, ...], dict[int, str]]:

@@ -125,8 +125,9 @@ class Target:
 class Unfinished:
     """What an interrupted run left: its new mount, and the mount points that were waiting for it.
 
-    ``devices``: the dead superblocks. ``fstype``, ``origin``, ``kept``: as in Recovery. ``begun``:
-    its new mount was proven, and it had started to replace mounts. ``credentials``: its
+    ``devices``: the dead superblocks. ``fstype``, ``origin``, ``kept`` and ``handles`` are those of
+    the Recovery.
+    ``begun``: its new mount was proven, and it had started to replace mounts. ``credentials``: its
     credentials file still exists.
     """
 
@@ -140,6 +141,7 @@ class Unfinished:
     # From then on its server may serve mounts in use, so it is not stopped any more.
     begun: bool = False
     credentials: bool = False
+    handles: tuple[tuple[str, str], ...] = ()
 
     @property
     def folder(self) -> str:

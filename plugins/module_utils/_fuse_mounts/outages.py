@@ -26,8 +26,9 @@ from .stacks import is_broken
 
 
 class Remote(NamedTuple):
-    """What mounts talk to, as far as that is known. A majority is counted for each remote.
+    """What the mounts of a tenant talk to, as far as that is known.
 
+    ``tenant``: the namespace of their pods, see outages_by_remote;
     ``namespace``: that of the Secret with which they are mounted. Whoever may write the Secret can
     name any endpoint in it. With healthy mounts of their own they could outvote the broken mounts
     of others, so an endpoint from a Secret counts for that namespace only. An inline volume has its
@@ -38,19 +39,30 @@ class Remote(NamedTuple):
     driver: str
     endpoint: str
     namespace: str
+    tenant: str = ""
+
+    @property
+    def shared(self) -> Remote:
+        """The same of all tenants."""
+        return self._replace(tenant="")
 
     @property
     def shown(self) -> str:
         """As part of a sentence, with a blank in front; empty if nothing is known."""
         at = f" at {untrusted.sample_of(self.endpoint)}" if self.endpoint else ""
         of = f" of {self.driver}" if self.driver else ""
-        return of + at + (f" with Secrets in {self.namespace}" if self.namespace else "")
+        secrets = f" with Secrets in {self.namespace}" if self.namespace else ""
+        return of + at + secrets + (f" of namespace {self.tenant}" if self.tenant else "")
 
 
 def outages_by_remote(
     state: FuseState, options: FuseOptions, found: Mapping[str, Superblock]
 ) -> dict[Remote, Reason]:
-    """The remotes with more broken than working mounts, and the refusal for each."""
+    """The remotes that may be down, and the refusal for each.
+
+    What is down is so for most of its tenants, and of each for most of what it has. Each tenant
+    counts once: with many mounts of its own none makes an outage of others' trouble.
+    """
     # Filesystems are counted, not mounts: a volume with many pods is still one.
     totals: Counter[Remote] = Counter()
     broken: Counter[Remote] = Counter()
@@ -61,10 +73,15 @@ def outages_by_remote(
             remote = _remote(state, options, [place for _mount, place in superblock.mounts])
             totals[remote] += 1
             broken[remote] += is_broken(answer)
+    most = most_of(broken, totals)
+    down = most_of(
+        Counter(remote.shared for remote in most), Counter(remote.shared for remote in totals)
+    )
     unless = "their servers are known to be gone for good"
     return {
         remote: majority(broken[remote], totals[remote], f"FUSE mounts{remote.shown}", unless)
-        for remote in most_of(broken, totals)
+        for remote in most
+        if remote.shared in down
     }
 
 
@@ -102,11 +119,14 @@ def _remote(state: FuseState, options: FuseOptions, places: list[Place]) -> Remo
     known = {place.driver for place in places} | {note.driver for note in notes} | {entry.driver}
     # Contradicting names are refused elsewhere; here any of them will do, if it is always the same.
     driver = min(known - {""}, default="")
+    pods = {place.pod for place in places} - {""}
     if any(note.inline for note in notes):
-        pods = {place.pod for place in places} - {""}
         return Remote(driver, "", min((state.namespaces.get(pod, pod) for pod in pods), default=""))
     # A trailing slash or another case does not make another server (RFC 3986, 6.2.3 and 6.2.2.1).
-    return Remote(driver, entry.endpoint.rstrip("/").lower(), entry.secret_namespace)
+    endpoint = entry.endpoint.rstrip("/").lower()
+    # A claim is of one namespace, so the pods of a volume are.
+    tenant = min({state.namespaces.get(pod, "") for pod in pods} - {""}, default="")
+    return Remote(driver, endpoint, entry.secret_namespace, tenant)
 
 
 def owner_of(

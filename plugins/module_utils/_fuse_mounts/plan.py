@@ -48,13 +48,14 @@ from .remounting import (
 )
 from .stacks import (
     MountGroup,
-    answers_at,
     bare_targets,
     groups_of,
     meets,
     stale,
+    still_noted,
     superblocks,
     to_ask,
+    usable,
 )
 from .unmounting import for_kubelet, kubelet_actions
 
@@ -81,6 +82,7 @@ def plan(state: FuseState, options: FuseOptions) -> Plan:
     that was interrupted.
     """
     found = superblocks(state.table, state.root)
+    state = replace(state, unfinished=still_noted(state))
     left = list(state.unfinished)
     findings = []
     points: dict[int, set[str]] = {}
@@ -363,7 +365,7 @@ def _dead_mounts(
     origins = _origins(group)
     dead = _replaced(group)[0]
     return Recovery(
-        _key(group.name, takes, left),
+        _key(state, group.name, takes, left),
         group.name,
         tuple(group.devices),
         (
@@ -403,7 +405,7 @@ def _by_remount(
     """The repair with the mount that replaces the dead ones: one that answers, or a new one."""
     # A mount that an interrupted run made and proved is in use at some of the points already.
     for one in left:
-        if one.begun and answers_at(state, one.folder, recovery.devices):
+        if usable(state, one, recovery.devices):
             return replace(recovery, key=one.key, ready=one.folder, trusted=PRIVATE), obstacles
     renewed = renewed_by_driver(state, recovery, notes)
     # A driver that was restarted may have staged the volume again, and then its mount is the best
@@ -418,12 +420,19 @@ def _by_remount(
     ]
 
 
-def _key(name: str, layers: list[Mount], left: list[Unfinished]) -> str:
+def _key(state: FuseState, name: str, layers: list[Mount], left: list[Unfinished]) -> str:
     """The key of a repair that makes a new mount."""
     # An interrupted repair that replaced nothing is made again under its own key, which cleans up
     # after it. Once it had begun, its server may serve mounts in use, so it gets no second one.
     again = [one.key for one in left if not one.begun]
-    return again[0] if again else _key_of(name, layers, [one.key for one in left])
+    if again:
+        return again[0]
+    key, taken = (
+        _key_of(name, layers, [one.key for one in left]),
+        [one.key for one in state.unfinished],
+    )
+    # Paths and numbers come again: so could the key of what was begun for another volume.
+    return _key_of(name, layers, sorted(taken)) if key in taken else key
 
 
 def _judge_unfinished(state: FuseState, options: FuseOptions, one: Unfinished) -> Finding:
@@ -459,9 +468,9 @@ def _finish(
     bare: tuple[Target, ...],
 ) -> None:
     """Give the empty mount points the interrupted run's mount, or another new one."""
-    ready = one.folder if one.begun and answers_at(state, one.folder, one.devices) else ""
+    ready = one.folder if usable(state, one, one.devices) else ""
     recovery = Recovery(
-        one.key if ready else _key(one.name, [], [one]),
+        one.key if ready else _key(state, one.name, [], [one]),
         one.name,
         one.devices,
         bare,
@@ -470,6 +479,7 @@ def _finish(
         one.kept,
         ready=ready,
         trusted=PRIVATE,
+        handles=one.handles,
     )
     obstacles = point_obstacles(state, bare)
     # The server of the interrupted run has ended, so a new one is needed.

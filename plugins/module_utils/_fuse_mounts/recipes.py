@@ -20,7 +20,7 @@ FILE_KEY = "file"
 # Only our own lower-case names: other braces in a user's command stay as they are.
 _PLACE = re.compile(r"\{([a-z_]+)\}")
 # Which kind of word (untrusted.word) a placeholder stands for, where that is not its name.
-_KINDS = {"target": "path", "credentials_file": "path"}
+_KINDS = {"target": "path", "credentials_file": "path", "cache": "path"}
 _SECRETS = ("secret_key", "session_token")
 # Without these credentials a recipe's program fails late and unclearly, or tries the node's own
 # identity.
@@ -92,8 +92,11 @@ RECIPES = {
             "secret_access_key = {secret_key}\nsession_token = {session_token}\n"
             "endpoint = {endpoint}\nregion = {region}\n",
             "ini",
-            # A system service has no HOME, from which rclone derives its cache folder.
-            environment=("HOME=/root",),
+            # A system service has no HOME. In its cache folder rclone keeps what was written and
+            # has not arrived yet, by the names of the remote and the bucket, and uploads it when it
+            # starts (vfs/vfscache/cache.go, New and reload). Buckets of one name on two servers
+            # must not share it.
+            environment=("HOME=/root", "RCLONE_CACHE_DIR={cache}"),
             long_options=True,
             names_remote=True,
         ),

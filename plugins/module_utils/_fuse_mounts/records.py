@@ -87,6 +87,7 @@ def read_unfinished(host: Host) -> tuple[Unfinished, ...]:
                 # Without a readable note its server may serve mounts in use, so it is not stopped.
                 begun=noted.get("begun", True),
                 credentials=host.exists(f"{PRIVATE}/{key}/credentials"),
+                handles=tuple((driver, handle) for driver, handle in noted.get("handles", ())),
                 **more,
             )
         )

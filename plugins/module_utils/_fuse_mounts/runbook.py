@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-from .._core.bounded import Deadline, Reply
+from .._core.bounded import MOST_CHILDREN, Deadline, Reply
 from .._core.engine import (
     Action,
     ActionFailed,
     Finding,
     NotStarted,
+    PassedOver,
     Plan,
     Prevented,
     require_time,
@@ -41,7 +42,7 @@ from .._node.probes import (
     probe_opened,
 )
 from .._node.processes import read_processes, require_host_namespace
-from .._node.unmount import Source, bind, call_libc, held, same, unmount, unmount_dead
+from .._node.unmount import Source, bind, call_libc, held, misfits, same, unmount, unmount_dead
 from .._node.unmount import replace as replace_mount
 from . import likeness, stacks, unmounting
 from . import plan as pure
@@ -91,6 +92,8 @@ class FuseRecovery:
         self._begun: set[str] = set()
         # By key of a repair, the device of the new mount that was proven.
         self._devices: dict[str, str] = {}
+        # How long containers are waited for, from the first wait on.
+        self._patience: Deadline | None = None
         self._lock = -1
 
     def prepare(self) -> None:
@@ -269,6 +272,9 @@ class FuseRecovery:
         # The deadline may have passed, which may be why the action failed.
         self._host.deadline = Deadline(UNDO_SECONDS)
         if action.verb == "replace_mount" and step.target and step.target.point in self._bare:
+            # The pod that would need it is gone.
+            if self._gone([step.target], read_table(self._host, "1")):
+                return None
             source = f"{step.recovery.source}{step.target.root}".rstrip("/")
             return Action(
                 "bind_mount",
@@ -288,29 +294,32 @@ class FuseRecovery:
         return None
 
     def half_made(self, finding: Finding) -> list[str]:
-        """What a failed repair has left that is neither the old state nor the whole new one."""
+        """What a failed repair has left that is neither the old state nor the whole new one.
+
+        Only what this run has done counts. A tenant may have its pod deleted at any moment, and
+        whoever runs what the new server talks to may have it stop answering at any moment. Neither
+        must end the turns of others. What else is left of the volume is put into the evidence.
+        """
         host, recovery = self._host, finding.repair[0].subject.recovery
         try:
-            points = _points(recovery, read_table(host, "1"))
-            before = {stacks.AS_BEFORE}
-            if self._options.strategy == "kubelet":
-                # Every dead layer less is progress, and the next run goes on from there.
-                before.add(stacks.TAKEN_OFF)
-            there = set(points.values())
-            untouched = there <= before
-            # Whoever runs what the new server talks to may have it stop answering after any of the
-            # points: then each is either as it was or whole, and the next run goes on with the
-            # rest. That must not end the turns of others.
-            whole = there <= {*before, stacks.NEW}
-            others = [point for point, what in points.items() if what != stacks.AS_BEFORE]
-            left = [] if whole else [f"{point} is {points[point]}" for point in others]
-            if untouched and _aborted(finding):
-                left.append("the connection to its server was aborted")
-            goes_on = whole and not untouched and there != {stacks.NEW}
-            if os.path.lexists(host.path(recovery.folder)) and not goes_on:
-                left.append(f"{recovery.folder} is still there")
-            if untouched and self._may_run(recovery):
-                left.append(f"its new program may still run ({recovery.unit})")
+            table = read_table(host, "1")
+            gone = self._gone(recovery.targets, table)
+            # One that this run has emptied has the new mount by now, or could not be taken back.
+            left = [
+                f"{point} is {what}"
+                for point, what in _points(recovery, table).items()
+                if what == stacks.OTHER and point not in gone
+            ]
+            # With that note the next run goes on with the new mount, or tidies it up.
+            noted = note_of(host, recovery.key).get("begun") is True
+            told = ["the connection to its server was aborted"] if _aborted(finding) else []
+            if os.path.lexists(host.path(recovery.folder)):
+                (told if noted else left).append(f"{recovery.folder} is still there")
+            if recovery.key not in self._begun and self._may_run(recovery):
+                # Without systemd that is so whatever it did, and so of each that ends at once.
+                known = told if recovery.service.as_is else left
+                known.append(f"its new program may still run ({recovery.unit})")
+            finding.evidence.update({"left": told} if told else {})
             return left
         finally:
             # undo() has set a deadline of its own.
@@ -410,7 +419,7 @@ class FuseRecovery:
     def _adopt(self, _action: Action, step: Step) -> None:
         """Use a mount that already answers."""
         recovery = step.recovery
-        self._recheck(recovery, 2 * self._options.probe_timeout + 2 * _STEP_SECONDS)
+        self._recheck(recovery, 3 * self._options.probe_timeout + 2 * _STEP_SECONDS)
         different = likeness.unlike(recovery, self._new_mount(recovery))
         if different:
             raise NotStarted(different)
@@ -433,36 +442,38 @@ class FuseRecovery:
         return layers[-1]
 
     def _require_roots(self, recovery: Recovery) -> None:
-        """The folders that subPath mounts show have to exist before a dead mount is taken off."""
-        host = self._host
-        wanted = sorted(
-            {f"{recovery.source}{target.root}" for target in recovery.targets if target.root != "/"}
-        )
-
-        def missing() -> list[str]:
-            return [
-                path
-                for path in wanted
-                if os.path.islink(host.path(path)) or not os.path.lexists(host.path(path))
-            ]
-
-        # A tenant may have put a link in its place, which a bind by root would follow out of the
-        # volume (CVE-2017-1002101; kubernetes pkg/volume/util/subpath).
-        problems = [
-            problem
-            for problem in kubelet.parents_problem(host, wanted, _trusted(recovery))
-            if problem
+        """What subPath mounts show has to be there, and of the same kind, before a dead mount is
+        taken off: its users can make a file of a folder, and mount(2) puts none on the other.
+        """
+        host, timeout = self._host, self._options.probe_timeout
+        gone = self._gone(recovery.targets, read_table(host, "1"))
+        wanted = [
+            (f"{recovery.source}{target.root}", target.point)
+            for target in recovery.targets
+            if target.root != "/" and target.point not in gone
         ]
-        reply = host.bounded(missing)
-        problems += (
-            [reply.problem]
-            if reply.problem
-            else [f"{path!r} is not in the new mount" for path in reply.value]
-        )
-        if problems:
-            raise ActionFailed(
-                f"a subPath cannot be mounted from the new mount: {'; '.join(problems)}"
-            )
+        rounds = [wanted[at : at + MOST_CHILDREN] for at in range(0, len(wanted), MOST_CHILDREN)]
+        # The server may hang at each of them. So the first that has a problem ends it, and all that
+        # it may take is in what _recheck() has asked for: there, each further one has more.
+        with host.deadline.shortened(timeout + _STEP_SECONDS * len(rounds)):
+            for pairs in rounds:
+                # A tenant may have put a link in its place, which a bind by root would follow out
+                # of the volume (CVE-2017-1002101; kubernetes pkg/volume/util/subpath).
+                problems = misfits(host, pairs, _trusted(recovery), self._root, timeout)
+                if problems:
+                    raise ActionFailed(
+                        f"a subPath cannot be mounted from the new mount: {'; '.join(problems)}",
+                        code="mount_differs",
+                    )
+
+    def _gone(self, targets: Iterable[Target], table: MountTable) -> set[str]:
+        """The mount points that no longer exist. The kubelet removes those of a pod with it, and
+        who owns the pod may delete it at any moment.
+        """
+        points = [target.point for target in targets]
+        # What is mounted is there, and each question to one that hangs leaves a child.
+        asked = [point for point in points if not table.layers(point)]
+        return set(kubelet.absent_points(self._host, asked))
 
     def _abort(self, action: Action, step: Step) -> None:
         """Abort the connection to a server that hangs, after one more look."""
@@ -506,12 +517,22 @@ class FuseRecovery:
         """Take the dead layers off, and bind the new mount there in the same step."""
         host, recovery, target = self._host, step.recovery, step.target
         self._require_time(_STEP_SECONDS)
+        table = read_table(host, "1")
+        if target.point in self._gone([target], table):
+            raise PassedOver(f"{target.point} is gone")
+        take = self._still_planned(recovery, target, table)
         source = self._source(recovery, target)
         # Noted first: from here on its server may serve mounts in use, and must not be stopped.
         if recovery.key not in self._begun:
             self._record(recovery, begun=True)
         self._begun.add(recovery.key)
-        table = read_table(host, "1")
+        self._bare.add(target.point)
+        timeout = self._options.probe_timeout
+        replace_mount(host, take, source, target.point, self._root, timeout)
+        self._bare.discard(target.point)
+
+    def _still_planned(self, recovery: Recovery, target: Target, table: MountTable) -> list[Mount]:
+        """The planned layers of a point that are still there. Raises NotStarted if others are."""
         layers = table.layers(target.point)
         take = [mount for mount in target.take if _among(mount, layers)]
         rest = [layer for layer in layers if not _among(layer, take)]
@@ -519,10 +540,7 @@ class FuseRecovery:
             stacks.top_id(rest) != target.beneath
         ):
             raise NotStarted(f"another mount is now at {target.point}")
-        self._bare.add(target.point)
-        timeout = self._options.probe_timeout
-        replace_mount(host, take, source, target.point, self._root, timeout)
-        self._bare.discard(target.point)
+        return take
 
     def _take_off(self, target: Target) -> None:
         """Unmount the dead layers that are still there."""
@@ -597,6 +615,7 @@ class FuseRecovery:
                     "fstype": recovery.fstype,
                     "origin": recovery.origin,
                     "kept": recovery.kept,
+                    "handles": recovery.handles,
                     "begun": begun or bool(note_of(host, recovery.key).get("begun")),
                     "targets": [
                         {
@@ -661,22 +680,28 @@ class FuseRecovery:
 
     def _wait_for_containers(self, _action: Action, step: Step) -> None:
         host, recovery = self._host, step.recovery
-        timeout = host.deadline.cap(self._options.containers_timeout)
 
         def look() -> list[str]:
             return running_processes(host, recovery.pods, recovery.devices)
 
         running = look()
+        if not running:
+            return
         # Waiting for nothing needs no time, so this comes after the first look.
-        if running and not timeout:
+        if not host.deadline.remaining():
             raise Prevented("no time is left to wait for containers: raise deadline")
-        if running:
-            self._require_points(recovery)
+        self._require_points(recovery)
+        # The pods of all of them were being deleted when the run began. So they end side by side,
+        # and those of one tenant that do not end take no time from the next volume.
+        whole = self._options.containers_timeout
+        self._patience = self._patience or Deadline(whole, host.deadline.clock)
+        timeout = host.deadline.cap(self._patience.remaining())
         # An unmount below a running container would leave it with the dead mount for good.
-        if running and not host.wait_for(lambda: not look(), timeout):
+        if not host.wait_for(lambda: not look(), timeout):
             left = ", ".join(look()[:5])
             raise NotStarted(
-                f"containers of its pods still run after {timeout:g} s: {left}", code="pods_running"
+                f"containers of its pods still run after {timeout or whole:g} s: {left}",
+                code="pods_running",
             )
 
     def _unmount(self, _action: Action, step: Step) -> None:
@@ -818,11 +843,13 @@ class FuseRecovery:
         """What proves that each target shows the new filesystem; adds to ``doubts`` what does
         not.
         """
+        gone = self._gone(recovery.targets, table)
+        targets = [target for target in recovery.targets if target.point not in gone]
         answers = probe_folders(
-            self._host, [target.point for target in recovery.targets], self._options.probe_timeout
+            self._host, [target.point for target in targets], self._options.probe_timeout
         )
         devices = set()
-        for target, answer in zip(recovery.targets, answers):
+        for target, answer in zip(targets, answers):
             layers = table.layers(target.point)
             if answer.state != OK:
                 doubts.append(f"{target.point} does not answer: {answer.text}")
@@ -836,10 +863,11 @@ class FuseRecovery:
             doubts.append(f"its mounts are of different filesystems: {', '.join(sorted(devices))}")
         if not recovery.targets:
             return [f"{recovery.folder} is gone"]
-        return [
+        proof = [
             f"{target.point} can be listed, and is of the new filesystem {', '.join(devices)}"
-            for target in recovery.targets
+            for target in targets
         ]
+        return proof + [f"{point} is gone" for point in sorted(gone)]
 
 
 def _asked(

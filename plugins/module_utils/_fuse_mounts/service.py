@@ -9,8 +9,10 @@ Pure: no I/O here.
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
+from hashlib import sha256
 
 from .._core import untrusted
 from .._core.codes import Reason
@@ -31,6 +33,8 @@ from .model import (
     printable,
 )
 
+# For what programs keep of volumes, a folder for each.
+_CACHES = "/var/cache/storage_ops/fuse"
 # The next step where this host cannot mount the volume itself.
 BY_DRIVER = "let the driver mount it again for new pods (strategy kubelet)"
 # Names of mount options whose values are secrets: passwd=, sftp-pass=, session_token= and the like.
@@ -179,6 +183,12 @@ def _label_problems(entry: FuseVolume, recovery: Recovery) -> list[Reason]:
     ]
 
 
+def _cache_of(entry: FuseVolume, source: str, recovery: Recovery) -> str:
+    """The folder for what the program of this volume keeps, and no other's."""
+    told = [*map(list, recovery.handles), entry.endpoint, source]
+    return f"{_CACHES}/{sha256(json.dumps(told).encode()).hexdigest()[:16]}"
+
+
 def _filled(
     state: FuseState,
     entry: FuseVolume,
@@ -209,7 +219,8 @@ def _filled(
     at = fuse_recipes.fill(recipe.at, values, {}) if entry.endpoint else []
     argv = fuse_recipes.fill(recipe.argv, values, {"options": words, "at": at})
     secret = fuse_recipes.credentials_text(recipe, entry.credentials, values)
-    environment = tuple(fuse_recipes.fill(recipe.environment, values, {}))
+    own = {"cache": _cache_of(entry, source, recovery)}
+    environment = tuple(fuse_recipes.fill(recipe.environment, own, {}))
     # A version of the program may set another subtype than the one that made the dead mount.
     fstypes = tuple(dict.fromkeys([recipe.fstype, recovery.fstype]))
     return Service((program, *argv), fstypes, secret, environment)

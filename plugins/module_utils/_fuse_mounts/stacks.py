@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .._node import kubelet
 from .._node.control_groups import UNKNOWN
@@ -207,6 +207,41 @@ def _flags(mount: Mount) -> tuple[str, ...]:
         for flag in _FLAGS
         if flag in mount.options or (flag == "ro" and flag in mount.super_options)
     )
+
+
+def still_noted(state: FuseState) -> tuple[Unfinished, ...]:
+    """The interrupted runs, without the points that are another volume's by now."""
+    return tuple(
+        replace(
+            one,
+            targets=tuple(
+                target for target in one.targets if _is_of(state, one, target) is not False
+            ),
+        )
+        for one in state.unfinished
+    )
+
+
+def usable(state: FuseState, one: Unfinished, dead: tuple[str, ...]) -> bool:
+    """Whether the new mount of an interrupted run answers, was proven, and is known to be of the
+    volume of each of its points.
+    """
+    known = all(_is_of(state, one, target) for target in one.targets)
+    return one.begun and known and answers_at(state, one.folder, dead)
+
+
+def _is_of(state: FuseState, one: Unfinished, target: Target) -> bool | None:
+    """Whether a point is still of the volume of an interrupted run; None if that is not known."""
+    place = kubelet.classify(target.point, state.root) if state.root else None
+    # All others have the UID of a pod, or the digest of the volume handle, in their paths.
+    if place is None or place.kind != kubelet.STAGING or place.digest:
+        return True
+    # Kubernetes before 1.24 stages by the name of the PersistentVolume alone
+    # (pkg/volume/csi/csi_attacher.go makeDeviceMountPath), and a new one may have that name.
+    note = state.notes.get(place.note)
+    if note is None or note.problem or not one.handles:
+        return None
+    return (note.driver, note.handle) in one.handles
 
 
 def meets(unfinished: Unfinished, group: MountGroup) -> bool:

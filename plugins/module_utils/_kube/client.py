@@ -28,7 +28,7 @@ from .._core.bounded import Deadline
 from .._core.errors import StorageOpsError, words
 from .._core.turns import TurnOver
 from .endpoint import Answer, Connection, Endpoint, Headers, NotSent, without_login
-from .objects import place_of
+from .objects import CLIENT_RECORD, place_of
 from .stream import BrokenList, read_changes, read_list
 
 # Seconds for which a request is tried again. A server that never answered may be the wrong one; one
@@ -291,6 +291,8 @@ class Cluster:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.deadline = deadline
+        # How many tries of requests may have changed something.
+        self.sent = 0
         self._endpoint, self._timeout = endpoint, request_timeout
         self._connection = Connection(endpoint, deadline, request_timeout)
         self._sleep, self._clock = sleep, clock
@@ -442,7 +444,8 @@ class Cluster:
     def patch(self, path: str, body: Any, dry_run: bool = False, kind: str = "merge") -> Object:
         """Patch an object: ``merge``, ``strategic`` or ``json``.
 
-        A JSON patch may do more the second time, so it is not repeated.
+        ``body``: what is sent, or what makes it, which is called for each try. A JSON patch may do
+        more the second time, so it is not repeated.
         """
         return self._request(
             _Request(
@@ -579,10 +582,15 @@ class Cluster:
 
         Raises KubeError, with ``again`` set where another try may help and can do no harm.
         """
-        with self._exchange(request, self._connection) as answer:
-            result = read(answer)
-            self._answered = True
-            return result
+        try:
+            with self._exchange(request, self._connection) as answer:
+                result = read(answer)
+                self._answered = True
+                self.sent += request.changes
+                return result
+        except KubeError as error:
+            self.sent += request.changes and not isinstance(error, _Unsent)
+            raise
 
     @contextlib.contextmanager
     def _exchange(self, request: _Request, connection: Connection) -> Iterator[Answer]:
@@ -714,7 +722,15 @@ class _Request:
     @property
     def text(self) -> bytes:
         """The body as sent."""
-        return b"" if self.body is None else json.dumps(self.body).encode()
+        body = self.body() if callable(self.body) else self.body
+        return b"" if body is None else json.dumps(body).encode()
+
+    @property
+    def changes(self) -> bool:
+        """It may change something."""
+        # A deletion has that in its body (DeleteOptions of k8s.io/apimachinery meta/v1).
+        deletion = self.method == "DELETE" and "dryRun" in self.body
+        return self.method != "GET" and "dryRun" not in self.query and not deletion
 
     @property
     def name(self) -> str:
@@ -768,6 +784,8 @@ class _Request:
 
 def _manifest(verb: str, resource: str, name: str) -> str:
     """The manifest with the fewest rights that has this one."""
+    if (resource, name) == ("configmaps", CLIENT_RECORD):
+        return "rbac-audit-record.yml"
     own = resource == "leases" and name.startswith("storage-ops-")
     read = verb in ("get", "list", "watch") and resource in _AUDITED and not own
     if read and resource not in (_LISTED if verb == "get" else _NAMED):

@@ -18,6 +18,7 @@ import re
 import select
 import socket
 import ssl
+import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Callable
@@ -157,8 +158,22 @@ class Connection:
             yield answer
         finally:
             # The unread rest of an answer would be taken for the next one.
-            if answer is None or not answer.whole:
+            if answer is None:
+                self._reset()
+            elif not answer.whole:
                 self.close()
+
+    def _reset(self) -> None:
+        """Close it so that nothing of a request that was not answered is sent any more."""
+        # After a close(2) the kernel goes on sending what it has, for minutes on a network that
+        # loses it: a change would come late. Without time to linger it drops it (socket(7),
+        # SO_LINGER).
+        if self._socket is not None:
+            with contextlib.suppress(OSError):
+                self._socket.setsockopt(
+                    socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+                )
+        self.close()
 
     def close(self) -> None:
         """Close it; the next request opens it again."""

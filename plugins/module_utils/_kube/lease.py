@@ -13,6 +13,7 @@ are the API server's, whose clock is the only one that all runs see.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Callable, TypeVar
 
 from .._core.errors import StorageOpsError
@@ -64,15 +65,17 @@ class Leases:
         labels: Mapping[str, str] | None = None,
         annotations: Mapping[str, str] | None = None,
         dry_run: bool = False,
-    ) -> None:
-        """Create it for so many seconds, in the place of one that is ``over``.
+    ) -> float:
+        """Create it for so many seconds, in the place of one that is ``over``; returns when it
+        ends at the earliest, by the clock of the cluster's deadline.
 
         Raises Conflict where another run was quicker.
         """
         if over:
             if dry_run:
-                return  # the one that is over is there still, so a creation would be refused
+                return 0.0  # the one that is over is there still: a creation would be refused
             self.give_back(cluster, over)
+        term = _Term(cluster, seconds)
         # acquireTime is a MicroTime, and leaseDurationSeconds must be positive (ValidateLeaseSpec
         # of pkg/apis/coordination/validation/validation.go).
         body: Object = {
@@ -87,18 +90,22 @@ class Leases:
             "spec": {
                 "holderIdentity": holder,
                 "acquireTime": _now(cluster),
-                **_renewal(cluster, seconds),
+                **term.begin(),
             },
         }
         create_own(cluster, self._path(), body, dry_run)
+        return term.end()
 
-    def renew(self, cluster: Cluster, lease: Lease, seconds: float) -> None:
-        """Have it for so many more seconds. Raises Conflict or NotFound where it was changed, or
-        deleted, since it was read.
+    def renew(self, cluster: Cluster, lease: Lease, seconds: float) -> float:
+        """Have it for so many more seconds; returns as ``take`` does.
+
+        Raises Conflict or NotFound where it was changed, or deleted, since it was read.
         """
         meta = {"uid": lease.uid, "resourceVersion": lease.version}
-        body = {"metadata": meta, "spec": _renewal(cluster, seconds)}
-        cluster.patch(self._path(lease.name), body)
+        term = _Term(cluster, seconds)
+        # Made for each try: a renewal that comes through late is no older for it.
+        cluster.patch(self._path(lease.name), lambda: {"metadata": meta, "spec": term.begin()})
+        return term.end()
 
     def give_back(self, cluster: Cluster, lease: Lease, dry_run: bool = False) -> None:
         """Delete exactly that one, unless it was renewed since it was read."""
@@ -118,9 +125,33 @@ def read_leader(cluster: Cluster) -> Lease | None:
     return pick_lease(item) if item else None
 
 
-def _renewal(cluster: Cluster, seconds: float) -> Object:
-    return {"renewTime": _now(cluster), "leaseDurationSeconds": max(1, round(seconds))}
+class _Term:
+    """For how long a Lease is had, from the last try of the request that takes or renews it on."""
+
+    def __init__(self, cluster: Cluster, seconds: float) -> None:
+        self._cluster, self._seconds = cluster, max(1, round(seconds))
+        self._sent = 0.0
+        self._renewed = cluster.now()
+
+    def begin(self) -> Object:
+        """The fields of its spec, as they are sent now."""
+        self._sent, self._renewed = self._cluster.deadline.clock(), self._cluster.now()
+        return {"renewTime": _time(self._renewed), "leaseDurationSeconds": self._seconds}
+
+    def end(self) -> float:
+        """Once the request was answered: when it ends at the earliest, by the clock of the
+        cluster's deadline.
+        """
+        # What we took for the API server's time may have been behind it, as after an answer that
+        # was long on its way. The answer to this request tells: it was given after the request was
+        # sent, at a time that is now known, in whole seconds.
+        behind = (self._cluster.now() - self._renewed).total_seconds()
+        return self._sent + self._seconds - behind - 1.0
 
 
 def _now(cluster: Cluster) -> str:
-    return f"{cluster.now():%Y-%m-%dT%H:%M:%S.%fZ}"
+    return _time(cluster.now())
+
+
+def _time(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%dT%H:%M:%S.%fZ}"

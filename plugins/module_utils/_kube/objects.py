@@ -27,6 +27,8 @@ MAX_MESSAGE = 4_096
 # write them is a right to nothing else. playbooks/files/namespace.yml creates it; the documentation
 # of modules and roles has the same default, as a unit test checks.
 OWN_NAMESPACE = "storage-ops"
+# The ConfigMap of _fences/record.py. Its name is fixed, so that a Role can allow just this one.
+CLIENT_RECORD = "storage-ops-ceph-clients"
 # ControllerManagedAttachAnnotation of pkg/volume/util/util.go.
 _MANAGED = "volumes.kubernetes.io/controller-managed-attach-detach"
 # The taint, and the label, by which workload_reattach keeps new pods off a node. It is not a

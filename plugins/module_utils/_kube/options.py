@@ -27,7 +27,7 @@ from urllib.parse import urlsplit
 from ansible.module_utils.basic import missing_required_lib
 
 from .._core.argspec import POSITIVE, ArgumentSpec, check_numbers
-from .._core.bounded import Deadline
+from .._core.bounded import Deadline, boottime
 from .._core.errors import BadOption, StorageOpsError
 from .client import Cluster, KubeError
 from .endpoint import Endpoint, Headers, login_of, without_login
@@ -115,7 +115,8 @@ def make_cluster(params: Mapping[str, Any]) -> Cluster:
     and a missing library.
     """
     check_numbers(params, {"request_timeout": POSITIVE, "deadline": POSITIVE})
-    deadline = Deadline(params["deadline"])
+    # A Lease at the API server goes on while this machine is suspended.
+    deadline = Deadline(params["deadline"], boottime)
     given = _Given(params)
     return Cluster(
         _endpoint(given, deadline.cap(params["request_timeout"])),

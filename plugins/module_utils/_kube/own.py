@@ -14,9 +14,24 @@ from .client import Cluster, NotFound, Object
 from .objects import OWN_NAMESPACE
 
 LABELS = {"app.kubernetes.io/managed-by": "storage-ops-runbooks"}
+# Bytes of all annotations of an object (TotalAnnotationSizeLimitB of k8s.io/apimachinery
+# pkg/api/validation/objectmeta.go).
+_ANNOTATIONS = 256 * 1024
 # How long a name may be.
 # A DNS subdomain name (RFC 1123; Kubernetes documentation, "Object Names and IDs").
 _NAME = 253
+
+
+def has_room(item: Object, key: str, value: str) -> bool:
+    """Whether a Node has room for this annotation beside its others.
+
+    Its kubelet may fill them (NodeRestriction lets it write those of its own Node), so what we note
+    there is for the eye, and must not be needed.
+    """
+    # As the API server counts them: bytes, with the keys.
+    noted = {**(item["metadata"].get("annotations") or {}), key: value}
+    size = sum(len(name.encode()) + len(text.encode()) for name, text in noted.items())
+    return size <= _ANNOTATIONS
 
 
 def object_name(node: str, what: str = "fence") -> str:

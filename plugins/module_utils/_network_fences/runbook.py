@@ -11,13 +11,16 @@ where something is fenced.
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from secrets import token_hex
 from typing import Any, Callable
 
 from .._core.engine import Action, ActionFailed, Finding, NotStarted, Plan, require_time
 from .._core.errors import BadOption, StorageOpsError
 from .._fences import network_fence
+from .._fences.lease import RunLease
 from .._fences.ledger import Ledgers
 from .._fences.network_fence import FENCED, FENCES, GROUP, UNFENCED
 from .._fences.proof import stale
@@ -42,6 +45,8 @@ from .reports import Endpoint, judged, pick_endpoint, pick_sidecar
 # controller asks as soon as that changes (csiaddonsnode_controller.go), so the report is then the
 # answer of the pod that its endpoint names.
 _UNCHANGED = 15.0
+# So long (seconds) the Lease of a node lasts in which its NetworkFence is made.
+_LEASE_SECONDS = 180.0
 
 
 class FencePreparation:
@@ -55,6 +60,7 @@ class FencePreparation:
     ) -> None:
         self._cluster, self._options, self._sleep = cluster, options, sleep
         self._ledgers = Ledgers(cluster, options.ledger_namespace)
+        self._run = f"network-fences-{token_hex(8)}"
         # When the CSIAddonsNodes were read.
         self._looked = time.monotonic()
 
@@ -118,8 +124,10 @@ class FencePreparation:
         # before a fence is needed.
         subject: Subject = action.subject
         require_time(self._cluster.deadline, LEAST_SECONDS)
-        self._recheck(subject)
-        fence = network_fence.pick_fence(self._create(subject.body), {})
+        self._recheck_report(subject)
+        with self._held(subject.host.node.name):
+            self._recheck(subject)
+            fence = network_fence.pick_fence(self._create(subject.body), {})
         network_fence.await_message(self._cluster, fence, self._options.fence_timeout, self._sleep)
 
     def undo(self, action: Action) -> Action | None:
@@ -200,8 +208,34 @@ class FencePreparation:
                 f"by another client meanwhile: {error}"
             ) from error
 
+    @contextlib.contextmanager
+    def _held(self, node: str) -> Iterator[None]:
+        """Under the Lease by which a run fences the node."""
+        # Else one may begin while ours is on its way, which would take its entries away.
+        lease = RunLease(
+            self._cluster,
+            self._options.ledger_namespace,
+            node,
+            self._run,
+            _LEASE_SECONDS,
+            self._sleep,
+        )
+        busy = lease.holder()
+        if busy:
+            raise NotStarted(f"{busy}. Run again once that run has ended", code="lease_held")
+        try:
+            lease.take(0.0)
+        except StorageOpsError as error:
+            raise NotStarted(str(error), error.code) from error
+        try:
+            with lease.held():
+                yield
+        finally:
+            # If it cannot be given back, it runs out.
+            with contextlib.suppress(StorageOpsError):
+                lease.release()
+
     def _recheck(self, subject: Subject) -> None:
-        self._recheck_report(subject)
         # Between plan and creation the node may be lost and fenced by another run, and the new
         # object would unfence it.
         item = self._cluster.get(path("v1", "nodes", subject.host.node.name))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from .host import Fleeting, Host
+from .host import Fleeting, Host, ends
 
 # In place of a pod's UID, where it is not known whose a process is. It may be any pod's, and is
 # never taken for the node's own. The kernel does not tell a control group whose path has 4096
@@ -52,15 +52,19 @@ def text_of(base: str) -> str:
 
     Raises FileNotFoundError or ProcessLookupError if it ends.
     """
-    # With control groups of version 1, a thread that has ended is in none
-    # (kernel/cgroup/cgroup.c proc_cgroup_show).
     try:
         with open(f"{base}/cgroup", encoding="utf-8", errors="replace", newline="") as file:
-            return file.read().rstrip("\n")
+            text = file.read().rstrip("\n")
     except (FileNotFoundError, ProcessLookupError):
         raise
     except OSError:
         return UNKNOWN
+    # With control groups of version 1, a thread that ends is shown in none of them, whatever pod it
+    # is of (kernel/cgroup/cgroup.c proc_cgroup_show).
+    groups = [line for line in text.split("\n") if not line.startswith("0::")]
+    if groups and all(line.endswith(":/") for line in groups) and ends(base):
+        raise ProcessLookupError
+    return text
 
 
 def read(host: Host, pid: str) -> str:

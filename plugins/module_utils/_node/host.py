@@ -192,14 +192,34 @@ class Host:
             return ""
 
     def living(self, pid: str) -> str:
-        """The folder of a process in /proc, as ``living``; its own if all threads have ended."""
+        """The folder of a process in /proc, as ``living``; its own if all threads have ended.
+
+        The thread may end at any moment: what it does not show is no evidence (see of_living).
+        """
         with contextlib.suppress(OSError):
             return f"/proc/{os.path.basename(living(self.path(f'/proc/{pid}')))}"
         return f"/proc/{pid}"
 
     def of_living(self, pid: str, function: Callable[[str], _Found]) -> _Found | None:
-        """As ``of_living``, by the ID of the process."""
-        return of_living(self.path(f"/proc/{pid}"), function)
+        """As ``of_living``, by the ID of the process.
+
+        Raises StorageOpsError if a process that lives may not be read.
+        """
+        try:
+            return of_living(self.path(f"/proc/{pid}"), function)
+        # Links in /proc need ptrace rights (proc_pid_ns(5)); silence would hide their users.
+        except PermissionError as error:
+            raise StorageOpsError(
+                f"/proc/{pid} may not be read: run as root, with all of its capabilities",
+                code="privileges_missing",
+            ) from error
+
+    def namespace(self, pid: str) -> str:
+        """The mount namespace of a process, as the text of its link; empty if it has ended.
+
+        Raises Fleeting, and StorageOpsError as of_living.
+        """
+        return self.of_living(pid, lambda base: os.readlink(f"{base}/ns/mnt")) or ""
 
     def may_mount(self, pid: str) -> bool:
         """Whether a process may have mounted something in a namespace of the node, or attached a
@@ -209,24 +229,39 @@ class Host:
         # drivers/block/nbd.c, nbd_ioctl and nbd_genl_connect). A process may have given it up
         # since, or have it from fusermount3, which is set-user-ID: it is in its bounding set then.
         # Containers do not have it there, unless they are privileged.
-        base = self.living(pid)
-        if self.link(f"{base}/ns/user") not in FIRST_USERS:
-            return False
-        masks = _CAPABILITIES.findall(self.read(f"{base}/status") or "")
-        return not masks or any(int(mask, 16) & _CAP_SYS_ADMIN for mask in masks)
 
-    def owner(self, path: str) -> str:
-        """The user namespace that owns the namespace at ``path`` (/proc/PID/ns/mnt), as the text of
-        a link /proc/PID/ns/user; empty if it cannot be told.
-        """
+        def reading(base: str) -> bool:
+            # Both of one thread that lives: one that has ended shows neither, as one that may.
+            if _user_namespace(base) not in FIRST_USERS:
+                return False
+            with open(f"{base}/status", encoding="utf-8", errors="replace") as file:
+                masks = _CAPABILITIES.findall(file.read())
+            return not masks or any(int(mask, 16) & _CAP_SYS_ADMIN for mask in masks)
+
         try:
-            with fdinfo.opened(self.path(path), os.O_RDONLY) as namespace:
-                found = fcntl.ioctl(namespace, _NS_GET_USERNS)
+            return bool(self.of_living(pid, reading))
+        except (Fleeting, OSError):
+            return True
+
+    def owner(self, pid: str) -> str | None:
+        """The user namespace that owns the mount namespace of a process, as the text of a link
+        /proc/PID/ns/user; empty if the kernel does not tell it, None if the process has ended.
+        """
+
+        def asking(base: str) -> str:
+            with fdinfo.opened(f"{base}/ns/mnt", os.O_RDONLY) as namespace:
+                try:
+                    found = fcntl.ioctl(namespace, _NS_GET_USERNS)
+                except OSError:
+                    return ""
                 try:
                     return f"user:[{os.fstat(found).st_ino}]"
                 finally:
                     os.close(found)
-        except OSError:
+
+        try:
+            return self.of_living(pid, asking)
+        except (Fleeting, OSError):
             return ""
 
     def run(self, argv: Sequence[str], timeout: float | None = None) -> CommandResult:
@@ -320,29 +355,40 @@ def of_living(base: str, function: Callable[[str], _Found], files: bool = False)
     """What a function finds of a process, by the folder of a thread that lives; None if it ended.
 
     ``base``: its folder in /proc. ``function`` may raise FileNotFoundError or ProcessLookupError
-    when the thread ends. ``files``: it looks at open files. Raises Fleeting.
+    when the thread ends. ``files``: it looks at open files. Raises Fleeting, and PermissionError.
     """
-    found = None
+    found, denied = None, 0
     for _look in range(_LOOKS):
         thread = base
         try:
             thread = living(base)
             found = function(thread)
-            if not (files and _ends(thread)):
+            if not (files and ends(thread)):
                 return found
         except (FileNotFoundError, ProcessLookupError):
             pass
         except PermissionError:
             # A link in ns/ of a thread that has ended says so (fs/proc/namespaces.c
-            # proc_ns_readlink).
-            if os.path.exists(thread):
+            # proc_ns_readlink). Of one that lives, each look says so.
+            denied += 1
+            if denied == _LOOKS:
                 raise
         if not _has_threads(base):
             return found
     raise Fleeting("its threads end while it is read", code="evidence_unreadable")
 
 
-def _ends(thread: str) -> bool:
+def _user_namespace(base: str) -> str:
+    """The text of a thread's link; empty if the kernel has no user namespaces."""
+    try:
+        return os.readlink(f"{base}/ns/user")
+    except FileNotFoundError:
+        # So says a thread that has ended, too, but not of this one.
+        os.readlink(f"{base}/ns/mnt")
+        return ""
+
+
+def ends(thread: str) -> bool:
     """Whether a thread ends, and so may look as if it had nothing open."""
     # It drops its files before its namespaces, and is released last (kernel/exit.c do_exit).
     return bool(int(_stat(thread)[6]) & _PF_EXITING)
@@ -364,7 +410,7 @@ def _has_threads(base: str) -> bool:
         if int((_stat(base)[17:] or [b"1"])[0]) > 1:
             return True
         # Its first, or the one that has become that (fs/exec.c de_thread).
-        return not _ends(base)
+        return not ends(base)
     return False
 
 

@@ -350,6 +350,23 @@ def parents_problem(host: Host, paths: Sequence[str], root: str) -> list[str]:
     ]
 
 
+def absent_points(host: Host, points: list[str]) -> list[str]:
+    """The paths at which nothing exists. A dead mount exists, though stat fails on it."""
+
+    def asking(point: str) -> bool:
+        try:
+            os.lstat(host.path(point))
+        except (FileNotFoundError, NotADirectoryError):
+            return True
+        # As ENOTCONN, which a dead FUSE mount answers (fs/fuse/dev.c).
+        except OSError:
+            return False
+        return False
+
+    replies = call_each(asking, points, host.command_timeout, host.deadline.remaining())
+    return [point for point, reply in zip(points, replies) if reply.value]
+
+
 def read_notes(host: Host, notes: Sequence[str], root: str) -> list[VolumeNote]:
     """Read vol_data.json files in children: one note for each path, in order, with its problem."""
 

@@ -195,10 +195,7 @@ def _view_of(host: Host, pid: str) -> tuple[str, str]:
     """The mount namespace of a process and the path of its root; empty if it has ended."""
 
     def reading(base: str) -> tuple[str, str]:
-        thread = f"/proc/{os.path.basename(base)}"
-        link = host.link(f"{thread}/ns/mnt")
-        if not link:
-            raise ProcessLookupError
+        link = os.readlink(f"{base}/ns/mnt")
         with contextlib.suppress(OSError):
             return link, target_of(f"{base}/root")
         return link, ""

@@ -21,8 +21,8 @@ from typing import Any
 
 from .._core.bounded import Reply, call_each
 from . import fdinfo
-from .control_groups import pod_of
-from .host import Host
+from .control_groups import pod_uid_of, text_of
+from .host import Fleeting, Host
 
 OK = "ok"
 DEAD = "dead"
@@ -154,7 +154,7 @@ def held_children(host: Host) -> dict[str, list[int]]:
         # The kernel gives a device's number to no other as long as one waits for it. What is of a
         # pod, or may be, has the name that it likes.
         device = name[len(_NAME) :] if name.startswith(_NAME) else ""
-        if device and _is_killed(host, pid) and not pod_of(host, pid):
+        if device and _is_killed(host, pid) and _is_ours(host, pid):
             found.setdefault(device, []).append(int(pid))
     return found
 
@@ -175,6 +175,17 @@ def still(pids: Sequence[int]) -> str:
         f"{len(pids)} processes of earlier runs of this check still wait for its answer (as pid "
         f"{pids[0]}), so it is not asked again"
     )
+
+
+def _is_ours(host: Host, pid: str) -> bool:
+    """A process is of no pod, and lives: one that has ended may be of any, and waits for nothing
+    but its parent.
+    """
+    try:
+        cgroup = host.of_living(pid, text_of)
+    except Fleeting:
+        return False
+    return cgroup is not None and not pod_uid_of(cgroup)
 
 
 def _is_killed(host: Host, pid: str) -> bool:

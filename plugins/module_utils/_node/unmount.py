@@ -18,6 +18,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from typing import Callable, NamedTuple
 
+from .._core.bounded import call_each
 from .._core.engine import ActionFailed, NotStarted
 from .._core.errors import StorageOpsError
 from . import fdinfo
@@ -104,8 +105,8 @@ def bind(host: Host, source: Source, point: str, root: str) -> None:
     """Bind a folder or file to a mount point. Neither may be a link, or have one on its way.
 
     ``point``: below ``root``, the kubelet's folder, without links. Raises NotStarted if one of them
-    is missing or is a link, or if the source is of another filesystem; ActionFailed if the kernel
-    refuses or does not answer.
+    is missing or is a link, if one is a folder and the other a file, or if the source is of another
+    filesystem; ActionFailed if the kernel refuses or does not answer.
     """
 
     def binding() -> str:
@@ -114,6 +115,7 @@ def bind(host: Host, source: Source, point: str, root: str) -> None:
             _opened_itself(host, point, root) as where,
         ):
             _proven(host, what, source)
+            _require_fit(what, where, source.path)
             _bind(what, where)
         return ""
 
@@ -130,9 +132,9 @@ def replace(
 ) -> None:
     """Unmount dead layers of ``point`` as ``unmount_dead``, and bind ``source`` there.
 
-    ``root``: as for ``bind``. Raises NotStarted if nothing was done, as where a layer is gone;
-    ActionFailed if the kernel refuses or does not answer, or if layers are gone and nothing is in
-    their place.
+    ``root``: as for ``bind``. Raises NotStarted if nothing was done, as where a layer is gone, or
+    where one of them is a folder and the other a file; ActionFailed if the kernel refuses or does
+    not answer, or if layers are gone and nothing is in their place.
     """
     # In one child, so that the mount point is empty as shortly as possible, and with both paths
     # opened before anything is unmounted.
@@ -146,6 +148,9 @@ def replace(
             # Device and path tell what is shown at a mount point; the mount's ID is another for
             # each bind.
             wanted = _proven(host, what, source)
+            # While it is open it stays what it is, whatever its server calls it later.
+            with _there(folder, name) as where:
+                _require_fit(what, where, source.path)
             try:
                 for mount in layers:
                     if not _take_dead(host, mount, folder, name, timeout):
@@ -169,6 +174,35 @@ def replace(
     _do(host, what, replacing, timeout * len(layers))
 
 
+def misfits(
+    host: Host, sources: Sequence[tuple[str, str]], trusted: str, root: str, timeout: float
+) -> list[str]:
+    """Why sources cannot be bound, of those of these (source, mount point) that cannot.
+
+    ``trusted``: as of Source, for all of them. ``root``: as for ``bind``. ``timeout``: seconds for
+    each. Changes nothing.
+    """
+
+    def looking(asked: tuple[str, str]) -> str:
+        path, point = asked
+        with contextlib.ExitStack() as opened:
+            try:
+                what = opened.enter_context(_opened_itself(host, path, trusted))
+            except (OSError, StorageOpsError) as error:
+                return f"{path!r} is not in the new mount: {_why(error)}"
+            try:
+                parent = opened_parent(host.path(point), host.path(root))
+                where = opened.enter_context(_there(*opened.enter_context(parent)))
+                _require_fit(what, where, path)
+            except (OSError, StorageOpsError) as error:
+                return _why(error)
+        return ""
+
+    replies = call_each(looking, sources, timeout, host.deadline.remaining())
+    told = (reply.problem or str(reply.value) for reply in replies)
+    return list(dict.fromkeys(filter(None, told)))
+
+
 class _HalfDone(Exception):
     """A part was done, but not all."""
 
@@ -181,7 +215,7 @@ def _take_dead(host: Host, mount: Mount, folder: int, name: str, timeout: float)
     # Not even all of its numbers tell: a driver that mounts again at the point gets the lowest free
     # ones (fs/namespace.c mnt_alloc_id, fs/super.c get_anon_bdev), which are those of the dead one.
     # So it is held, and asked.
-    with fdinfo.opened(name, os.O_PATH | os.O_NOFOLLOW, folder) as descriptor:
+    with _there(folder, name) as descriptor:
         if not _is_held(host, mount, descriptor):
             # Where mount points are peers, it may have gone with that of another.
             there = read_mount(host, mount.id)
@@ -257,6 +291,27 @@ def _shown(host: Host, descriptor: int) -> tuple[str, str]:
     return mount.device, (mount.root.rstrip("/") + inside) or "/"
 
 
+def _require_fit(what: int, where: int, path: str) -> None:
+    """A folder can be mounted only on a folder, and a file only on a file (mount(2), ENOTDIR)."""
+    new, old = _kind(what), _kind(where)
+    if new != old:
+        raise StorageOpsError(f"{path!r} is {new} in the new mount, but {old} was mounted")
+
+
+def _kind(descriptor: int) -> str:
+    # Unlike stat(2), this asks no server: it may have ended, or hang (fs/namei.c path_lookupat).
+    try:
+        with fdinfo.opened(f"/proc/self/fd/{descriptor}", os.O_PATH | os.O_DIRECTORY):
+            return "a folder"
+    except NotADirectoryError:
+        return "a file"
+
+
+def _there(folder: int, name: str) -> contextlib.AbstractContextManager[int]:
+    """An O_PATH descriptor of what is topmost there, of which nothing is asked."""
+    return fdinfo.opened(name, os.O_PATH | os.O_NOFOLLOW, folder)
+
+
 def _bind(what: int, where: int) -> None:
     call_libc(
         "mount",
@@ -296,7 +351,7 @@ def _opened_itself(host: Host, path: str, root: str) -> Iterator[int]:
 @contextlib.contextmanager
 def _topmost(folder: int, name: str, path: str) -> Iterator[int]:
     """The same, in a folder that is open."""
-    with fdinfo.opened(name, os.O_PATH | os.O_NOFOLLOW, folder) as descriptor:
+    with _there(folder, name) as descriptor:
         if stat.S_ISLNK(os.fstat(descriptor).st_mode):
             raise StorageOpsError(f"{path!r} is a link")
         yield descriptor

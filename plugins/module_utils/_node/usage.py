@@ -69,8 +69,8 @@ _MOST_MOUNTS = 20
 _SHOWN = 500
 # How many processes a message names whose open files could not be read, of any number.
 _MOST_NAMED = 3
-# Seconds for all loop devices together.
-_LOOP_ASKING = 5.0
+# Seconds for all loop devices together, and for all that is bound from a tmpfs.
+_ASKING = 5.0
 
 _UDEV = ("udevadm", "systemd-udevd")
 _UDEV_UNIT = "systemd-udevd.service"
@@ -116,7 +116,7 @@ class UsesByDevice:
         self._host = host
         self._kernel_names: dict[str, str] = {}
         everywhere = Namespaces(host)
-        with_nodes = _filesystems_with_nodes(everywhere)
+        with_nodes = _filesystems_with_nodes(host, everywhere)
         too_long = partial(self._add_mount, with_nodes, long=True)
         for _namespace, mount in everywhere.mounts(self._is_needed, too_long):
             self._add_mount(with_nodes, mount)
@@ -192,26 +192,45 @@ class UsesByDevice:
         return list(dict.fromkeys([*found, *self._unknown]))
 
 
-def _filesystems_with_nodes(everywhere: Namespaces) -> set[str]:
+def _filesystems_with_nodes(host: Host, everywhere: Namespaces) -> set[str]:
     """major:minor of each tmpfs that may have device nodes: the node's /dev, and those from which
-    something is bound on the node.
+    such a node is bound on the node.
     """
     # A CSI driver binds devices from the /dev of its container. A tenant's tmpfs, such as an
     # emptyDir in memory, may have folders with the names of devices, but only the kubelet binds
-    # them.
+    # them. So may the node's /run: CRI-O makes a folder of each container there.
     found: set[str] = set()
+    bound: list[Mount] = []
 
-    # The beginning of a path that is too long to read tells as much.
-    def note(mount: Mount) -> None:
-        if mount.fstype == "tmpfs" and (
-            mount.point == "/dev" or (mount.root != "/" and _SUBPATHS not in mount.point)
-        ):
+    def note(mount: Mount, long: bool = False) -> None:
+        if mount.fstype != "tmpfs":
+            return
+        if mount.point == "/dev":
             found.add(mount.device)
+        elif mount.root != "/" and _SUBPATHS not in mount.point:
+            # What is at a path that is too long to read may be anything.
+            found.update([mount.device] if long else [])
+            bound.append(mount)
 
     first = [one for one in everywhere.found if one.pid == "1"]
-    for _namespace, mount in everywhere.mounts(too_long=note, among=first):
+    for _namespace, mount in everywhere.mounts(too_long=partial(note, long=True), among=first):
         note(mount)
+    asked = [mount for mount in bound if mount.device not in found]
+    replies = call_each(
+        lambda mount: may_be_node(os.lstat(host.path(mount.point)), mount.device),
+        asked,
+        _ASKING,
+        host.deadline.cap(_ASKING),
+    )
+    found |= {one.device for one, said in zip(asked, replies) if said.problem or said.value}
     return found
+
+
+def may_be_node(found: os.stat_result, device: str) -> bool:
+    """Whether what is at the point of a mount of ``device`` may be the node of a disk."""
+    # Of another filesystem, it covers that mount.
+    covered = f"{os.major(found.st_dev)}:{os.minor(found.st_dev)}" != device
+    return covered or stat.S_ISBLK(found.st_mode)
 
 
 def loop_backings(host: Host) -> dict[str, tuple[tuple[str, ...], str]]:
@@ -224,7 +243,7 @@ def loop_backings(host: Host) -> dict[str, tuple[tuple[str, ...], str]]:
     # LOOP_GET_STATUS64 calls vfs_getattr on the backing file (drivers/block/loop.c), whose
     # filesystem may have a dead server.
     replies = call_each(
-        lambda loop: loop_devices(host.path(f"/dev/{loop}")), loops, host.deadline.cap(_LOOP_ASKING)
+        lambda loop: loop_devices(host.path(f"/dev/{loop}")), loops, host.deadline.cap(_ASKING)
     )
     return {loop: (tuple(reply.value or ()), reply.problem) for loop, reply in zip(loops, replies)}
 

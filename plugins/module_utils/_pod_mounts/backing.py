@@ -13,10 +13,11 @@ import errno
 import mmap
 import os
 import re
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Callable
 
-from .._core.bounded import call_each
+from .._core.bounded import Reply, call_each
 from .._core.codes import Reason
 from .._core.errors import StorageOpsError
 from .._node import block, btrfs, fdinfo, multipath, scsi
@@ -179,10 +180,13 @@ def _fails(path: str) -> bool:
     return False
 
 
-def read_backings(host: Host, names: Names, timeout: float) -> dict[str, Backing]:
+def read_backings(
+    host: Host, names: Names, timeout: float, owners: Mapping[str, Hashable]
+) -> dict[str, Backing]:
     """Filesystem -> its block devices, and whether they can be read and written.
 
-    ``names``: as of read_logs. ``timeout``: seconds for a direct read of each.
+    ``names``: as of read_logs. ``timeout``: seconds for a direct read of each. ``owners``: whose
+    each filesystem is, in turns of whom they are read.
     """
     if not names:
         return {}
@@ -205,12 +209,24 @@ def read_backings(host: Host, names: Names, timeout: float) -> dict[str, Backing
             host.read(f"/sys/class/block/{name}/ro") == "1",
             _counted_errors(host, name),
             tuple(paths),
-            # A read from a device that is known not to answer would only hang.
-            tuple(obstacles or unusable(host, name, timeout)),
+            tuple(obstacles),
         )
 
     found = {device: [look(name) for name in below] for device, below in names.items()}
-    return {device: joined(device, backings) for device, backings in found.items()}
+    # A read from a device that is known not to answer would only hang.
+    whose = {
+        one.name: owners.get(device, device)
+        for device, backings in found.items()
+        for one in backings
+        if not one.obstacles
+    }
+    bad = unusable(host, whose, timeout)
+    return {
+        device: joined(
+            device, [replace(one, obstacles=one.obstacles or bad[one.name]) for one in backings]
+        )
+        for device, backings in found.items()
+    }
 
 
 def joined(device: str, found: list[Backing]) -> Backing:
@@ -303,15 +319,17 @@ def _look_at_disk(disk: block.Disk, paths: list[str], bad: list[Reason]) -> None
         bad.append(Reason("transport_outage", f"a path is down: {state}"))
 
 
-def unusable(host: Host, name: str, timeout: float) -> list[Reason]:
-    """Why a device cannot be read or written; empty if nothing says so."""
-    return _unreadable(host, name, timeout) or _protected(host, name, timeout)
+def unusable(
+    host: Host, whose: Mapping[str, Hashable], timeout: float
+) -> dict[str, tuple[Reason, ...]]:
+    """By device, why it cannot be read or written; empty if nothing says so.
 
+    ``whose``: by device, its owner. All are asked at once and in turns: a tenant may have any
+    number of devices whose server does not answer.
+    """
+    names = list(whose)
 
-def _unreadable(host: Host, name: str, timeout: float) -> list[Reason]:
-    """Why the device cannot be read; empty if it can."""
-
-    def reading() -> str:
+    def reading(name: str) -> str:
         flags = os.O_RDONLY | os.O_DIRECT | os.O_NONBLOCK | os.O_CLOEXEC
         with fdinfo.opened(host.path(f"/dev/{name}"), flags) as descriptor:
             try:
@@ -326,23 +344,38 @@ def _unreadable(host: Host, name: str, timeout: float) -> list[Reason]:
                 return str(error.strerror)
             return "" if read == _READ_BYTES else "it ends too early"
 
-    reply = host.bounded(reading, timeout)
-    problem = reply.problem or reply.value
-    said = f"{name} cannot be read: {problem}"
-    return [Reason("device_unusable", said)] if problem else []
+    def protected(name: str) -> bool | None:
+        return scsi.write_protected(host.path(f"/dev/{name}"), timeout)
+
+    read = _asked(host, reading, whose, names, timeout)
+    readable = [name for name in names if not (read[name].problem or read[name].value)]
+    written = _asked(host, protected, whose, readable, timeout + 1)
+    return {name: _why_unusable(name, read[name], written.get(name)) for name in names}
 
 
-def _protected(host: Host, name: str, timeout: float) -> list[Reason]:
-    """Why the device cannot be written although it can be read; empty if nothing says so."""
-    reply = host.bounded(
-        lambda: scsi.write_protected(host.path(f"/dev/{name}"), timeout), timeout + 1
-    )
-    if reply.value:
+def _asked(
+    host: Host,
+    function: Callable[[str], Any],
+    whose: Mapping[str, Hashable],
+    names: Sequence[str],
+    timeout: float,
+) -> dict[str, Reply]:
+    """The replies about devices, within the time of one command."""
+    budget = host.deadline.cap(host.command_timeout + timeout)
+    owners = [whose[name] for name in names]
+    return dict(zip(names, call_each(function, names, timeout, budget, owners=owners)))
+
+
+def _why_unusable(name: str, read: Reply, written: Reply | None) -> tuple[Reason, ...]:
+    if written is None:
+        said = f"{name} cannot be read: {read.problem or read.value}"
+        return (Reason("device_unusable", said),)
+    if written.value:
         # The kernel's own flag is not enough, see write_protected() in _node/scsi.py.
         said = f"{name} cannot be written: the array has it write-protected. Lift that first"
-        return [Reason("device_read_only", said)]
-    unread = f"{name} cannot be written: {reply.problem}"
-    return [Reason("device_unusable", unread)] if reply.problem else []
+        return (Reason("device_read_only", said),)
+    unread = f"{name} cannot be written: {written.problem}"
+    return (Reason("device_unusable", unread),) if written.problem else ()
 
 
 def _kernel_log(host: Host) -> list[str]:

@@ -15,7 +15,7 @@ from typing import Any
 from .._core import drivers
 from .._core.argspec import ArgumentSpec, check_numbers, given_names, given_options, missing
 from .._core.engine import Action, ActionFailed, Finding, NotStarted, Plan
-from .._core.errors import BadOption, StorageOpsError
+from .._core.errors import BadOption
 from .._node import kubelet, loops, probes, processes
 from .._node.copies import other_mounts
 from .._node.host import Host
@@ -62,6 +62,10 @@ def _require_places(publish_from: dict[str, str]) -> None:
             )
 
 
+# Seconds. After it has unmounted a volume, the kubelet removes its folder within one.
+_REMOVAL = 5.0
+
+
 class PodMounts:
     """The runbook repair_pod_mounts on one node."""
 
@@ -97,7 +101,12 @@ class PodMounts:
             state = self._users(state, turned)
         if turned:
             below = {device: names[device] for device in turned}
-            backings = read_backings(self._host, below, self._options.probe_timeout)
+            owners = {
+                device: kubelet.owner_of(points[device], state.root, state.namespaces)
+                for device in turned
+                if points[device]
+            }
+            backings = read_backings(self._host, below, self._options.probe_timeout, owners)
             state = replace(state, backings=backings)
         return state
 
@@ -255,6 +264,30 @@ class PodMounts:
     def undo(self, action: Action) -> None:
         """Nothing to take back: each removed layer was not the volume, or was there twice."""
 
+    def half_made(self, finding: Finding) -> list[str]:
+        """What a repair that failed has taken that must stay.
+
+        Each layer that it unmounts was not the volume, or was there twice, so the next run goes on
+        with the rest. Nor does it count what is gone with its folder: the kubelet removes both for
+        a pod that goes, and who owns that may delete it at any moment.
+        """
+        kept = _kept(finding)
+        staged = [staging["point"] for staging in finding.evidence["staging"]]
+        left: list[str] = []
+
+        def whole() -> bool:
+            table = read_table(self._host, "self")
+            asked = [point for point in (finding.name, *staged) if not table.layers(point)]
+            gone = kubelet.absent_points(self._host, asked)
+            left[:] = _lost(
+                finding, table, [mount for mount in kept if mount.point not in gone], gone
+            )
+            return not left
+
+        # The kubelet unmounts first, and removes the folder right after that.
+        self._host.wait_for(whole, _REMOVAL)
+        return left
+
     def _fresh(self, point: str) -> PodMountState:
         """The node's current state, as far as one mount point needs it."""
         root = kubelet.resolve_root(self._host, self._options.kubelet_root)
@@ -272,7 +305,7 @@ class PodMounts:
         point = finding.name
         # What was planned, compared with what is there now.
         gone: list[Mount] = [action.subject.mount for action in finding.repair]
-        kept = [mount for mount in finding.repair[0].subject.layers if mount not in gone]
+        kept = _kept(finding)
         # The node's own namespace, which require_host_namespace() has checked.
         table = read_table(self._host, "self")
         doubts = _doubts(finding, table, gone, kept)
@@ -280,7 +313,7 @@ class PodMounts:
         if [_key(layer) for layer in layers] != [_key(mount) for mount in kept]:
             doubts.append(f"{len(layers)} mounts are there, not {len(kept)}")
         if doubts:
-            raise StorageOpsError(
+            raise ActionFailed(
                 f"the repair of {point} is not proven: {'; '.join(doubts)}", code="repair_unproven"
             )
         proof = [
@@ -290,16 +323,30 @@ class PodMounts:
         return proof + [f"the pod's mount is {mount.device}, the volume" for mount in kept]
 
 
+def _kept(finding: Finding) -> list[Mount]:
+    """The layers that the repair leaves."""
+    gone = [action.subject.mount for action in finding.repair]
+    return [mount for mount in finding.repair[0].subject.layers if mount not in gone]
+
+
 def _doubts(finding: Finding, table: MountTable, gone: list[Mount], kept: list[Mount]) -> list[str]:
     """Mounts that are there and should not be, or the other way round."""
     there = {_key(mount) for mount in table.mounts}
     doubts = [f"mount {mount.id} is still there" for mount in gone if _key(mount) in there]
-    doubts += [f"mount {mount.id} is gone, too" for mount in kept if _key(mount) not in there]
-    return doubts + [
+    return doubts + _lost(finding, table, kept)
+
+
+def _lost(
+    finding: Finding, table: MountTable, kept: list[Mount], absent: Collection[str] = ()
+) -> list[str]:
+    """Which of these layers are gone, and which staging mounts. ``absent``: folders that are."""
+    there = {_key(mount) for mount in table.mounts}
+    lost = [f"mount {mount.id} is gone, too" for mount in kept if _key(mount) not in there]
+    return lost + [
         f"the staging mount at {staged['point']} is gone"
         # A staging mount that went along would take the volume from all pods of the node.
         for staged in finding.evidence["staging"]
-        if not _staged(table, staged)
+        if staged["point"] not in absent and not _staged(table, staged)
     ]
 
 

@@ -22,6 +22,7 @@ from .._core.untrusted import few
 from .._kube.changing import LEAST_SECONDS, change_object
 from .._kube.client import Cluster, Conflict, KubeError, NotFound, TooMany, path, until_none
 from .._kube.objects import CORDON, HOLD, Node, Pod, is_held, node_path, pick_claim, pod_path
+from .._kube.own import has_room
 from . import actions, records
 from . import plan as pure
 from .gathering import gather, has_ended, process_of
@@ -226,7 +227,10 @@ class Reattach:
             others()
             # Without the taint, what an earlier run has written says nothing any more.
             stale = {} if now.held else dict.fromkeys(_annotations(item, CORDON))
-            meta = {"annotations": {**stale, ledger.key: ledger.value}, "labels": {HOLD: "true"}}
+            # The Lease counts, so a Node without room for the note is held without.
+            room = has_room(item, ledger.key, ledger.value)
+            note = {**stale, **({ledger.key: ledger.value} if room else {})}
+            meta = {"annotations": note, "labels": {HOLD: "true"}}
             return {
                 "metadata": meta,
                 "spec": {"taints": [*_other_taints(item), {"key": HOLD, "effect": "NoSchedule"}]},

@@ -25,7 +25,7 @@ from .._core.untrusted import few
 from .._fences.ceph_reading import SKEW_SECONDS, Reading, moment
 from .._fences.ledger import ANNOTATION, Entry, FenceObject, Ledger, config_map_path
 from .._fences.network_fence import UNFENCED, NetworkFence, command, networks
-from .._fences.power import POWER, PowerReading, bmc_doubts
+from .._fences.power import POWER, PowerReading, switch_doubts
 from .._fences.returned import LONE, is_old, machine_doubt, plain, rebooted
 from .._fences.state import OUT_OF_SERVICE, TAINT, HostRecord
 from .._kube.client import path
@@ -207,7 +207,7 @@ def plan(state: ReleaseState, options: ReleaseOptions) -> Plan:
     elif state.busy:
         finding.refuse(Reason("lease_held", f"{state.busy}. Wait for it, and run again"))
     elif _is_switched_on(state, options):
-        _plan_switch(finding, options, ledger)
+        _plan_switch(finding, state, options, ledger)
     elif host is None or host.node.ready != "True":
         finding.refuse(_not_ready(state, options.node))
     else:
@@ -273,10 +273,12 @@ def _is_switched_on(state: ReleaseState, options: ReleaseOptions) -> bool:
     return asked and is_by_power and state.host is not None and state.host.node.ready == "Unknown"
 
 
-def _plan_switch(finding: Finding, options: ReleaseOptions, ledger: Ledger) -> None:
+def _plan_switch(
+    finding: Finding, state: ReleaseState, options: ReleaseOptions, ledger: Ledger
+) -> None:
     """Note that the release has begun, so that nothing is detached from a node that is on."""
     # Switched on by mistake, another node would have volumes that were moved off it.
-    doubts = bmc_doubts(options.power, options.node, ledger.machine, ledger.power)
+    doubts = switch_doubts(options.power, options.node, ledger.machine, state.now, ledger.power)
     if doubts:
         finding.refuse(*doubts)
         return
@@ -494,8 +496,8 @@ def _judge_same_boot(
         return [
             Reason(
                 "power_contradicted",
-                f"{same}, but its BMC {ledger.power.address} said at {ledger.power.off_at} that it "
-                "was off: the BMC lied, or is another machine's, and this node may have written to "
+                f"{same}, but {ledger.power.title} said at {ledger.power.off_at} that it "
+                "was off: it lied, or is another machine's, and this node may have written to "
                 "volumes that other nodes have since. Check these volumes, correct the BMC in the "
                 "inventory, and reboot the node",
             )

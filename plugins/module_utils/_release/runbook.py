@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Callable
 
 from .._core.argspec import check_numbers
@@ -107,6 +107,9 @@ class Release:
                 "is nothing left to undo",
                 code="fence_missing",
             )
+        if holds and not options.check:
+            # Once more: what follows in Ceph has the whole of its time, however long this took.
+            self._lease.check()
         return state
 
     def _read(self) -> ReleaseState:
@@ -224,17 +227,26 @@ class Release:
         if action.verb == "mark_release":
             self._mark(subject.ledger)
             return
-        self._lease.check()
-        _refuse_unready(self._cluster.get(self._node_path), self._options.node)
         if action.verb == "unfence_network":
             if subject.fence is None:
                 raise AssertionError("an action without its NetworkFence")
-            network_fence.unfence(self._cluster, subject.fence, self._timeout, self._sleep)
-        elif action.verb == "remove_fence_ledger":
-            self._ledgers.remove(subject.ledger)
-            self._lease.release()
-        else:
-            self._patch(self._changes[action.verb])
+            network_fence.unfence(
+                self._cluster, subject.fence, self._timeout, self._sleep, self._held
+            )
+            return
+        with self._held():
+            if action.verb == "remove_fence_ledger":
+                self._ledgers.remove(subject.ledger)
+                self._lease.release()
+            else:
+                self._patch(self._changes[action.verb])
+
+    @contextlib.contextmanager
+    def _held(self) -> Iterator[None]:
+        """For a change: under the Lease, and as long as the node is Ready."""
+        with self._lease.held():
+            _refuse_unready(self._cluster.get(self._node_path), self._options.node)
+            yield
 
     def undo(self, _action: Action) -> Action | None:
         """Nothing is taken back: what is left of a fence is finished by another run."""
@@ -253,37 +265,47 @@ class Release:
         try:
             # The wait for the Lease may have taken it.
             require_time(self._cluster.deadline, LEAST_SECONDS)
-            state = self._read()
-            refusals = pure.plan(state, self._options).refusals
-            if refusals:
-                said = "; ".join(finding.reason for finding in refusals)
-                raise NotStarted(said, refusals[0].code)
-            if state.ledger is None:
-                raise NotStarted(
-                    f"another run has released {planned.node} meanwhile: its ledger is gone",
-                    code="fence_missing",
-                )
-            if busy and state.ledger.phase == "intended":
-                # That run may have fenced since Ceph was read.
-                raise NotStarted(f"{busy}, which has ended meanwhile: run again", code="lease_held")
-            if (state.ledger.entries, state.ledger.network_fences) != (
-                planned.entries,
-                planned.network_fences,
-            ):
-                raise NotStarted(
-                    f"the fence of {planned.node} is another one now; run again",
-                    code="identity_changed",
-                )
-            begun = pure.releasing(self._options, state.ledger)
-            # Both copies, also where a run was killed between the two; but not where one was killed
-            # that had begun to take them away.
-            if begun != state.ledger or read_note(self._cluster.get(self._node_path)).text:
-                self._ledgers.write(begun)
+            with self._lease.held():
+                marked = self._marked(planned, busy)
+                if marked:
+                    self._ledgers.write(marked)
         except Exception:
             # If it cannot be given back, it runs out.
             with contextlib.suppress(StorageOpsError):
                 self._lease.release()
             raise
+
+    def _marked(self, planned: Ledger, busy: str) -> Ledger | None:
+        """The ledger as it is to be written, by what is there now; None where it is written.
+
+        ``busy``: which other run had the Lease, as a sentence.
+        """
+        state = self._read()
+        refusals = pure.plan(state, self._options).refusals
+        if refusals:
+            said = "; ".join(finding.reason for finding in refusals)
+            raise NotStarted(said, refusals[0].code)
+        if state.ledger is None:
+            raise NotStarted(
+                f"another run has released {planned.node} meanwhile: its ledger is gone",
+                code="fence_missing",
+            )
+        if busy and state.ledger.phase == "intended":
+            # That run may have fenced since Ceph was read.
+            raise NotStarted(f"{busy}, which has ended meanwhile: run again", code="lease_held")
+        if (state.ledger.entries, state.ledger.network_fences) != (
+            planned.entries,
+            planned.network_fences,
+        ):
+            raise NotStarted(
+                f"the fence of {planned.node} is another one now; run again",
+                code="identity_changed",
+            )
+        begun = pure.releasing(self._options, state.ledger)
+        # Both copies, also where a run was killed between the two; but not where one was killed
+        # that had begun to take them away.
+        noted = read_note(self._cluster.get(self._node_path)).text
+        return begun if begun != state.ledger or noted else None
 
     def _untaint(self, item: dict[str, Any]) -> dict[str, Any] | None:
         # Only key, value and effect that are ours: an operator may have set another taint with the

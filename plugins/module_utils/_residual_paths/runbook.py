@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -93,6 +93,8 @@ class ResidualPaths:
         # Targets of which a path was removed, and that is proven; arrays of which a repair failed.
         self._removed: set[str] = set()
         self._failed: set[str] = set()
+        # Addresses of disks that were deleted, and that the kernel has not let go of.
+        self._stuck: set[str] = set()
         self._deadline = host.deadline
 
     def gather(self) -> ResidualState:
@@ -340,8 +342,8 @@ class ResidualPaths:
         """What a repair that failed has left that is neither as before nor gone, by the kernel.
 
         Each step removes what was proven dead right before it, so the next run goes on from there.
-        What the target answers by now decides nothing: whoever runs it could else keep all others
-        from their repair.
+        What the target answers by now decides nothing, nor does what the kubelet removes for a pod
+        that goes: whoever owns them could else keep all others from their repair.
         """
         host = self._host
         # Nothing more of its array is touched.
@@ -356,32 +358,49 @@ class ResidualPaths:
                 left = self._left_behind(finding)
             else:
                 left = self._maps_changed(finding) + self._paths_left(begun)
-            return left + self._joined(finding, begun)
+            return left + self._unfound(begun) + self._joined(finding, begun)
         finally:
             host.deadline = self._deadline
 
     def _maps_changed(self, finding: Finding) -> list[str]:
-        """Which maps are neither as before nor gone, or are gone though paths serve their LUN."""
+        """Which maps have gained a path, or are gone though paths serve their LUN."""
         maps = {device.wwid: device for device in block.dm_devices(self._host).values()}
         left = []
         for subject in flushed_maps(finding):
             wwid, now = subject.device.wwid, maps.get(subject.device.wwid)
             if now is None:
                 left += [f"the map of {wwid} has not come back"] if subject.kept else []
-            elif set(now.slaves) != set(subject.device.slaves):
+            # With fewer it is on its way: the kernel and the kubelet remove paths, too.
+            elif not set(now.slaves) <= set(subject.device.slaves):
                 left.append(f"the map {now.name} has other paths than before")
         return left
 
     def _paths_left(self, begun: list[Action]) -> list[str]:
-        """What steps that were begun have neither removed nor left alone, or not replaced."""
+        """What steps that were begun have neither removed nor left alone."""
         disks = block.disks(self._host, {})
         left = []
         for step in begun:
             if isinstance(step.subject, PathsSubject):
-                left += _undeleted(step.subject, disks) + self._absent(step.subject)
+                left += _undeleted(step.subject, disks, self._stuck)
             elif isinstance(step.subject, TargetSubject) and step.outcome == "failed":
                 left.append(f"{step.target} may still be scanned")
         return left
+
+    def _unfound(self, begun: list[Action]) -> list[str]:
+        """The LUNs that scans of these steps did not find, on arrays that no tenant can run.
+
+        Whoever runs a server may have it withhold the LUN after it was asked. Then the wrong path
+        is deleted all the same, its number is free, and nothing else depends on it.
+        """
+        arrays = find_arrays(self._planned_from.observations)
+        return [
+            told
+            for step in begun
+            if isinstance(step.subject, PathsSubject)
+            for path in step.subject.paths
+            if arrays.of([path.disk.target]).isdisjoint(arrays.of_pods)
+            for told in self._absent([path])
+        ]
 
     def _joined(self, finding: Finding, begun: list[Action]) -> list[str]:
         """The maps that a scan of the repair has mixed."""
@@ -607,17 +626,18 @@ class ResidualPaths:
 
         # Without command_timeout, which could end the child between deletion and scan.
         reply = call(deleting, seconds)
+        self._stuck |= {path.disk.hctl for path in left()} if reply.problem else set(reply.value)
         if reply.problem or reply.value:
             raise ActionFailed(
                 reply.problem
                 or f"{', '.join(reply.value)} still there {_SETTLE:g} s after it was deleted"
             )
-        if not host.wait_for(lambda: not self._absent(subject), _SETTLE):
-            raise ActionFailed(f"after the scan {', '.join(self._absent(subject))}")
+        if not host.wait_for(lambda: not self._absent(subject.paths), _SETTLE):
+            raise ActionFailed(f"after the scan {', '.join(self._absent(subject.paths))}")
 
-    def _absent(self, subject: PathsSubject) -> list[str]:
+    def _absent(self, paths: Iterable[PathSubject]) -> list[str]:
         """The LUNs that took the numbers and were not found by the scan, as sentences."""
-        replaced = [path for path in subject.paths if path.judgement.wwids]
+        replaced = [path for path in paths if path.judgement.wwids]
         there = (
             {(disk.hctl, disk.wwid) for disk in block.disks(self._host, {}).values()}
             if replaced
@@ -654,7 +674,11 @@ class ResidualPaths:
         doubts: list[str] = []
 
         def clean() -> bool:
-            left = [*self._left_behind(finding), *self._links_left(finding)]
+            left = [
+                *self._absent(removed_paths(finding).paths),
+                *self._left_behind(finding),
+                *self._links_left(finding),
+            ]
             doubts[:] = left or self._mixed(finding)
             return not doubts
 
@@ -706,15 +730,14 @@ class ResidualPaths:
         return f"{subject.target} was scanned, which brought {names or 'nothing new'}"
 
     def _left_behind(self, finding: Finding) -> list[str]:
-        """What of a repaired finding is still there, or has not come back."""
+        """What of a repaired finding is still there, or the maps that have not come back."""
         # Read again: verify() polls until the kernel, udev and multipathd have followed.
         host, paths, disks = self._host, removed_paths(finding), block.disks(self._host, {})
         dm = block.dm_devices(host)
         known = multipath.known_paths(host)
         # The kernel gives the name of a deleted disk to the next one, whoever's that is.
         gone = paths.leaving - disks.keys() - set(host.names("/sys/block"))
-        doubts = self._absent(paths)
-        doubts += _undeleted(paths, disks)
+        doubts = _undeleted(paths, disks, self._stuck)
         if any(action.verb == "flush_map" for action in finding.repair):
             daemon = multipath.ask_daemon(host, dm)
             doubts += [daemon.problem] if daemon.problem else []
@@ -833,12 +856,16 @@ def _changed(maps: list[DmDevice], paths: PathsSubject, seen: Observation) -> li
     ]
 
 
-def _undeleted(paths: PathsSubject, disks: dict[str, Disk]) -> list[str]:
-    """The paths that were deleted and are still there, with the same identity."""
+def _undeleted(paths: PathsSubject, disks: dict[str, Disk], stuck: Collection[str]) -> list[str]:
+    """The paths that were deleted and are still there, with the same identity.
+
+    Where a LUN took the number, it may be there as that by now. ``stuck``: addresses of disks that
+    the kernel has not let go of, which are told from that.
+    """
     return [
         f"{disk.hctl}: {disk.name} is still there"
         for path in paths.paths
-        if not path.judgement.wwids
+        if not path.judgement.wwids or path.disk.hctl in stuck
         for disk in disks.values()
         if (disk.hctl, disk.wwid) == (path.disk.hctl, path.disk.wwid)
     ]

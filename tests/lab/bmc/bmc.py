@@ -3,11 +3,12 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 
 """BMCs in front of a machine: one that speaks Redfish (sushy-tools), and one that speaks IPMI
-(OpenIPMI's ipmi_sim).
+(OpenIPMI's ipmi_sim). And a command that only tells of one.
 """
 
 from __future__ import annotations
 
+import json
 import shutil
 import socket
 import subprocess
@@ -45,6 +46,13 @@ set_working_mc 0x20
   user 2 true "{user}" "{password}" admin 10 md2 md5
 """
 IPMI_PASSWORD = "a-$ecret"
+_OUTSIDE = """import json, pathlib, sys
+sys.path.insert(0, {tests!r})
+from lab.bmc.machine import Machine
+told = json.loads(sys.argv[1])
+state = "on" if Machine(pathlib.Path({folder!r})).says else "off"
+print(json.dumps({{"state": state, **told}}))
+"""
 
 
 class Bmc:
@@ -173,6 +181,38 @@ class ByAgent(Redfish):
         # It has no option for the certificate of an authority.
         where = {name: given for name, given in super().mapped.items() if name != "ca_path"}
         return {**where, "host": "localhost", "options": {"ssl_insecure": True}}
+
+
+class Outside(Bmc):
+    """No BMC: a command that tells of the machine, which others switch.
+
+    ``told``: what its answer has beside the state; "state" in it is told instead.
+    """
+
+    kind = "external"
+
+    def __init__(self, folder: Path, **told: str) -> None:
+        super().__init__(folder)
+        self.told, self.program = told, folder / "power-of"
+
+    def start(self) -> None:
+        """Answer."""
+        text = _OUTSIDE.format(tests=str(Path(__file__).parents[2]), folder=str(self.folder))
+        self.program.write_text(text)
+
+    def stop(self) -> None:
+        """It is away."""
+        self.program.unlink(missing_ok=True)
+
+    def hang(self) -> None:
+        """It never answers."""
+        self.program.write_text("import time\ntime.sleep(600)\n")
+
+    @property
+    def mapped(self) -> dict[str, Any]:
+        """It runs on the controller, and is given its answer."""
+        command = [sys.executable, str(self.program), json.dumps(self.told)]
+        return {"kind": self.kind, "host": "localhost", "command": command}
 
 
 class Ipmi(Bmc):

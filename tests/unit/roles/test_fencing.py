@@ -103,6 +103,39 @@ def test_how_long_it_is_watched(
 
 
 @pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ({}, True),
+        ({"observation_seconds": "5"}, False),
+        ({"observations": "2"}, False),
+        ({"accept_short_observation": "true"}, False),
+    ],
+)
+def test_a_short_look_comes_first(given: dict[str, str], wanted: bool) -> None:
+    found = info("csi-1")
+    assert role("node_fence", "looks_twice", __node_fence_info=found, **given) is wanted
+    # Nothing is fenced for what has left the node.
+    assert role("node_fence", "looks_twice", __node_fence_info=info("", ""), **given) is False
+
+
+@pytest.mark.parametrize(
+    ("quick", "wanted"),
+    [
+        ({"skipped": True}, False),
+        ({"fence": {}}, False),
+        # Refused, or ended before anything was decided.
+        ({"fence": {}, "code": "observation_too_short"}, True),
+        ({"code": "api_unreachable"}, True),
+        ({"msg": "MODULE FAILURE"}, True),
+    ],
+)
+def test_the_long_look_comes_unless_the_short_one_was_enough(
+    quick: dict[str, Any], wanted: bool
+) -> None:
+    assert role("node_fence", "looks_longer", __node_fence_quick=quick) is wanted
+
+
+@pytest.mark.parametrize(
     ("ready", "silent", "given", "wanted"),
     [
         ("Unknown", 119.0, {}, 1),
@@ -182,6 +215,15 @@ AGAIN = "Next, once that is mended: ansible-playbook storage_ops.runbooks.{} -e 
         (
             lost("fenced", method="power", entries=[], power={"address": "192.0.2.11"}),
             ["stays so: its BMC 192.0.2.11."],
+        ),
+        (
+            lost(
+                "fenced",
+                method="external",
+                entries=[],
+                power={"kind": "external", "address": "cloud01"},
+            ),
+            ["stays so: its external source cloud01."],
         ),
     ],
 )
@@ -312,8 +354,10 @@ def test_nothing_is_fenced_that_the_run_has_not_begun_with() -> None:
         "pv-0",
         "pv-1",
     ]
-    tasks = (ROLES / "node_fence" / "tasks" / "decide.yml").read_text()
-    assert tasks.count("state: intended") == tasks.count('volumes: "{{ __node_fence_names }}"') == 2
+    for file, state, wanted in (("decide", "intended", 3), ("fence", "fenced", 2)):
+        tasks = (ROLES / "node_fence" / "tasks" / f"{file}.yml").read_text()
+        named = tasks.count('volumes: "{{ __node_fence_names }}"')
+        assert tasks.count(f"state: {state}\n") == named == wanted
 
 
 @pytest.mark.parametrize(
@@ -717,21 +761,108 @@ def test_an_agent_that_cannot_be_called(agent: dict[str, Any], problem: str) -> 
         assert "__node_fence_agent_problem | length == 0" in asked["when"]
 
 
+def test_a_bmc_is_read_right_before_its_machine_is_switched() -> None:
+    """By what was read before the run waited for others, another machine was switched off."""
+    read, held, switch, *_rest = load(ROLES / "node_fence/tasks/fence.yml")
+    assert read["ansible.builtin.include_tasks"] == "power_read.yml"
+    assert switch["ansible.builtin.include_tasks"] == "power_off.yml"
+    # With method external nothing is switched here.
+    by_power = "__node_fence_intended.fence.method == 'power'"
+    assert read["when"] == [by_power, "not __node_fence.check"]
+    asked = held["storage_ops.runbooks.node_fence"]
+    assert asked["state"] == "held" and "__node_fence_power" in asked["power"]
+    read, held, switch, *_rest = load(ROLES / "node_release/tasks/power_on.yml")
+    assert read["ansible.builtin.include_role"]["tasks_from"] == "power_read.yml"
+    assert held["storage_ops.runbooks.node_release"]["power"] == "{{ __node_fence_power }}"
+    assert switch["ansible.builtin.include_role"]["tasks_from"] == "power_switch.yml"
+
+
 def test_a_fence_agent_is_told_nothing_in_its_arguments() -> None:
     (task,) = load(ROLES / "node_fence/tasks/power_agent.yml")
     given = task["storage_ops.runbooks.on_node"]["arguments"]
     program = ["timeout", "--kill-after=5", "85", "/usr/sbin/fence_apc"]
-    assert [str(by_agent({}, "x", __node_fence_x=part)) for part in given["argv"]] == program
+    assert list(by_agent({}, "x", __node_fence_x=given["argv"])) == program
     said = by_agent({}, "x", __node_fence_x=given["stdin"], item="status")
     assert said == "ip=192.0.2.30\nplug=3\nusername=admin\npassword=hunter2\naction=status"
     assert by_agent({}, "x", __node_fence_x=given["stdin"], item="metadata") == "action=metadata"
     assert task["no_log"] is True
 
 
+OUTSIDE = {"kind": "external", "host": "cloud01", "command": ["/bin/power-of", "i-0abc", "$x"]}
+TOLD = {"node": "a", "state": "off", "provider_id": "aws:///eu/i-0abc", "system_uuid": "u"}
+
+
+def by_others(answer: Any, name: str = "power_reading", **given: Any) -> Any:
+    """What the role makes of a command that has answered this."""
+    answers = {"results": [{"cmd": ["timeout"], "item": "status", "rc": 0, **answer}]}
+    given = {"hostvars": {"cloud01": {}}, "__node_fence_agent_answers": answers, **given}
+    bmcs = {"a": {**OUTSIDE, **given.pop("outside", {})}, "b": {**OUTSIDE, "host": "no host"}}
+    login = {"bmc_user": "admin", "bmc_password": "hunter2", "__node_fence_power_at": "t"}
+    return bmc("a", name, bmcs=bmcs, **login, **given)
+
+
+def test_what_a_command_says_of_a_node_that_others_have_switched_off() -> None:
+    found = by_others({"stdout": json.dumps({**TOLD, "since": "2026-01-01T12:00:00Z"})})
+    assert {**found, "status": int(found["status"])} == {
+        **{"kind": "external", "address": "cloud01", "system": "aws:///eu/i-0abc", "uuid": "u"},
+        **{"shared": [], "read_at": "t", "state": "off", "status": 0, "problem": ""},
+        **{"node": "a", "since": "2026-01-01T12:00:00Z"},
+    }
+    found = by_others({"rc": 3, "stderr": "no such instance", "stdout": json.dumps(TOLD)})
+    assert (found["state"], int(found["status"]), found["problem"]) == ("", 3, "no such instance")
+    # Nothing is asked, whatever an earlier look has shown.
+    for outside in ({"command": "power-of i-0abc"}, {"host": "cloud02"}):
+        found = by_others({"stdout": json.dumps(TOLD)}, outside=outside)
+        assert (found["state"], int(found["status"])) == ("", 0) and found["problem"]
+    asked = load(ROLES / "node_fence/tasks/power_read.yml")[-2]
+    assert "__node_fence_agent_problem | length == 0" in asked["when"]
+    assert "__node_fence_bmc_way in ['agent', 'external']" in asked["when"]
+    assert by_others({}, "bmc_way") == "external"
+    actions = asked["vars"]["__node_fence_agent_actions"]
+    assert list(by_others({}, "x", __node_fence_x=actions)) == ["status"]
+    assert list(by_agent({}, "x", __node_fence_x=actions)) == ["metadata", "status"]
+
+
+def test_a_command_of_others_gets_no_password_and_no_variable_of_the_host() -> None:
+    (task,) = load(ROLES / "node_fence/tasks/power_agent.yml")
+    given = task["storage_ops.runbooks.on_node"]["arguments"]
+    program = ["timeout", "--kill-after=5", "85", *OUTSIDE["command"]]
+    assert list(by_others({}, "x", __node_fence_x=given["argv"])) == program
+    assert by_others({}, "x", __node_fence_x=given["stdin"], item="status") == ""
+    assert given["expand_argument_vars"] is False
+
+
+def test_what_others_have_switched_off_is_not_switched() -> None:
+    """It is read twice all the same, by a run that has the Lease."""
+    switch, wait, *reads = load(ROLES / "node_fence/tasks/power_off.yml")
+    by_us = "__node_fence_intended.fence.method == 'power'"
+    assert switch["when"] == by_us and by_us in wait["when"]
+    assert [one.get("when") for one in reads] == [None] * 3
+    fence = {task["name"]: task for task in load(ROLES / "node_fence/tasks/fence.yml")}
+    held = fence["Make sure that this run still has the Lease, and that the node is still lost"]
+    read = fence["Switch the node off, unless others have, and read its power state back"]
+    both = "__node_fence_intended.fence.method in {}__node_fence_off_methods"
+    assert held["when"] == both.format("['ceph'] + ")
+    assert read["when"] == [both.format(""), "not __node_fence.check"]
+    assert role("node_fence", "off_methods") == ["power", "external"]
+    assert reads[1]["ansible.builtin.pause"]["seconds"] == "{{ __node_fence_power_apart }}"
+
+
+@pytest.mark.parametrize(
+    ("method", "asked", "wanted"),
+    [("power", "2", 2), ("power", "2.5", 3), ("external", "2", 30), ("external", "45", 45)],
+)
+def test_what_others_switch_is_looked_at_for_longer(method: str, asked: str, wanted: int) -> None:
+    intended = {"fence": {"method": method}}
+    given = {"power_seconds": asked, "__node_fence_intended": intended}
+    assert int(role("node_fence", "power_apart", **given)) == wanted
+
+
 @pytest.mark.parametrize(
     ("check", "actions", "wanted"),
     [
         (True, ["metadata", "status"], False),
+        (True, ["status"], False),
         (True, ["off"], True),
         (True, ["on"], True),
         (True, ["status", "off"], True),
@@ -754,6 +885,8 @@ def test_in_check_mode_an_agent_switches_nothing(
         ("auto", {"method": "power", "phase": "fenced"}, True),
         ("auto", {"method": "power", "phase": "releasing"}, False),
         ("ceph", {"method": "power", "phase": "fenced"}, False),
+        ("external", {}, True),
+        ("auto", {"method": "external", "phase": "intended"}, True),
     ],
 )
 def test_when_the_bmc_is_asked(method: str, ledger: dict[str, Any], wanted: bool) -> None:
@@ -766,6 +899,7 @@ def test_when_the_bmc_is_asked(method: str, ledger: dict[str, Any], wanted: bool
     [
         ({"method": "power"}, False, True),
         ({"method": "power"}, True, False),
+        ({"method": "external"}, False, True),
         ({"method": "ceph"}, False, False),
         # Run alone, without what node_fence returned.
         ({}, False, True),

@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -18,6 +20,38 @@ from ansible_collections.storage_ops.runbooks.tests.unit.support.roles import (
 )
 
 NAME, BOOT = "iqn.1993-08.org.debian:01:a", "0a1b2c3d-1111-4222-8333-444455556666"
+SET = "ansible.builtin.set_fact"
+
+
+class Vars(Mapping[str, Any]):
+    """As Ansible's variables of hosts: no dictionary, so that they are read one by one."""
+
+    # Before ansible-core 2.19 they are templated where they are read (AnsibleJ2Vars of
+    # ansible/template/vars.py).
+    __UNSAFE__ = True
+
+    def __init__(self, kept: dict[str, Any]) -> None:
+        self.kept = kept
+
+    def __getitem__(self, name: str) -> Any:
+        return self.kept[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.kept)
+
+    def __len__(self) -> int:
+        return len(self.kept)
+
+
+class Of(Vars):
+    """The variables of another host. Before ansible-core 2.19, reading one of them takes the time
+    for all that is in it (HostVarsVars of ansible/vars/hostvars.py).
+    """
+
+    def __getitem__(self, name: str) -> Any:
+        kept = super().__getitem__(name)
+        assert len(json.dumps(kept, default=str)) < 400, f"{name} is as long as a host likes"
+        return kept
 
 
 def handed_on(own: Any = NAME, **answers: tuple[Any, Any]) -> tuple[Any, Any]:
@@ -25,14 +59,19 @@ def handed_on(own: Any = NAME, **answers: tuple[Any, Any]) -> tuple[Any, Any]:
     other host's own.
     """
     plays = load(ROLES.parent / "playbooks/load_iscsi_modules.yml")
+    (asking,) = [play for play in plays if "tasks" in play and "serial" not in play]
+    keeping = [task[SET] for task in asking["tasks"] if SET in task]
     (play,) = [play for play in plays if "serial" in play]
-    hostvars = {
-        host: {"__initiator": {"facts": {"ansible_iscsi_iqn": name}}, "__boot": {"stdout": boot}}
-        for host, (name, boot) in answers.items()
-    }
+    hostvars = {}
+    for host, (name, boot) in answers.items():
+        facts = {"ansible_iscsi_iqn": name, "others": ["x"] * 1000}
+        said = {"__initiator": {"facts": facts}, "__boot": {"stdout": boot}}
+        # Each host in a turn of its own.
+        kept = {key: rendered(value, said) for part in keeping for key, value in part.items()}
+        hostvars[host] = Of({**said, **kept})
     given = {
         **play["vars"],
-        "hostvars": hostvars,
+        "hostvars": Vars(hostvars),
         "inventory_hostname": "worker01",
         "__own": {"facts": {"ansible_iscsi_iqn": own}},
         "ansible_play_hosts_all": ["worker01", *answers],
@@ -71,3 +110,12 @@ def test_no_template_is_handed_on() -> None:
             {"worker02": NAME},
             {"worker02": BOOT},
         ), evil
+
+
+def test_a_host_that_says_nothing_has_no_name() -> None:
+    """It could not be reached, or has answered what is no fact."""
+    plays = load(ROLES.parent / "playbooks/load_iscsi_modules.yml")
+    (kept,) = [task[SET] for play in plays for task in play.get("tasks", []) if SET in task]
+    for lost in ({"unreachable": True}, {"facts": {"ansible_iscsi_iqn": None}}, {"facts": {}}):
+        said = {"__initiator": lost, "__boot": lost}
+        assert rendered(kept, said) == {"__told": {"name": "", "boot_id": ""}}, lost

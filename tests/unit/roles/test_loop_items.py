@@ -15,6 +15,16 @@ ROOT = Path(__file__).resolve().parents[3]
 OPTIONS = re.compile(r"given: \"\{\{ (?P<value>[^\"]*(?:_options|__given)\b[^\"]*) \}\}\"")
 
 
+def test_no_label_shows_a_message() -> None:
+    """Ansible prints labels as they are, and a message may quote what a tenant wrote."""
+    labels = [
+        match[0]
+        for path in [*ROOT.glob("playbooks/**/*.yml"), *ROOT.glob("roles/**/*.yml")]
+        for match in re.finditer(r"label: .*", path.read_text("utf-8"))
+    ]
+    assert labels and not [label for label in labels if ".msg" in label]
+
+
 def test_no_item_holds_the_value_of_options() -> None:
     """Of what was given in their place, the type or the names are told."""
     found = [

@@ -12,13 +12,14 @@ import contextlib
 import copy
 import uuid
 from collections.abc import Iterator
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from typing import Any, Callable
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import (
     Change,
     Conflict,
+    KubeError,
     Listing,
     NotFound,
     ServerVersion,
@@ -30,7 +31,8 @@ class FakeCluster:
     """Objects by their path, and every request that was made, as ``"list /api/v1/pods"``.
 
     ``before`` is called with verb and path ahead of each request: it may change objects, which
-    makes a race, or raise a KubeError.
+    makes a race, or raise a KubeError. It is also the time that a request is on its way: one that
+    comes after the deadline is lost.
     """
 
     def __init__(
@@ -40,6 +42,7 @@ class FakeCluster:
         self.url = "https://127.0.0.1:6443"
         self.objects: dict[str, dict[str, Any]] = {}
         self.requests: list[str] = []
+        self.sent = 0
         self.before: Callable[[str, str], None] = lambda verb, path: None
         # The server's clock.
         self.clock: Callable[[], datetime] = lambda: datetime.now(timezone.utc)
@@ -157,6 +160,7 @@ class FakeCluster:
             if not dry_run:
                 self._delete(pod)
             return {"kind": "Status", "apiVersion": "v1", "status": "Success"}
+        _check_size(body)
         place = f"{path}/{body['metadata']['name']}"
         if place in self.objects:
             raise Conflict(f"cannot create {place}: it exists already", 409)
@@ -168,6 +172,8 @@ class FakeCluster:
     def patch(
         self, path: str, body: Any, dry_run: bool = False, kind: str = "merge"
     ) -> dict[str, Any]:
+        # What is made for each try is made before it is on its way.
+        body = body() if callable(body) else body
         self._request("patch", path, dry_run)
         if kind == "json":
             raise NotImplementedError("JSON patches are not in here")
@@ -181,6 +187,7 @@ class FakeCluster:
         ):
             raise Conflict(f"cannot patch {path}: the object has been modified", 409)
         patched = _merged(item, body)
+        _check_size(patched)
         if not dry_run:
             self._touch(patched)
             self.objects[main] = patched
@@ -211,7 +218,14 @@ class FakeCluster:
 
     def _request(self, verb: str, path: str, dry_run: bool = False) -> None:
         self.requests.append(f"{verb} {path}{' (dry run)' if dry_run else ''}")
+        self._check_deadline(verb, path)
+        self.sent += verb in ("create", "patch", "delete") and not dry_run
         self.before(verb, path)
+        self._check_deadline(verb, path)
+
+    def _check_deadline(self, verb: str, path: str) -> None:
+        if not self.deadline.remaining():
+            raise KubeError(f"cannot {verb} {path}: the deadline has passed")
 
     def _existing(self, path: str) -> dict[str, Any]:
         if path not in self.objects:
@@ -231,6 +245,63 @@ class FakeCluster:
         item["metadata"]["resourceVersion"] = str(self._revision)
         kind = kind or ("MODIFIED" if path_of(item) in self.objects else "ADDED")
         self._changes.append((self._revision, kind, copy.deepcopy(item)))
+
+
+def _check_size(item: dict[str, Any]) -> None:
+    """As the server does: TotalAnnotationSizeLimitB of k8s.io/apimachinery
+    pkg/api/validation/objectmeta.go, and MaxSecretSize of pkg/apis/core/validation/validation.go.
+    """
+    parts = {
+        "metadata.annotations": (item["metadata"].get("annotations"), 256 * 1024, True),
+        "data": (item.get("data") if item.get("kind") == "ConfigMap" else None, 1024**2, False),
+    }
+    for name, (part, most, keys) in parts.items():
+        size = sum(len(value) + len(key) * keys for key, value in (part or {}).items() if value)
+        if size > most:
+            raise KubeError(f"{name}: Too long: may not be more than {most} bytes", 422)
+
+
+class Slow:
+    """Clocks of a server and of a module that go on only while these requests are on their way.
+
+    Once a Lease was renewed for the ``nth`` time, the first request of each of ``places`` (verb and
+    part of its path) takes 110 s, one after the other: less than for what a request is tried again
+    (PATIENCE of the client). ``meanwhile`` is done while the last of them waits.
+    """
+
+    def __init__(
+        self,
+        cluster: FakeCluster,
+        *places: tuple[str, str],
+        nth: int = 1,
+        meanwhile: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.passed = 0.0
+        # What each of them takes.
+        self.seconds = 110.0
+        # The renewal itself, where it is what is slow.
+        self._cluster, self._left, self._meanwhile = cluster, list(places), meanwhile
+        self._renewals = nth
+        begun = cluster.now()
+        cluster.clock = lambda: begun + timedelta(seconds=self.passed)
+        cluster.deadline = Deadline(900.0, lambda: self.passed)
+        cluster.before = self._before
+
+    def _before(self, verb: str, path: str) -> None:
+        if verb == "patch" and "/leases/" in path:
+            self._renewals -= 1
+        slow_verb, place = self._left[0]
+        if self._renewals > 0 or verb != slow_verb or place not in path:
+            return
+        self._left.pop(0)
+        self.passed += self.seconds
+        if not self._left:
+            # Other clients have deadlines of their own, and what they send is theirs.
+            ours = self._cluster.deadline, self._cluster.sent
+            self._cluster.deadline = Deadline(900.0)
+            self._cluster.before = lambda verb, path: None
+            self._meanwhile()
+            self._cluster.deadline, self._cluster.sent = ours
 
 
 def path_of(item: dict[str, Any]) -> str:

@@ -60,6 +60,7 @@ def looks(*answers: str | dict[str, Any]) -> list[dict[str, Any]]:
             {
                 **{"kind": "redfish", "address": "192.0.2.11", "system": "1", "shared": []},
                 **{"state": "off", "uuid": MACHINE, "status": 200, "problem": ""},
+                **{"node": "", "since": ""},
                 **{"read_at": f"2026-01-01T12:00:{20 + 5 * number:02}Z"},
                 **said,
             }

@@ -11,15 +11,15 @@ Runs as process 1 of PID and mount namespaces of its own: ``unshare -mpf --mount
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import shutil
-import struct
+import signal
 import sys
 import time
 from typing import Any, Callable
 
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import engine
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Action
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
@@ -40,54 +40,20 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts 
     read_table,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes import probe_folders
+from ansible_collections.storage_ops.runbooks.tests.unit.support import fuse_server
+from ansible_collections.storage_ops.runbooks.tests.unit.support.fuse_server import (
+    BIND,
+    DETACH,
+    FOLDER,
+    call,
+    fuse_mount,
+    serve,
+)
 
 DRIVER, HANDLE, PV = "s3.csi.example.com", "h-1", "pvc-1"
+# Mounts what is given as {target}, with a folder for the subPath.
+PROGRAM = ("python3", fuse_server.__file__, "{target}")
 UID = "0a1b2c3d-1111-2222-3333-444455556666"
-_LIBC = ctypes.CDLL(None, use_errno=True)
-# include/uapi/linux/fuse.h, opcodes.
-_FORGET, _GETATTR, _STATFS, _INIT, _OPENDIR, _READDIR, _BATCH_FORGET = 2, 3, 17, 26, 27, 28, 42
-_RELEASEDIR = 29
-_BIND, _DETACH = 4096, 2
-
-
-def call(function: str, *arguments: bytes | int | None) -> None:
-    if getattr(_LIBC, function)(*arguments) != 0:
-        raise OSError(ctypes.get_errno(), f"{function} {arguments}")
-
-
-def fuse_mount(point: str) -> int:
-    """Mount at a point; the descriptor of its connection."""
-    connection = os.open("/dev/fuse", os.O_RDWR)
-    options = f"fd={connection},rootmode=40000,user_id=0,group_id=0,allow_other"
-    call("mount", b"s3fs", point.encode(), b"fuse.s3fs", 0, options.encode())
-    return connection
-
-
-def serve(connection: int) -> None:
-    """Answer for an empty folder, in a child, until this process ends."""
-    if os.fork():
-        return
-    while True:
-        request = os.read(connection, 1 << 17)
-        _length, operation, unique = struct.unpack_from("=IIQ", request)
-        if operation not in (_FORGET, _BATCH_FORGET):
-            error, data = _answer(operation)
-            os.write(connection, struct.pack("=IiQ", 16 + len(data), error, unique) + data)
-
-
-def _answer(operation: int) -> tuple[int, bytes]:
-    """fuse_attr_out, fuse_kstatfs, fuse_init_out and fuse_open_out."""
-    attributes = struct.pack("=QII6Q10I", 1, 0, 0, 1, *[0] * 8, 0o40755, 2, *[0] * 3, 4096, 0)
-    answers = {
-        _GETATTR: attributes,
-        _STATFS: struct.pack("=5Q4I24x", 1, 1, 1, 1, 1, 512, 255, 512, 0),
-        _INIT: struct.pack("=4I2H2I2H8I", 7, 31, 65536, 0, 0, 0, 65536, 0, 0, 0, *[0] * 8)[:64],
-        _OPENDIR: struct.pack("=QII", 1, 0, 0),
-        _READDIR: b"",
-        _RELEASEDIR: b"",
-    }
-    # ENOSYS for all others.
-    return (0, answers[operation]) if operation in answers else (-38, b"")
 
 
 def require(is_free: bool) -> None:
@@ -110,7 +76,7 @@ class Scene:
         self.host = Host(Deadline(300), 10)
         # Its number is lower than that of all that follow.
         os.mkdir("/mnt/filler")
-        call("mount", b"/mnt/filler", b"/mnt/filler", None, _BIND, None)
+        call("mount", b"/mnt/filler", b"/mnt/filler", None, BIND, None)
 
     def _staged(self, handle: str) -> str:
         folder = f"{self.root}/plugins/kubernetes.io/csi/{DRIVER}/{kubelet.digest_of(handle)}"
@@ -138,7 +104,7 @@ class Scene:
     def again(self) -> None:
         """The driver takes the dead mount off and mounts again, with a server that answers."""
         before = self.top()
-        call("umount2", self.point.encode(), _DETACH)
+        call("umount2", self.point.encode(), DETACH)
         serve(fuse_mount(self.point))
         now = self.top()
         require((now.id, now.device) == (before.id, before.device))
@@ -169,6 +135,71 @@ class Scene:
         return probe_folders(self.host, [point], 2)[0].state
 
 
+class Tenants(Scene):
+    """Two tenants, each with a pod that has a volume. The server of each volume is gone."""
+
+    PODS = ("00000000-1111-2222-3333-444455556666", "ffffffff-1111-2222-3333-444455556666")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.points = [self._volume(number) for number in (0, 1)]
+
+    def folder(self, number: int) -> str:
+        return f"{self.root}/pods/{self.PODS[number]}/volumes/kubernetes.io~csi/pvc-{number}"
+
+    def _volume(self, number: int) -> list[str]:
+        """Its mount points: staged, of the pod, and for a subPath of it."""
+        staging, folder = self._staged(f"vh-{number}"), self.folder(number)
+        subpath = f"{self.root}/pods/{self.PODS[number]}/volume-subpaths/pvc-{number}/main/0"
+        for point in (f"{folder}/mount", subpath):
+            os.makedirs(point)
+        self._note(
+            folder,
+            {"driverName": DRIVER, "volumeHandle": f"vh-{number}", "specVolID": f"pvc-{number}"},
+        )
+        connection = fuse_mount(staging)
+        server = serve(connection, FOLDER)
+        for source, point in ((staging, f"{folder}/mount"), (f"{staging}/sub", subpath)):
+            call("mount", source.encode(), point.encode(), None, BIND, None)
+        os.close(connection)
+        os.kill(server, signal.SIGKILL)
+        os.waitpid(server, 0)
+        return [staging, f"{folder}/mount", subpath]
+
+    def volume(self, number: int, *words: str) -> FuseVolume:
+        """``words``: of the program that mounts it again."""
+        names = {"volume": f"pvc-{number}", "driver": DRIVER, "handle": f"vh-{number}"}
+        return FuseVolume(**names, sources=("b",), command=words or PROGRAM)
+
+    def runbook(self, first: FuseVolume, **options: Any) -> fuse.FuseRecovery:
+        more = {"accept_majority": True, "kubelet_root": self.root, **options}
+        more["volumes"] = (first, self.volume(1))
+        return fuse.FuseRecovery(Host(Deadline(300), 10), FuseOptions(**more))
+
+    def run(self, first: FuseVolume, **options: Any) -> dict[str, Any]:
+        """What becomes of both volumes."""
+        runbook = self.runbook(first, **options)
+        runbook.prepare()
+        plan = runbook.plan(runbook.gather())
+        ended = ""
+        try:
+            engine._carry_out(runbook, plan)
+        except StorageOpsError as error:
+            ended = str(error)
+        runbook.close(False)
+        table = read_table(self.host, "1")
+        return {
+            "ended": ended,
+            "half made": engine._half_made(plan),
+            "failed": [one.reason for one in plan.findings if one.failed],
+            "refused": [one.reason for one in plan.refusals if not one.failed],
+            "answers": [
+                [self.answer(point) if table.layers(point) else "bare" for point in points]
+                for points in self.points
+            ],
+        }
+
+
 def unmount(scene: Scene, meanwhile: Callable[[], None]) -> dict[str, Any]:
     scene.dead()
     runbook, (action,) = scene.kubelet()
@@ -196,7 +227,7 @@ def of_a_pod(scene: Scene) -> dict[str, Any]:
     connection = fuse_mount(scene.point)
     for point in points:
         os.makedirs(point, exist_ok=True)
-        call("mount", scene.point.encode(), point.encode(), None, _BIND, None)
+        call("mount", scene.point.encode(), point.encode(), None, BIND, None)
     os.close(connection)
     volume = FuseVolume(PV, DRIVER, HANDLE, pods=(FusePod(UID, terminating=True),))
     runbook, actions = scene.plan(strategy="kubelet", volumes=(volume,), containers_timeout=5.0)
@@ -204,7 +235,7 @@ def of_a_pod(scene: Scene) -> dict[str, Any]:
     for action in actions:
         if action.verb == "wait_unstaged" and not os.fork():
             time.sleep(1)
-            call("umount2", scene.point.encode(), _DETACH)
+            call("umount2", scene.point.encode(), DETACH)
             shutil.rmtree(pod)
             shutil.rmtree(os.path.dirname(scene.point))
             os._exit(0)
@@ -239,7 +270,7 @@ def swept(scene: Scene) -> dict[str, Any]:
 
     def sweep() -> None:
         (key,) = os.listdir("/run/storage_ops/fuse")
-        call("umount2", f"/run/storage_ops/fuse/{key}/mount".encode(), _DETACH)
+        call("umount2", f"/run/storage_ops/fuse/{key}/mount".encode(), DETACH)
 
     return replace(scene, sweep)
 
@@ -258,7 +289,7 @@ def abort(scene: Scene, another: bool) -> dict[str, Any]:
     if another:
         # Its number is free, and lower, so that the other tenant's mount gets it.
         call("umount2", b"/mnt/filler", 0)
-        call("umount2", scene.point.encode(), _DETACH)
+        call("umount2", scene.point.encode(), DETACH)
         os.close(hung.pop())
         serve(fuse_mount(other))
         hung.append(fuse_mount(scene.point))
@@ -268,6 +299,37 @@ def abort(scene: Scene, another: bool) -> dict[str, Any]:
     return {**scene.told(runbook, action), "other": scene.answer(other)}
 
 
+def a_file(bare: bool) -> list[dict[str, Any]]:
+    """A tenant has put a file where the folder of its subPath was. Two runs. ``bare``: a run before
+    them was killed when it had taken the dead mount of the subPath off.
+    """
+    scene = Tenants()
+    volume = scene.volume(0, *PROGRAM, f"{fuse_server.FILE:o}")
+    if bare:
+        runbook = scene.runbook(volume)
+        (recovery,) = [
+            one.repair[0].subject.recovery
+            for one in runbook.plan(runbook.gather()).findings
+            if one.name == scene.points[0][0]
+        ]
+        runbook._record(recovery, begun=True)
+        serve(fuse_mount(recovery.source), fuse_server.FILE)
+        call("umount2", scene.points[0][2].encode(), DETACH)
+    return [scene.run(volume), scene.run(volume)]
+
+
+def deleted() -> list[dict[str, Any]]:
+    """A tenant deletes its pod while the new server starts; the kubelet takes the mount away."""
+    scene = Tenants()
+    return [scene.run(scene.volume(0, *PROGRAM, f"{fuse_server.FOLDER:o}", scene.folder(0)))]
+
+
+# Of two tenants, on a node of their own.
+SHARED: dict[str, Callable[[], list[dict[str, Any]]]] = {
+    "a file": lambda: a_file(False),
+    "a file for a bare point": lambda: a_file(True),
+    "deleted": deleted,
+}
 SCENARIOS: dict[str, Callable[[Scene], dict[str, Any]]] = {
     "dead": lambda scene: unmount(scene, lambda: None),
     "mounted again": lambda scene: unmount(scene, scene.again),
@@ -284,6 +346,8 @@ SCENARIOS: dict[str, Callable[[Scene], dict[str, Any]]] = {
 
 
 if __name__ == "__main__":
-    print(json.dumps(SCENARIOS[sys.argv[1]](Scene())), flush=True)
+    shared = SHARED.get(sys.argv[1])
+    told = shared() if shared else SCENARIOS[sys.argv[1]](Scene())
+    print(json.dumps(told), flush=True)
     # The servers end with this, as with any process 1 (pid_namespaces(7)).
     os._exit(0)

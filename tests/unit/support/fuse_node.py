@@ -11,6 +11,7 @@ What the real ones do is tested in tests/faults.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import shutil
@@ -53,6 +54,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts 
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes import (
     DEAD,
+    ERROR,
     OK,
     Answer,
 )
@@ -235,8 +237,14 @@ class FuseNode(Host):
         self._before(line)
 
     def probe(self, paths: Sequence[str]) -> list[Answer]:
-        devices = [[layer.device for layer in self.layers(path)] for path in paths]
-        return [self._answer(found[-1] if found else "") for found in devices]
+        return [self._probe(path) for path in paths]
+
+    def _probe(self, path: str) -> Answer:
+        top = MountTable(self.mounts).holding(path)
+        answer = self._answer(top.device if top else "")
+        if answer.state == OK and not os.path.lexists(self.path(path)):
+            return Answer(ERROR, "statvfs", "ENOENT", os.strerror(errno.ENOENT))
+        return answer
 
     def _answer(self, device: str) -> Answer:
         connection = f"{CONNECTIONS}/{device.partition(':')[2]}"
@@ -302,6 +310,8 @@ class FuseNode(Host):
     def bind(self, source: Source, point: str, root: str) -> None:
         self._call(f"bind {source.path} {point}")
         assert source.path.startswith(f"{source.trusted}/") and point.startswith(f"{root}/")
+        if not os.path.exists(self.path(point)):
+            raise NotStarted(f"bind {source.path!r} at {point!r}: it cannot be entered")
         top = MountTable(self.mounts).holding(source.path)
         assert top is not None and top.device == source.device
         inside = source.path[len(top.point) :] or "/"

@@ -12,10 +12,12 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 ROOT = Path(__file__).resolve().parents[3]
 LOCKED = ROOT / "requirements/execution-environment.txt"
+DECISIONS = ROOT / "requirements/decision-environment.txt"
 
 
 def load(name: str) -> Any:
@@ -28,8 +30,9 @@ def names(text: str) -> set[str]:
     return {name.lower() for name in found}
 
 
-def test_every_package_has_one_version_and_hashes() -> None:
-    lines = LOCKED.read_text(encoding="utf-8").split("\n")
+@pytest.mark.parametrize("locked", [LOCKED, DECISIONS])
+def test_every_package_has_one_version_and_hashes(locked: Path) -> None:
+    lines = locked.read_text(encoding="utf-8").split("\n")
     for here, following in zip(lines, lines[1:]):
         if not here or here.lstrip().startswith("#"):
             continue
@@ -50,18 +53,31 @@ def test_what_is_asked_for_is_locked() -> None:
     )
 
 
-def test_no_place_to_fetch_from_is_in_the_lock() -> None:
+def test_the_environment_for_decisions_has_what_the_other_one_has() -> None:
+    """So that the list of the other one, which a release has, names its packages."""
+
+    def packages(path: Path) -> set[tuple[str, ...]]:
+        text = re.sub(r"(?m)^ *#.*\n", "", path.read_text(encoding="utf-8"))
+        return {tuple(found.split()) for found in re.findall(r"(?m)^[a-z].*(?:\n .*)*", text)}
+
+    assert {found[0].partition("==")[0] for found in packages(DECISIONS)} >= {"kubernetes"}
+    assert packages(DECISIONS) < packages(LOCKED)
+
+
+@pytest.mark.parametrize("locked", [LOCKED, DECISIONS])
+def test_no_place_to_fetch_from_is_in_the_lock(locked: Path) -> None:
     """It is the machine's, and an operator may have another."""
     assert not re.search(
         r"^[^#\n]*(://|--(extra-)?index|--find|--trusted)",
-        LOCKED.read_text(encoding="utf-8"),
+        locked.read_text(encoding="utf-8"),
         re.MULTILINE,
     )
 
 
-def test_collections_of_the_environment_have_exact_versions() -> None:
+@pytest.mark.parametrize("name", ["execution-environment.yml", "decision-environment.yml"])
+def test_collections_of_the_environment_have_exact_versions(name: str) -> None:
     galaxy, own = (
-        load("execution-environment.yml")["dependencies"]["galaxy"]["collections"],
+        load(name)["dependencies"]["galaxy"]["collections"],
         load("galaxy.yml"),
     )
     built = f"{own['namespace']}-{own['name']}-{own['version']}.tar.gz"

@@ -136,6 +136,17 @@ def test_results_of_hosts_and_of_the_cluster(tmp_path: Path) -> None:
     )
 
 
+def test_a_node_forges_no_line_by_a_warning(tmp_path: Path) -> None:
+    """The error of an expression quotes the evidence, and Ansible prints warnings as they are."""
+    said = finding("STOR-01", "x") | {"evidence": {"paths": "x\n\nPLAY RECAP ***"}}
+    select = "[?evidence.paths && sum(evidence.paths) > `3`]"
+    rule = {"select": select, "owner": "o", "reason": "r", "expires": SOON}
+    asked = request(tmp_path, hosts=["n1"], exceptions=[rule], select=select)
+    written = asked.write(asked.rows({"hostvars": HostVars({"n1": result(said)})}))
+    assert len(written["warnings"]) == 2
+    assert all("PLAY RECAP" in one and "\n" not in one for one in written["warnings"])
+
+
 def test_a_clock_that_was_set_back(tmp_path: Path) -> None:
     asked = request(tmp_path, started="2999-01-01T00:00:00Z")
     asked.write(asked.rows({"hostvars": HostVars({})}))

@@ -13,6 +13,7 @@ import os
 import resource
 import signal
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -142,6 +143,17 @@ def test_no_module_of_ours_was_skipped_that_has_run() -> None:
     """Else Ceph's host could pass for one that was not to be asked."""
     said = {"skipped": True, "results": [{"skipped": True}]}
     assert as_run({"changed": False, **said, "ceph": {}}) == {"changed": False, "ceph": {}}
+
+
+@pytest.mark.parametrize("skipped", [True, "1", 1])
+def test_what_skips_a_module_of_others_is_check_mode_alone(skipped: Any) -> None:
+    """A header of a BMC's answer is a key of the result of uri: with "Skipped: 1", a machine that
+    was told to go off passed for one that was not asked.
+    """
+    said = {"skipped": skipped, "results": [{"skipped": True}], "status": 500, "msg": "no"}
+    assert on_node.as_foreign(said, task()) == {"status": 500, "msg": "no"}
+    # There the module says so itself, and has done nothing.
+    assert on_node.as_foreign(said, task(check_mode=True)) == said
 
 
 LOST = {"unreachable": True, "msg": "lost"}
@@ -382,6 +394,21 @@ def test_an_error_that_quotes_a_host_is_no_more_than_a_failure(error: Exception,
     )
 
 
+@pytest.mark.parametrize("version", ["2.21.5", "2.22.0rc1", "3.0.0"])
+def test_an_ansible_core_whose_warnings_cannot_be_made_safe_is_refused(
+    version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before anything is run on the host."""
+    monkeypatch.setattr(on_node, "__version__", version)
+    ran: list[str] = []
+    action = SimpleNamespace(_low_level_execute_command=ran.append, _parse_returned_data=ran.append)
+    with pytest.raises(AnsibleError, match="install ansible-core below 2.21"):
+        on_node.escape(action)
+    monkeypatch.setattr(on_node, "__version__", "2.20.10")
+    on_node.escape(action)
+    assert ran == []
+
+
 def test_what_a_host_says_when_its_folder_is_removed_is_escaped() -> None:
     """Ansible warns of it. The task's own action removes it, and another one runs the module."""
 
@@ -390,7 +417,11 @@ def test_what_a_host_says_when_its_folder_is_removed_is_escaped() -> None:
 
         _discovered_interpreter_key = _discovered_interpreter = None
         _task: Any = SimpleNamespace(
-            action="storage_ops.runbooks.on_node", args={}, copy=SimpleNamespace, timeout=0
+            action="storage_ops.runbooks.on_node",
+            args={},
+            check_mode=False,
+            copy=SimpleNamespace,
+            timeout=0,
         )
 
         def __init__(self, **_given: Any) -> None:
@@ -403,7 +434,7 @@ def test_what_a_host_says_when_its_folder_is_removed_is_escaped() -> None:
             return data
 
         def run(self, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
-            return {"changed": False}
+            return {"changed": False, "skipped": True}
 
     class Action(on_node.ActionModule, Part):  # type: ignore[misc]
         """The part that is asked."""
@@ -423,7 +454,7 @@ def test_what_a_host_says_when_its_folder_is_removed_is_escaped() -> None:
     ours = Action()
     ours._low_level_execute_command = Part()._low_level_execute_command
     ours._parse_returned_data = Part()._parse_returned_data
-    ours.run()
+    assert ours.run() == {"changed": False}
     assert ours._low_level_execute_command("rm")["stderr"].isprintable()
 
 
@@ -475,6 +506,26 @@ def test_nothing_runs_on_a_host_but_through_it() -> None:
     assert "storage_ops.runbooks.on_node" in found["playbooks/tasks/reach.yml"]
     assert "storage_ops.runbooks.on_node" in found["attachment_repair/restart_on_host.yml"]
     assert {file: others for file, ran in found.items() if (others := ran - HARMLESS)} == {}
+
+
+def actions_of(value: Any) -> Iterator[str]:
+    """The actions of all tasks in what a file of YAML has, by their short names."""
+    if isinstance(value, dict):
+        names = [*value, *(str(value.get(key, "")) for key in ("action", "local_action"))]
+        yield from (name.split()[0].rpartition(".")[2] for name in names if name.split())
+        yield from (name for part in value.values() for name in actions_of(part))
+    elif isinstance(value, list):
+        yield from (name for part in value for name in actions_of(part))
+
+
+def test_no_server_that_is_asked_gives_ansible_an_order() -> None:
+    """Each header of its answer is a key of the result: Unreachable ended the run, Ansible-Stats
+    ansible-playbook itself.
+    """
+    of_all = {"a": [{"block": [{"action": "x.y.uri url=z"}, {"ansible.legacy.uri": {}}]}]}
+    assert [*actions_of(of_all)].count("uri") == 2
+    for file in [*COLLECTION.glob("roles/**/*.yml"), *COLLECTION.glob("playbooks/**/*.yml")]:
+        assert "uri" not in actions_of(DataLoader().load_from_file(str(file))), file
 
 
 @pytest.mark.parametrize("name", REMOTE)

@@ -20,7 +20,7 @@ ONE = {"kind": "redfish", "address": "bmc01.example.com"}
 def test_the_example_of_its_documentation() -> None:
     other = {"kind": "redfish", "address": "BMC01.example.com:443"}
     found = bmc_of({"worker01": ONE, "worker02": other}, node="worker01")
-    none = {"host": "", "input": "", "hidden": [], "problem": ""}
+    none = {"host": "", "input": "", "hidden": [], "problem": "", "argv": []}
     assert found == {
         "address": "bmc01.example.com",
         "shared": ["worker02"],

@@ -32,6 +32,12 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph_clients
     Client,
     NodeClients,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph_record import (
+    plan as record_plan,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph_record.runbook import (
+    ClientRecord,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._containers.runbook import (
     StaleContainers,
 )
@@ -55,13 +61,20 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fence_audit 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fence_audit.runbook import (
     FenceAudit,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences import record
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import Entry
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.state import HostRecord
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.state import (
+    HostRecord,
+    attached_volume,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.runbook import Fence
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.runbook import (
     FuseRecovery,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import Node
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
+    Attachment,
+    Node,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.users import (
     User,
     Users,
@@ -126,7 +139,7 @@ def watched(text: str, count: int) -> dict[str, Any]:
     target = images.Target(text, text, text, text, text)
     seen = watchers.Observed(target, details=watchers.Details((text,)), problem=text)
     state = watchers.WatcherState(blocked(text, count), NOW, (seen,) * count, 1, 1.0, 0.0)
-    return {"_state": state, "_options": SimpleNamespace(ignored=(text,))}
+    return {"_state": state, "_options": SimpleNamespace(ignored=(text,), roots=frozenset())}
 
 
 def blocklisted(text: str, count: int) -> dict[str, Any]:
@@ -215,6 +228,27 @@ def users(text: str, count: int) -> dict[str, Any]:
     return {"_read": read, "_pods": {pod.uid for pod in read.pods}}
 
 
+def to_record(text: str, count: int) -> dict[str, Any]:
+    """Each node has volumes whose image has a name of a tenant's choice."""
+    attributes = {"pool": "rbd", "imageName": text}
+    csi = {"driver": "rbd.csi.ceph.com", "volumeHandle": "h", "volumeAttributes": attributes}
+    hosts, attached = [], []
+    for number in range(count + 1):
+        node = Node(f"n{number}", f"u{number}", "True", NOW, False, False, (), ())
+        hosts.append(HostRecord(node, "b", (), ()))
+        told = csi if number else {**csi, "volumeAttributes": {**attributes, "imageName": "x"}}
+        item = {"metadata": {"name": f"v{number}", "uid": "u"}, "spec": {"csi": told}}
+        found = Attachment(
+            *(f"va{number}", "u", "rbd.csi.ceph.com", f"n{number}", f"v{number}", True),
+            *((), None, None, NOW, None, ()),
+        )
+        attached.append(attached_volume(found, item))
+    state = record_plan.RecordState(
+        NOW, tuple(hosts), tuple(attached), frozenset(), record.Records()
+    )
+    return {"_state": state, "_options": record_plan.RecordOptions((), "", (), None, {})}
+
+
 Make = Callable[[str, int], dict[str, Any]]
 # Who can make what it hands on long has others' part of it left alone.
 TENANTS: dict[type, Make] = {
@@ -224,6 +258,7 @@ TENANTS: dict[type, Make] = {
     NfsShares: shares,
     FenceAudit: lost,
     VolumeUsers: users,
+    ClientRecord: to_record,
 }
 # Nothing of these may be missing for the module that decides by it, so what is too long is an
 # error.
@@ -327,3 +362,4 @@ def test_one_tenants_long_texts_leave_the_others_in() -> None:
     nodes = told[FenceAudit][0]["lost"]
     assert [one["node"] for one in nodes] == [f"n{number}" for number in range(20)]
     assert nodes[0]["addresses"] == [] and nodes[1]["addresses"] == ["x"]
+    assert told[ClientRecord][0]["attachments"]["v0"] == "u"

@@ -108,8 +108,9 @@ class Tree(Host):
     def require_root(self) -> None:
         pass
 
-    def owner(self, path: str) -> str:
-        return self.link(f"{path}.owner")
+    def owner(self, pid: str) -> str | None:
+        link = f"/proc/{pid}/ns/mnt"
+        return self.link(f"{link}.owner") if self.link(link) else None
 
 
 @pytest.fixture
@@ -381,7 +382,11 @@ def test_what_may_have_attached_something_counts(
 def test_what_is_unknown_of_a_process_counts(root: Path, program: str, gone: str) -> None:
     """So does a process of a kernel without user namespaces."""
     put_process(root, 3008, program, program, "map", "rbd/img2")
-    (root / f"proc/3008/{gone}").unlink()
+    (root / "proc/3008/ns/mnt").symlink_to("mnt:[3008]")
+    unreadable = root / f"proc/3008/{gone}"
+    unreadable.unlink()
+    if gone == "status":
+        unreadable.mkdir()
     assert [client["kind"] for client in clients(root)["clients"]] == [program]
 
 

@@ -221,6 +221,9 @@ def test_what_children_of_earlier_runs_wait_for_is_not_asked_again(
         folder.mkdir()
         (folder / "comm").write_text("sops0:50\n")
         (folder / "status").write_text("ShdPnd:\t0000000000000100\n")
+        (folder / "cgroup").write_text("0::/user.slice\n")
+        (folder / "ns").mkdir()
+        (folder / "ns/mnt").symlink_to("mnt:[1]")
     asked: list[tuple[tuple[int, str], str]] = []
 
     def asking(
@@ -243,8 +246,8 @@ class Owned(Host):
 
     alone = ("7",)
 
-    def owner(self, path: str) -> str:
-        return f"user:[{path.split('/')[2] in self.alone:d}]"
+    def owner(self, pid: str) -> str | None:
+        return f"user:[{pid in self.alone:d}]"
 
 
 def test_what_a_container_can_mount_by_itself_is_no_volume(tmp_path: Path) -> None:

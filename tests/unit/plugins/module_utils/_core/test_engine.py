@@ -604,6 +604,21 @@ def test_where_an_error_happened_is_told_without_what_a_terminal_obeys() -> None
     assert "\n  File " in result["exception"] and "\x1b" not in result["exception"]
 
 
+@pytest.mark.parametrize("error", [StorageOpsError, ValueError])
+def test_a_message_is_one_line_whatever_it_quotes(error: type[Exception]) -> None:
+    """Ansible 2.19 prints it as it is, and a tenant's event may be in it."""
+    forged = "x\n\nPLAY RECAP ***\nlocalhost : ok=40"
+
+    class Broken(World):
+        def gather(self) -> list[Finding]:
+            raise error(forged)
+
+    audited = report_parts(part("STOR-03", Unreadable(error(forged))))
+    for result in (run(Broken([]), Module()), audited):
+        assert len(result["msg"].splitlines()) == 1, result["msg"]
+    assert all("\n" not in reason for reason in audited["not_assessed"].values())
+
+
 def test_a_reason_that_all_share_is_the_whole_message() -> None:
     root = Unreadable(StorageOpsError("run it as root"))
     result = report_parts(

@@ -43,11 +43,13 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_
     Reading,
     parse_reading,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.lease import RunLease
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import (
     Entry,
     FenceObject,
     Ledger,
     Ledgers,
+    PowerFence,
     RunOptions,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.power import (
@@ -65,8 +67,16 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
     pick_tenant,
     pick_volume,
 )
-from ansible_collections.storage_ops.runbooks.tests.unit.support.cluster import FakeCluster, path_of
-from ansible_collections.storage_ops.runbooks.tests.unit.support.fences import POWERED, looks
+from ansible_collections.storage_ops.runbooks.tests.unit.support.cluster import (
+    FakeCluster,
+    Slow,
+    path_of,
+)
+from ansible_collections.storage_ops.runbooks.tests.unit.support.fences import (
+    MACHINE,
+    POWERED,
+    looks,
+)
 from ansible_collections.storage_ops.runbooks.tests.unit.support.module import Exit, Module
 
 # The last one attaches nothing.
@@ -1160,6 +1170,44 @@ def test_a_pod_with_any_number_of_claims_keeps_no_other_from_its_turn(
     assert ("pv-db", "b") in world.attached() and not result.get("failed"), result
 
 
+def crowded(created: str, spaces: int, number: int) -> World:
+    """A tenant's pods that name the lost node, one in each of its namespaces, with many claims."""
+    world = standard()
+    for space in range(spaces):
+        names = [f"c{count}" for count in range(number)]
+        evil = pod(f"evil-{space}", *names)
+        evil["metadata"] |= {"namespace": f"a-evil-{space}", "creationTimestamp": created}
+        world.add({**evil, "status": {"phase": "Pending"}})
+        for name in names:
+            metadata = {"namespace": f"a-evil-{space}", "name": name}
+            spec = {"volumeName": f"no-{space}-{name}"}
+            kind = {"apiVersion": "v1", "kind": "PersistentVolumeClaim"}
+            world.add({**kind, "metadata": metadata, "spec": spec, "status": {"phase": "Pending"}})
+    world.broken = {f"attach pv-{name}" for name in names}
+    return world
+
+
+@pytest.mark.parametrize("created", ["2026-02-01T00:00:00Z", "2025-12-31T00:00:00Z"])
+def test_the_many_claims_of_a_tenant_do_not_take_the_time_of_the_others(created: str) -> None:
+    """Each is a request, and what was read of Ceph is no proof after two minutes."""
+    world = crowded(created, spaces=7, number=100)
+
+    def slow(verb: str, _path: str) -> None:
+        if verb == "get" and not world.attached() - {("pv-db", "a")}:
+            world.spent += 0.1
+            world.shift += timedelta(seconds=0.1)
+
+    world.before = slow
+    result = run(world, reading=reading("10.0.0.1"))
+    assert ("pv-db", "b") in world.attached() and not result["failed"], result["msg"]
+    asked = [one for one in world.requests if "/persistentvolumeclaims/" in one]
+    # In turns; what the node cannot have opened is the last.
+    is_late = created > "2026-01-02"
+    assert "/shop/" in asked[0 if is_late else 7] and len(asked) < 300
+    # Of a pod that the node may have had, what was not read may be any storage.
+    assert (("taint_node", "done") in outcomes(result)) is is_late
+
+
 def test_of_a_pod_with_any_number_of_claims_few_names_are_kept() -> None:
     """Any number of such pods may name a lost node, and each was 20 MB in memory."""
     evil = pod("evil-1", *(f"c{number:05}" for number in range(45_000)))
@@ -1864,6 +1912,38 @@ def test_an_honest_namespace_of_many_pods_gets_more_time() -> None:
     assert world.ledger().phase == "detached"
 
 
+@pytest.mark.parametrize("nth", [1, 2])
+def test_a_late_run_deletes_nothing_of_a_node_that_was_given_back(nth: int) -> None:
+    """Its reads were tried again for longer than its Lease lasts. Another run had released the node
+    meanwhile, and its pods ran: their objects and attachments were deleted.
+    """
+    world = standard()
+
+    def given_back() -> None:
+        world.at("a")["status"]["conditions"][0]["status"] = "True"
+        RunLease(world, "storage-ops", "a", "run-2", 180.0).take(0.0)  # type: ignore[arg-type]
+        Ledgers(world, "storage-ops").remove(world.ledger())  # type: ignore[arg-type]
+        world.requests.clear()
+
+    # Once before the pod is deleted, and once before its attachment is.
+    Slow(world, ("get", "/configmaps/"), ("get", "/apis"), nth=nth, meanwhile=given_back)
+    result = run(world, detach="volumes")
+    done = [] if nth == 1 else [("force_delete_pod", "done")]
+    assert outcomes(result)[: len(done)] == done
+    assert "done" not in [outcome for _verb, outcome in outcomes(result)[len(done) :]]
+    assert (result["failed"], result["code"]) == (True, "lease_lost"), result["msg"]
+    assert world.count("delete") == 0 and ("pv-db", "a") in world.attached()
+
+
+def test_what_was_read_of_ceph_is_judged_after_all_other_reads() -> None:
+    """Its age was that of before the NetworkFences were read, which took minutes."""
+    world = standard()
+    Slow(world, ("get", "/apis"))
+    result = run(world, detach="volumes", reading=reading("10.0.0.1", age=60))
+    assert (result["failed"], result["code"]) == (True, "ceph_reading_unfit"), result["msg"]
+    assert "db-1" in world.names("Pod") and ("pv-db", "a") in world.attached()
+
+
 def test_the_lease_is_renewed_where_no_pods_are_read() -> None:
     """A volume without a claim has none."""
     _claim, volume = claim("db")
@@ -2522,8 +2602,7 @@ def mixed(**how: Any) -> World:
         *claim("files", driver=NFS),
         pod("db-1", "db", "other"),
         pod("files-1", "files"),
-        ledger=OFF,
-        **how,
+        **{"ledger": OFF, **how},
     )
     for item in world.of("Pod"):
         item["spec"]["volumes"].append(nfs)
@@ -2539,6 +2618,31 @@ def test_whatever_driver_has_it_nothing_is_written_by_a_node_that_is_off() -> No
     assert finding["evidence"]["fence"]["bmc"] == "192.0.2.11"
     assert world.attached() == {("pv-db", "b"), ("pv-other", "b")}
     assert world.ledger().phase == "detached"
+
+
+def test_what_others_have_switched_off_writes_nothing_either() -> None:
+    """A command tells it right before and after, and must mean this machine."""
+    told = {"kind": "external", "address": "cloud01", "system": "", "node": "a", "status": 0}
+    power = PowerFence("external", "cloud01", uuid=MACHINE)
+    machine = f"{MACHINE}/m"
+
+    def outside() -> World:
+        world = mixed(ledger=OFF._replace(method="external", power=power, machine=machine))
+        (lost,) = (item for item in world.of("Node") if item["metadata"]["name"] == "a")
+        info = {"systemUUID": MACHINE, "machineID": "m"}
+        lost["status"]["nodeInfo"] = {**lost["status"].get("nodeInfo", {}), **info}
+        return world
+
+    for answer in ({"state": "on"}, {"node": "b"}):
+        world = outside()
+        result = run(world, reading=None, power=says(**{**told, **answer}))
+        assert result["failed"] and not result["changed"], result
+        with pytest.raises(StorageOpsError, match="switch it off at once"):
+            held(outside(), reading=None, power=says(**{**told, **answer}))
+    world = outside()
+    result = run(world, reading=None, power=says(**told))
+    assert verbs(result)[:2] == ["taint_node", "force_delete_pod"], result
+    assert world.attached() == {("pv-db", "b"), ("pv-other", "b")}
 
 
 def test_without_the_taint_all_of_them_leave_one_by_one() -> None:

@@ -27,11 +27,13 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fence_audit.
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import (
     ANNOTATION,
+    MOST_NAMES,
     Entry,
     FenceObject,
     Ledger,
     Ledgers,
     config_map_path,
+    name_size,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.network_fence import (
     pick_fence,
@@ -695,6 +697,33 @@ def test_a_fence_of_many_volumes_is_told_as_long_as_it_stands(
     fenced = [entry for entry in lost["volumes"] if entry["name"] in names]
     assert bool(fenced) is (driver == RBD) and all(entry["pv"] for entry in fenced)
     assert lost["ledger"]["volumes"] == names
+
+
+def test_a_ledger_that_is_full_leaves_room_for_what_is_attached() -> None:
+    """A run fences what it is told, and the next one what had no room before. So the ledger grows
+    from run to run, and at 440,000 characters no further run could begin, nor the release.
+    """
+    names = [f"pvc-{number:08x}-1111-2222-3333-444444444444" for number in range(5000)]
+    full = tuple(names[: MOST_NAMES // name_size(names[0])])
+    ledger = LEDGER._replace(volumes=full, detached=full, node_uid=LOST["metadata"]["uid"])
+    evil = [
+        item
+        for number in range(6000, 6600)
+        for item in of_tenant(number, "t" * 63, f"c{number}-" + "x" * 240)
+    ]
+    others = [node(f"n{number}") for number in range(100)]
+    others += [
+        item
+        for number in range(200)
+        for item in (volume(f"pv-n{number}"), attachment(f"pv-n{number}", f"n{number // 2}"))
+    ]
+    result = audit(world(LOST, *evil, *others, ledger=ledger), "a")
+    assert not result.get("failed"), result["msg"]
+    (lost,) = result["lost"]
+    assert len(lost["ledger"]["volumes"]) == len(full) > 1000 and lost["volumes_left_out"] > 0
+    # What volume_failover returns in the end.
+    told = {"fence": ledger.to_dict(), "left": list(full)}
+    assert len(json.dumps(told)) < engine.MAX_RESULT_CHARACTERS // 2
 
 
 def test_what_was_attached_too_late_takes_no_room_from_others(

@@ -13,7 +13,11 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import NotStarted
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
+    NotStarted,
+    Prevented,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
     StorageOpsError,
 )
@@ -167,6 +171,34 @@ def test_the_config_map_comes_first_and_goes_last() -> None:
     ledgers(cluster).remove(written)
 
 
+def test_a_node_that_has_no_room_for_the_note_is_fenced_without() -> None:
+    """Its kubelet may fill the annotations of its own Node, and kept its fence off so. The note is
+    for the eye.
+    """
+    full = 256 * 1024 - len("x")
+    cluster = FakeCluster(a_node(x="y" * full))
+    written = ledgers(cluster).write(LEDGER)
+    assert written == read(cluster) and list(annotations(cluster)) == ["x"]
+    node = cluster.objects["/api/v1/nodes/a"]
+    assert pure.is_noted(node, written)
+    # An older one would be read as the newest.
+    annotations(cluster)["x"] = "y"
+    assert not pure.is_noted(node, written)
+    written = ledgers(cluster).write(written._replace(phase="fenced"))
+    assert annotations(cluster)[ANNOTATION] == written.text
+    size = len(ANNOTATION) + len(written.text)
+    annotations(cluster)["x"] = "y" * (full - size)
+    assert pure.is_noted(cluster.objects["/api/v1/nodes/a"], written)
+    longer = ledgers(cluster).write(written._replace(run="run-22"))
+    assert list(annotations(cluster)) == ["x"] and read(cluster) == longer
+    cluster.requests.clear()
+    assert ledgers(cluster).write(longer) == longer and changes(cluster) == []
+    # In bytes, as the server counts them.
+    annotations(cluster)["x"] = "\u20ac" * ((full - size) // 3)
+    ledgers(cluster).remove(ledgers(cluster).write(longer._replace(run="run-3")))
+    assert list(annotations(cluster)) == ["x"] and CONFIG_MAP not in cluster.objects
+
+
 def test_writing_the_same_again_changes_nothing_but_what_is_missing() -> None:
     cluster = FakeCluster(a_node())
     written = ledgers(cluster).write(LEDGER)
@@ -195,7 +227,7 @@ def test_a_run_that_was_killed_between_the_two_copies() -> None:
         ledgers(cluster).write((read(cluster) or before)._replace(phase="intended", run="run-2"))
     assert (read(cluster) or LEDGER).run == "run-2"
     with pytest.raises(KubeError):
-        ledgers(cluster).remove(before)
+        ledgers(cluster).remove(read(cluster) or before)
     cluster.before = lambda verb, where: None
     ledgers(cluster).write(read(cluster) or LEDGER)
     assert (read(cluster) or LEDGER).revision == 3 and annotations(cluster)[ANNOTATION] == (
@@ -231,6 +263,39 @@ def test_what_another_run_has_written_since_is_not_written_over() -> None:
     with pytest.raises(StorageOpsError, match="run-2"):
         ledgers(cluster).write(mine._replace(phase="fenced"))
     assert (read(cluster) or LEDGER).phase == "releasing"
+
+
+def test_what_another_run_has_written_since_is_not_removed() -> None:
+    """A release that was late deleted the ledger of the next fence of its node."""
+    cluster = FakeCluster(a_node())
+    mine = ledgers(cluster).write(LEDGER._replace(phase="releasing"))
+    theirs = ledgers(cluster).write(mine._replace(phase="intended", run="run-2"))
+    with pytest.raises(StorageOpsError, match="run-2") as error:
+        ledgers(cluster).remove(mine)
+    assert error.value.code == "world_changed"
+    assert read(cluster) == theirs and annotations(cluster)[ANNOTATION] == theirs.text
+    # Its revision alone tells nothing: the ledger may be a restored one.
+    with pytest.raises(StorageOpsError, match="run-2"):
+        ledgers(cluster).remove(mine._replace(revision=theirs.revision))
+    ledgers(cluster).remove(theirs)
+    assert read(cluster) is None and ANNOTATION not in annotations(cluster)
+
+
+@pytest.mark.parametrize("verb", ["patch", "delete"])
+def test_what_another_run_writes_while_a_ledger_is_removed_stays(verb: str) -> None:
+    cluster = FakeCluster(a_node())
+    mine = ledgers(cluster).write(LEDGER._replace(phase="releasing"))
+
+    def overtake(asked: str, _where: str) -> None:
+        if asked == verb:
+            cluster.before = lambda verb, where: None
+            ledgers(cluster).write(mine._replace(phase="intended", run="run-2"))
+
+    cluster.before = overtake
+    with pytest.raises(StorageOpsError, match="run-2"):
+        ledgers(cluster).remove(mine)
+    assert (read(cluster) or LEDGER).run == "run-2"
+    assert annotations(cluster)[ANNOTATION] == (read(cluster) or LEDGER).text
 
 
 def test_the_config_map_alone_counts() -> None:
@@ -289,7 +354,7 @@ def test_a_ledger_in_another_namespace() -> None:
     # Both began before either had noted anything.
     with pytest.raises(StorageOpsError, match="give ledger_namespace storage"):
         ledgers(cluster).write(LEDGER._replace(namespace="storage-ops"))
-    ledgers(cluster).remove(LEDGER)
+    ledgers(cluster).remove(LEDGER._replace(namespace="storage-ops"))
     assert annotations(cluster)[ANNOTATION] == written.text and CONFIG_MAP not in cluster.objects
 
 
@@ -523,6 +588,114 @@ def test_what_is_renewed_is_what_was_read(cluster: FakeCluster, clock: Clock) ->
         one.check()
 
 
+def late(cluster: FakeCluster, seconds: float = 0.0) -> list[float]:
+    """A module's clock, with the server's; and its time."""
+    passed = [seconds]
+    cluster.clock = lambda: NOW + timedelta(seconds=passed[0])
+    cluster.deadline = Deadline(900.0, lambda: passed[0])
+    return passed
+
+
+def test_what_is_done_under_a_lease_ends_before_it(cluster: FakeCluster, clock: Clock) -> None:
+    """A run went on to delete for minutes after its Lease was over."""
+    passed = late(cluster)
+    one = lease(cluster, clock, "one", 180)
+    one.take(0)
+    passed[0] = 100.0
+    with one.held():
+        # From its renewal on, without what is kept, and without the second that the server's time
+        # leaves in doubt.
+        assert cluster.deadline.remaining() == pytest.approx(180 - 15 - 1)
+        passed[0] += 164.0
+        with pytest.raises(KubeError, match="the deadline has passed"):
+            cluster.patch("/api/v1/nodes/a", {})
+    assert cluster.deadline.remaining() == pytest.approx(900 - 264)
+    # Without anything else, the module's own deadline counts.
+    cluster.deadline = Deadline(40.0, lambda: passed[0])
+    with one.held():
+        assert cluster.deadline.remaining() == pytest.approx(40)
+
+
+def test_what_fails_before_the_change_has_changed_nothing(
+    cluster: FakeCluster, clock: Clock
+) -> None:
+    passed = late(cluster)
+    one = lease(cluster, clock, "one", 180)
+    one.take(0)
+
+    def patch(dry_run: bool, spent: float = 0.0) -> None:
+        with one.held():
+            passed[0] += spent
+            cluster.patch("/api/v1/nodes/a", {}, dry_run)
+
+    # A rehearsal changes nothing, and this node is not there.
+    with pytest.raises(NotStarted, match="was over, or nearly so") as over:
+        patch(True, 160.0)
+    assert over.value.code == "lease_lost"
+    with pytest.raises(Prevented, match="no rights") as forbidden, one.held():
+        raise Forbidden("no rights", 403)
+    assert forbidden.value.code == "api_forbidden"
+
+    def away(verb: str, where: str) -> None:
+        raise KubeError("away")
+
+    cluster.before = away
+    with pytest.raises(Prevented, match="away"), one.held():
+        raise AssertionError("it was not renewed")
+    cluster.before = lambda verb, where: None
+    # What fails in the change may have been done.
+    with pytest.raises(NotFound):
+        patch(False, 160.0)
+
+
+def test_a_renewal_counts_from_when_it_was_sent(cluster: FakeCluster, clock: Clock) -> None:
+    """It was on its way for 20 s, and the Lease lasts from before that."""
+    passed = late(cluster)
+    one = lease(cluster, clock, "one", 180)
+    one.take(0)
+
+    def slowly(verb: str, where: str) -> None:
+        passed[0] += 20.0 if verb == "patch" else 0.0
+
+    cluster.before = slowly
+    with one.held():
+        # Twice: the server's time of the answer may be that of its end, too.
+        assert cluster.deadline.remaining() == pytest.approx(180 - 15 - 1 - 2 * 20)
+
+
+def test_a_time_that_was_behind_the_servers_does_not_make_a_lease_longer(
+    cluster: FakeCluster, clock: Clock
+) -> None:
+    """The answer before was on its way for 100 s, so the renewal had a time that was as old."""
+    passed = late(cluster)
+    one = lease(cluster, clock, "one", 180)
+    one.take(0)
+    behind = [100.0]
+    cluster.clock = lambda: NOW + timedelta(seconds=passed[0] + 100 - behind[0])
+
+    def answers(verb: str, where: str) -> None:
+        behind[0] = 0.0 if verb == "patch" else behind[0]
+
+    cluster.before = answers
+    with one.held():
+        assert cluster.deadline.remaining() == pytest.approx(180 - 100 - 15 - 1)
+
+
+def test_a_renewal_whose_answer_was_lost_is_made_again(cluster: FakeCluster, clock: Clock) -> None:
+    late(cluster)
+    one = lease(cluster, clock, "one", 180)
+    one.take(0)
+
+    def lost(verb: str, where: str) -> None:
+        # The first try had reached the server, so the second meets a newer version.
+        if verb == "patch":
+            cluster.before = lambda verb, where: None
+            cluster.patch(where, {"spec": {"renewTime": "2026-01-01T12:00:00.000000Z"}})
+
+    cluster.before = lost
+    one.check()
+
+
 def test_two_at_once_and_one_gets_it(cluster: FakeCluster, clock: Clock) -> None:
     """Between the look and the deletion of a Lease that ran out, somebody else has taken it."""
     lease(cluster, clock, "dead").take(0)
@@ -569,8 +742,8 @@ def test_options() -> None:
     [
         ({"node": ""}, "node is ''"),
         ({"run_id": "two words"}, "run_id is 'two words'"),
-        ({"lease_seconds": 1.0}, "lease_seconds is 1; give 2 to 3600"),
-        ({"lease_seconds": 86400.0}, "lease_seconds is 86400; give 2 to 3600"),
+        ({"lease_seconds": 9.0}, "lease_seconds is 9; give 10 to 3600"),
+        ({"lease_seconds": 86400.0}, "lease_seconds is 86400; give 10 to 3600"),
         ({"lease_seconds": float("inf")}, "lease_seconds is inf"),
         ({"lease_timeout": float("nan")}, "lease_timeout is nan"),
         ({"lease_timeout": float("inf")}, "lease_timeout is inf"),

@@ -403,6 +403,29 @@ class TestAVolumeThatWasAttachedTooLate:
         assert not self.late(node("a", conditions=[ready]), self.attached())
         assert not self.late(node("b"), self.attached())
 
+    def test_what_a_kubelet_lists_is_not_read_again_for_each_of_them(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Root on the node chooses the length of one list, and tenants that of the other."""
+        read: list[int] = []
+        names = fence_state.attachment_names
+
+        def counted(listed: tuple[str, ...], host: str) -> set[str]:
+            read.append(len(listed))
+            return names(listed, host)
+
+        monkeypatch.setattr(fence_state, "attachment_names", counted)
+        late = {"creationTimestamp": self.LATE}
+        volumes = [f"v{number}" for number in range(20)]
+        attached = [
+            {**attachment(f"va-{name}", name, "a"), "metadata": {"name": f"va-{name}", **late}}
+            for name in volumes
+        ]
+        host = silent(self.SINCE, "v0", *(f"other{number}" for number in range(30)))
+        found, _cluster = gather(host, *attached, *map(volume, volumes))
+        assert [entry.name for entry in found.attached if not entry.too_late] == ["v0"]
+        assert read.count(31) == 1
+
     def test_may_be_if_it_is_not_known_which_volume_it_is(self) -> None:
         assert not self.late(silent(), self.attached(), item={})
         in_tree = volume("v", csi=None, rbd={"pool": "p", "image": "i"})

@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -252,9 +254,45 @@ def test_one_that_is_replaced_between_look_and_patch_is_not_patched() -> None:
             cluster.add(item())
 
     cluster.before = replace
-    with pytest.raises(NotStarted, match="not the one that was planned for"):
+    with pytest.raises(NotStarted, match="was replaced by another one"):
         nf.fence(cluster, before, 30)  # type: ignore[arg-type]
     assert only(cluster).state == UNFENCED
+
+
+def test_one_that_is_changed_between_look_and_patch_is_judged_again() -> None:
+    """Its controller writes its status all the time; another client its ranges."""
+    cluster = FakeCluster(item())
+    controller = Controller(cluster, ("Succeeded", FENCING))
+    place = path_of(item())
+    writes = [{"status": {"result": "Succeeded", "message": UNFENCING, "conditions": []}}]
+
+    def write(verb: str, _path: str) -> None:
+        if verb == "patch" and writes:
+            cluster.before = lambda verb, path: None
+            cluster.patch(place, writes.pop())
+            cluster.before = write
+
+    cluster.before = write
+    assert nf.fence(cluster, only(cluster), 30, controller.sleep).settled  # type: ignore[arg-type]
+    writes = [{"spec": {"cidrs": ["10.0.0.0/8"]}}]
+    with pytest.raises(NotStarted, match="other ranges now"):
+        nf.unfence(cluster, only(cluster), 30)  # type: ignore[arg-type]
+    assert only(cluster).state == FENCED
+
+
+def test_what_holds_is_there_for_the_patch_and_not_for_the_wait() -> None:
+    cluster = FakeCluster(item())
+    controller = Controller(cluster, ("Succeeded", FENCING))
+    held: list[str] = []
+
+    @contextlib.contextmanager
+    def hold() -> Iterator[None]:
+        cluster.requests.clear()
+        yield
+        held.extend(request.split()[0] for request in cluster.requests)
+
+    nf.fence(cluster, only(cluster), 30, controller.sleep, hold)  # type: ignore[arg-type]
+    assert held == ["get", "patch"] and cluster.requests[2:]
 
 
 def test_unfenced_with_the_message_of_a_fencing_proves_nothing() -> None:

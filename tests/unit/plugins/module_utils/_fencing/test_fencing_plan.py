@@ -25,6 +25,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import (
     ANNOTATION,
+    MOST_NAMES,
     UNKNOWN_MACHINE,
     Entry,
     Ledger,
@@ -34,6 +35,10 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.netwo
     NetworkFence,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.power import parse_power
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.record import (
+    Record,
+    Records,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.state import (
     NodeState,
     attached_volume,
@@ -114,6 +119,11 @@ def moved(name: str = "v", elsewhere: str = "b", cluster_id: str = "c1") -> Any:
     """One that was detached from node a by force."""
     found = volume(name, elsewhere=elsewhere, cluster_id=cluster_id)
     return found._replace(attachment=found.attachment._replace(name="", uid="", attached=False))
+
+
+def many(found: Any) -> Any:
+    """The same for several nodes."""
+    return found._replace(volume=found.volume._replace(access_modes=("ReadWriteMany",)))
 
 
 def attachment(name: str, driver: str, on: str) -> Attachment:
@@ -830,6 +840,39 @@ def test_what_comes_after_the_run_has_begun_is_left_out_and_named() -> None:
     reported(pure.intend(two, both), "begun with", code="volume_not_fenced")
     none = replace(both, volumes=frozenset())
     refused(pure.intend(two, none), "no RBD volume", "Left out: v: it is none of the volumes")
+
+
+def test_what_the_ledger_has_no_room_for_is_left_out_and_named() -> None:
+    """One tenant's thousands of claims take no room from others, nor does what one run after the
+    other has fenced: with it, what a later run reads of the node had become too long for any, so
+    that nothing was failed over, nor released.
+    """
+    evil = [f"pvc-{number:08x}-1111-2222-3333-444444444444" for number in range(4000)]
+    shop = ["pvc-shop-1", "pvc-shop-2"]
+    volumes = [volume(name) for name in evil]
+    for number, found in enumerate(volumes):
+        volumes[number] = found._replace(volume=found.volume._replace(claim_namespace="evil"))
+    found = silent()._replace(attached=(*volumes, *map(volume, shop)))
+    decision = pure.intend(found, by_power("on"))
+    ledger = decision.ledger
+    assert ledger and set(shop) < set(ledger.volumes)
+    size = sum(len(name) + 4 for name in ledger.volumes)
+    assert MOST_NAMES - 50 < size <= MOST_NAMES
+    fence, *left = decision.plan.findings
+    assert len(left) == 20 and len(fence.evidence["left_out"]) == 4002 - len(ledger.volumes)
+    assert {(one.code, one.severity) for one in left} == {("volume_not_fenced", "major")}
+    assert all("the ledger has no room" in one.reason for one in left)
+    # Those that have left stay part of the fence until its release.
+    gone = tuple(one for one in found.attached if one.name not in ledger.volumes)
+    later = silent(ledger=ledger._replace(revision=1))._replace(attached=gone)
+    decision = pure.intend(later, by_power("on"))
+    assert decision.ledger and decision.ledger.volumes == ledger.volumes
+    # What the fence has is no question of room, however much an older version has noted.
+    more = ledger._replace(volumes=tuple(sorted(evil)), revision=1)
+    later = silent(ledger=more)._replace(attached=found.attached)
+    decision = pure.intend(later, by_power("on"))
+    assert decision.ledger and decision.ledger.volumes == more.volumes
+    assert [one.name for one in decision.plan.findings[1:]] == shop
 
 
 def test_the_volumes_of_one_ceph_cluster() -> None:
@@ -2144,6 +2187,59 @@ def test_new_volumes_need_the_same_evidence() -> None:
     )
 
 
+SHORT = {"observations": 2, "seconds": 5.0}
+
+
+def twice(**given: Any) -> dict[str, Any]:
+    """A client that each of two looks has shown."""
+    return {**watcher(**given), "seen": 2, "persistent": True}
+
+
+def test_a_short_look_is_enough_where_ceph_its_notes_and_the_node_agree() -> None:
+    held = image(watchers=[twice()], notes=[("a", A)], locks=[lock(A)])
+    mirrored = image("w", watchers=[twice(), twice(address=STORAGE, mirror=True)], notes=[("a", A)])
+    found = state(node(), [volume(), volume("w")])
+    assert intended(found, options(reading=reading(held, mirrored, **SHORT))).addresses == (A,)
+    for shorter in ({**SHORT, "observations": 1}, {**SHORT, "seconds": 4.9}):
+        given = options(reading=reading(held, mirrored, **shorter))
+        refused(pure.intend(found, given), "3 times in 60 s are needed")
+
+
+@pytest.mark.parametrize(
+    ("own", "seen"),
+    [
+        # Nothing is noted of this node, or another address is.
+        (A, image(watchers=[twice()])),
+        (A, image(watchers=[twice()], notes=[("b", A)])),
+        # The Node object has another address.
+        (STORAGE, image(watchers=[twice()], notes=[("a", A)])),
+        # No client is seen, one is not seen all the time, or one opens it by librbd.
+        (A, image(notes=[("a", A)])),
+        (A, image(watchers=[twice(), watcher(number=2, seen=1)], notes=[("a", A)])),
+        (A, image(watchers=[twice(kernel=False)], notes=[("a", A)])),
+        # Another client is there as well.
+        (A, image(watchers=[twice(), twice(address=STORAGE)], notes=[("a", A)])),
+        (A, image(watchers=[twice()], notes=[("a", A)], locks=[lock(STORAGE)])),
+    ],
+)
+def test_where_they_do_not_agree_a_short_look_is_too_short(own: str, seen: dict[str, Any]) -> None:
+    given = options(reading=reading(seen, **SHORT))
+    refused(pure.intend(state(node(addresses=[own])), given), "3 times in 60 s are needed")
+
+
+@pytest.mark.parametrize("found", [volume(elsewhere="b"), many(volume()), moved(elsewhere="")])
+def test_what_another_node_may_open_needs_a_long_look(found: Any) -> None:
+    given = options(reading=reading(image(watchers=[twice()], notes=[("a", A)]), **SHORT))
+    refused(pure.intend(state(node(), [found]), given), "3 times in 60 s are needed")
+
+
+def test_one_volume_that_is_not_clear_is_enough_to_look_longer() -> None:
+    found = state(node(), [volume(), volume("w")])
+    clear = image(watchers=[twice()], notes=[("a", A)])
+    given = options(reading=reading(clear, image("w", watchers=[twice()]), **SHORT))
+    refused(pure.intend(found, given), "3 times in 60 s are needed")
+
+
 @pytest.mark.parametrize("text", ["", "x", "{}"])
 def test_a_note_that_is_gone_is_written_again(text: str) -> None:
     ledger = intended()._replace(phase="fenced")
@@ -2507,11 +2603,6 @@ def too_late(name: str = "w", **fields: Any) -> Any:
     return volume(name, **fields)._replace(too_late=True)
 
 
-def many(found: Any) -> Any:
-    """The same for several nodes."""
-    return found._replace(volume=found.volume._replace(access_modes=("ReadWriteMany",)))
-
-
 def reported(
     decision: Decision,
     *words: str,
@@ -2804,6 +2895,35 @@ def silent(*drivers: str, **fields: Any) -> NodeState:
 DRIVERS = (RBD, "csi.example.com")
 
 
+@pytest.mark.parametrize(
+    ("answers", "seconds", "code"),
+    [
+        (["on"], 140, ""),
+        (["on"], 141, "power_reading_unfit"),
+        (["on"], -101, "power_reading_unfit"),
+        # The newest counts.
+        (["on", {"state": "on", "read_at": "2026-01-01T12:05:00Z"}], 420, ""),
+        ([], 30, "power_reading_unfit"),
+        ([{"state": "on", "uuid": "2" * 32}], 30, "bmc_other_machine"),
+        ([{"state": "on", "address": "192.0.2.99"}], 30, "bmc_other_machine"),
+        ([{"state": "", "status": 401}], 30, "bmc_login_refused"),
+    ],
+)
+def test_a_machine_is_switched_off_only_where_its_bmc_was_read_just_before(
+    answers: list[Any], seconds: int, code: str
+) -> None:
+    """The run had waited for others since, and a BMC may have another machine by then. What was
+    read says which one, and where it is switched.
+    """
+    known = pure.intend(silent(*DRIVERS), by_power("on")).ledger
+    now = NOW + timedelta(seconds=seconds)
+    at_last = silent(*DRIVERS, ledger=known)._replace(now=now)
+    found = pure.hold(at_last, by_power(*answers)).plan.findings
+    assert [finding.code for finding in found] == ([code] if code else []), found
+    # Check mode switches nothing, and a fence of another method has no BMC.
+    assert not pure.hold(at_last, by_power(check=True)).plan.findings
+
+
 def test_a_node_that_is_switched_off_is_fenced_for_every_driver() -> None:
     """Nothing is read of Ceph, and no address matters."""
     decision = pure.intend(silent(*DRIVERS), by_power("on"))
@@ -2914,6 +3034,88 @@ def test_another_bmc_is_another_fence_and_what_was_off_is_not_forgotten() -> Non
     assert (ledger.power.address, ledger.power.off_at) == ("192.0.2.12", FAR)
 
 
+OUTSIDE = {"kind": "external", "address": "cloud01", "system": "", "node": "a", "status": 0}
+
+
+def by_others(*states: str, **fields: Any) -> FenceOptions:
+    """What the user asks for, and what a command has said, half a minute apart."""
+    times = ("2026-01-01T12:00:00Z", "2026-01-01T12:00:30Z")
+    answers = [{**OUTSIDE, "state": one, "read_at": at} for one, at in zip(states, times)]
+    return by_power(*answers, **{"method": "external", **fields})
+
+
+def test_a_node_that_others_have_switched_off_is_fenced_for_every_driver() -> None:
+    decision = pure.intend(silent(*DRIVERS), by_others("off"))
+    assert verbs(decision) == ["write_fence_ledger", "cordon_node"]
+    ledger = decision.ledger
+    assert ledger and (ledger.method, ledger.volumes) == ("external", ("v0", "v1"))
+    assert (ledger.addresses, ledger.entries, ledger.unverified) == ((), (), False)
+    assert ledger.power and ledger.power.address == "cloud01" and ledger.is_off
+    (finding,) = decision.plan.findings
+    assert "it was switched off, says its external source cloud01" in finding.reason
+    assert "aside" not in finding.evidence
+
+    after = silent(*DRIVERS, ledger=ledger)
+    refused(pure.confirm(after, by_others("off")), "1 times in 0 s")
+    refused(pure.confirm(after, by_others("off", "on")), "says on of node a")
+    proven = pure.confirm(after, by_others("off", "off"))
+    assert verbs(proven) == ["record_fence"] and proven.ledger
+    assert proven.ledger.phase == "fenced" and proven.ledger.power
+    assert proven.ledger.power.off_at == "2026-01-01T12:00:00Z"
+
+    again = silent(*DRIVERS, ledger=proven.ledger)
+    cordoned = again._replace(host=again.host and _cordoned(again.host))
+    for given in (by_others("off"), by_others("off", method="auto")):
+        assert pure.intend(cordoned, given).plan.findings == []
+    # It is off since a later time than when it was proven.
+    later = {**OUTSIDE, "since": "2026-01-01T12:30:00Z"}
+    refused(pure.intend(cordoned, by_power(later, method="auto")), "it was on in between")
+
+
+def test_without_its_node_object_what_was_told_before_is_the_machine() -> None:
+    def told(instance: str, method: str = "external") -> FenceOptions:
+        return by_power({**OUTSIDE, "system": instance, "uuid": ""}, method=method)
+
+    found = silent(RBD)
+    assert found.host
+    there = found._replace(host=found.host._replace(provider_id="lab:///1"))
+    ledger = pure.intend(there, told("lab:///1")).ledger
+    assert ledger
+    gone = silent(RBD, ledger=ledger)._replace(host=None)
+    for method in ("external", "auto"):
+        assert pure.intend(gone, told("lab:///1", method)).ledger
+    refused(pure.intend(gone, told("lab:///2")), "is not the one by which")
+    # A fence of Ceph has told of none.
+    other = gone._replace(ledger=ledger._replace(power=None, method="ceph"))
+    refused(pure.intend(other, told("lab:///1")), "does not say by which provider_id")
+
+
+def test_nothing_is_intended_for_a_node_that_others_have_not_switched_off() -> None:
+    """It is said before anything is changed, whoever tells."""
+    refused(pure.intend(silent(RBD), by_others("on")), "says on of node a")
+    refused(pure.intend(silent(RBD), by_power("on", method="external")), "says on of node a")
+    refused(pure.intend(silent(RBD), by_others()), "was not asked")
+    refused(pure.intend(silent(), by_others("off")), "no volume is attached to node a")
+    assert pure.intend(silent(RBD), by_power("off", method="external")).ledger
+
+
+def test_what_only_tells_switches_nothing_off() -> None:
+    told = by_others("off", method="power")
+    refused(pure.intend(silent(RBD), told), "cannot switch it off: have that done")
+
+
+def test_a_fence_by_others_may_become_one_by_power_and_not_the_other_way() -> None:
+    ledger = pure.intend(silent(RBD), by_others("off")).ledger
+    found = silent(RBD, ledger=ledger)
+    switched = pure.intend(found, by_power("on")).ledger
+    assert switched and (switched.method, switched.phase) == ("power", "intended")
+    refused(
+        pure.intend(silent(RBD, ledger=switched), by_others("off")), "was begun by method power"
+    )
+    none = replace(OPTIONS, method="none", node_confirmed_off=True)
+    refused(pure.intend(found, none), "was begun by method external")
+
+
 def test_a_doubt_about_an_address_that_would_be_fenced_is_not_settled() -> None:
     """Node b has left a lock, and the kubelet of node a says that b's address is its own."""
     noted = image(notes=[("a", STORAGE)])
@@ -2924,16 +3126,18 @@ def test_a_doubt_about_an_address_that_would_be_fenced_is_not_settled() -> None:
     reported(decision, THEIRS, code="client_unknown", rest=NOT_ATTACHED)
 
 
-def test_ceph_may_contradict_a_bmc() -> None:
+@pytest.mark.parametrize("asked", [by_power("on"), by_others("off")])
+def test_ceph_may_contradict_what_says_off(asked: FenceOptions) -> None:
     """A watch outlasts its client, so only who is seen for longer is alive."""
-    ledger = pure.intend(silent(RBD), by_power("on")).ledger
+    ledger = pure.intend(silent(RBD), asked).ledger
     found = silent(RBD, ledger=ledger)
 
     def given(seen: int, seconds: float = 35.0) -> FenceOptions:
         watched = image("v0", watchers=[watcher(A, seen=seen)])
         at = f"{found.now:%Y-%m-%dT%H:%M:%SZ}"
         read = reading(watched, observations=2, seconds=seconds, read_at=at)
-        return by_power("off", "off", reading=read)
+        tells = by_others if asked.method == "external" else by_power
+        return tells("off", "off", reading=read)
 
     assert verbs(pure.confirm(found, given(1))) == ["record_fence"]
     refused(pure.confirm(found, given(3)), "still holds p/v0")
@@ -2967,3 +3171,230 @@ def test_ceph_is_asked_only_for_rbd_of_a_node_that_is_switched_off() -> None:
         confirm(fence, proof(image(problem="no such pool"), blocklist=[blocked(A)])),
         "could not be read",
     )
+
+
+# what was recorded while the node was healthy
+
+
+def record(on: str = "a", address: str = STORAGE, **fields: Any) -> Record:
+    """Seen 20 hours ago, in the boot that the node is in."""
+    at = NOW - timedelta(hours=20)
+    made = Record(
+        on, f"uid-{on}", f"machine-{on}", "boot-1", "f1", address, ("client.7",), 2, 2, 35.0, at
+    )
+    return made._replace(**fields)
+
+
+def recorded(*records: Record, **fields: Any) -> NodeState:
+    """Node a without any client of Ceph, unless the options say so."""
+    return state(records=Records({found.key: found for found in records}), **fields)
+
+
+SILENT = options(image())
+
+
+def test_a_node_without_any_client_is_fenced_by_its_record() -> None:
+    refused(pure.intend(state(), SILENT), "it is unknown from which address node a reaches Ceph")
+    ledger = intended(recorded(record()), SILENT)
+    # With the rest of the node, as with any fence.
+    assert ledger.source == {STORAGE: "record", A: "status"}
+    assert [entry.entry for entry in ledger.entries] == [STORAGE, A]
+    (finding,) = pure.intend(recorded(record()), SILENT).plan.findings
+    assert finding.evidence["record"] == (
+        f"{STORAGE} (client.7), by 2 images, at 2025-12-31T16:00:00Z, 20 hours ago, in this boot"
+    )
+    assert finding.evidence["says"] == [
+        f"record: {STORAGE}",
+        "watchers: nothing",
+        "locks: nothing",
+        "ceph-csi: nothing",
+        "fence_addresses: nothing",
+        "NetworkFence of the user: nothing",
+        "NetworkFence of the driver: nothing",
+        f"status: {A}",
+    ]
+    old = recorded(record(at=NOW - timedelta(days=40)))
+    assert "40 days ago" in str(pure.intend(old, SILENT).plan.findings[0].evidence["record"])
+
+
+@pytest.mark.parametrize(
+    "stale",
+    [
+        {"boot_id": "boot-0"},
+        {"machine": "another"},
+        {"fsid": "another"},
+        {"node_uid": "uid-before"},
+        {"boot_id": "", "machine": ""},
+    ],
+    ids=str,
+)
+def test_a_record_that_is_not_of_the_present_names_no_address(stale: dict[str, str]) -> None:
+    """A reboot may give the node another address; another Ceph sees it by another network."""
+    refused(pure.intend(recorded(record(**stale)), SILENT), "it is unknown from which address")
+
+
+def test_what_a_record_of_before_the_boot_says_is_told() -> None:
+    refused(
+        pure.intend(recorded(record(boot_id="boot-0")), SILENT),
+        f"Ceph saw it at {STORAGE} at 2025-12-31T16:00:00Z, but the node was booted since",
+    )
+    unread = state(records=Records({}, {"uid-a.f1": "it is none"}))
+    refused(pure.intend(unread, SILENT), "the record of its clients cannot be read: it is none")
+
+
+def test_a_short_look_is_enough_where_the_record_agrees() -> None:
+    """The Node object seldom has the address on a storage network of its own."""
+    held = image(watchers=[twice(address=STORAGE)], notes=[("a", STORAGE)])
+    given = options(reading=reading(held, **SHORT))
+    assert STORAGE in intended(recorded(record()), given).addresses
+    refused(pure.intend(state(), given), "3 times in 60 s are needed")
+    refused(pure.intend(recorded(record(boot_id="boot-0")), given), "3 times in 60 s are needed")
+
+
+def test_a_node_that_does_not_tell_its_boot_has_no_record_of_the_present() -> None:
+    host = node()
+    host["status"]["nodeInfo"] = {}
+    found = recorded(record(boot_id="", machine=""), host=host)
+    refused(pure.intend(found, SILENT), "it is unknown from which address")
+
+
+def test_without_a_reading_of_ceph_no_record_counts() -> None:
+    refused(
+        pure.intend(recorded(record()), replace(SILENT, reading=None)), "nothing was read of Ceph"
+    )
+
+
+@pytest.mark.parametrize(
+    ("owner", "given"),
+    [
+        # Its status.
+        ({"others": (pick_host_record(node("b", "True", addresses=(B, STORAGE))),)}, SILENT),
+        # The NetworkFence that was made for it.
+        ({"fences": (network_fence("storage-ops-b", (f"{STORAGE}/32",)),)}, SILENT),
+        # What ceph-csi noted of it.
+        ({}, options(image(), image("w", notes=[("b", STORAGE)]))),
+        # A client that has what only that node has.
+        ({}, options(image(), image("w", watchers=[watcher(STORAGE, 9)]))),
+    ],
+    ids=["status", "NetworkFence", "note", "client"],
+)
+def test_an_address_that_is_another_nodes_by_now_is_not_fenced(
+    owner: dict[str, Any], given: FenceOptions
+) -> None:
+    refused(pure.intend(recorded(record(), **owner), given), f"address {STORAGE} (record)")
+
+
+def test_an_address_that_is_recorded_of_another_node_is_not_fenced() -> None:
+    theirs = record("b")
+    both = f"address {STORAGE} (record) is recorded of node b (seen by Ceph at"
+    refused(pure.intend(recorded(record(), theirs), SILENT), both)
+    # It was booted since, and may have the address again: only a newer one of this node tells.
+    booted = theirs._replace(boot_id="boot-0")
+    newer = booted._replace(at=record().at + timedelta(hours=1))
+    refused(pure.intend(recorded(record(), newer), SILENT), both)
+    older = booted._replace(at=record().at - timedelta(hours=1))
+    for found in (booted, older, theirs._replace(fsid="another")):
+        assert STORAGE in intended(recorded(record(), found), SILENT).addresses
+    # Whatever else calls it the lost node's.
+    noted = options(image(notes=[("a", STORAGE)]))
+    refused(pure.intend(recorded(theirs), noted), f"address {STORAGE} (metadata) is recorded of")
+    # Of its other addresses one is spared, as with any owner.
+    seen = recorded(record("b", A))
+    held = options(image(watchers=[watcher(STORAGE)]), fence_addresses=(STORAGE,))
+    assert intended(seen, held).addresses == (STORAGE,)
+
+
+def test_a_fence_that_stands_is_not_judged_by_records() -> None:
+    ledger = intended()
+    found = recorded(record("b", A), record(), host=node(unschedulable=True), ledger=ledger)
+    assert pure.intend(found, OPTIONS) == Decision(pure.Plan([]), ledger)
+
+
+@pytest.mark.parametrize(
+    ("given", "fences", "who"),
+    [
+        (options(image(watchers=[watcher(A)])), (), f"Ceph shows its client at {A}"),
+        (options(image(locks=[lock(A)])), (), f"Ceph shows its client at {A}"),
+        (options(image(notes=[("a", "192.168.7.50")])), (), "ceph-csi noted 192.168.7.50"),
+        (
+            SILENT,
+            (network_fence(cidrs=("192.168.7.50/32",), addresses_from="option"),),
+            "its NetworkFence has, from the user, 192.168.7.50",
+        ),
+    ],
+    ids=["watcher", "lock", "note", "NetworkFence"],
+)
+def test_what_contradicts_the_record_refuses_until_a_person_has_decided(
+    given: FenceOptions, fences: tuple[NetworkFence, ...], who: str
+) -> None:
+    found = recorded(record(), fences=fences)
+    decision = pure.intend(found, given)
+    refused(
+        decision, f"it is recorded that node a reaches Ceph from {STORAGE}, but {who}", "find out"
+    )
+    assert decision.plan.findings[0].code == "evidence_contradicts"
+    assert f"record: {STORAGE}" in str(decision.plan.findings[0].evidence["says"])
+    named = replace(given, fence_addresses=(STORAGE, A, "192.168.7.50"))
+    # A NetworkFence that lacks what the user names is refused for that.
+    named_so = intended(found._replace(fences=()), named)
+    assert {STORAGE, A, "192.168.7.50"} <= set(named_so.addresses)
+
+
+def test_a_stranger_is_known_by_the_record() -> None:
+    """Without it, who has both a lock and the image open is taken for the node."""
+    held = options(image(watchers=[watcher("192.168.7.60")], locks=[lock("192.168.7.60")]))
+    assert "192.168.7.60" in intended(given=held).addresses
+    refused(
+        pure.intend(recorded(record()), held),
+        "at an address that no source lists as this node's (known: ",
+        STORAGE,
+    )
+    # The address of the record itself is no stranger's.
+    assert intended(recorded(record()), options(image(watchers=[watcher(STORAGE)]))).source == {
+        STORAGE: "watcher",
+        A: "status",
+    }
+
+
+def test_a_record_does_not_tell_this_node_from_another_one_with_the_volume() -> None:
+    """By now the client there may be that node's."""
+    both = state(attached=[volume(elsewhere="b"), volume("w")])
+    found = both._replace(records=recorded(record()).records)
+    held = options(image(watchers=[watcher(STORAGE)]), image("w"))
+    refused(pure.intend(found, held), f"it is unknown whose address {STORAGE} is")
+
+
+def test_who_names_the_addresses_decides_about_the_recorded_one() -> None:
+    """It is not fenced then, and what is seen nowhere needs it, unless it is another host's."""
+    named = replace(SILENT, fence_addresses=("192.168.7.50",))
+    refused(
+        pure.intend(recorded(record()), named),
+        f"{STORAGE} is where Ceph saw it in an earlier night: name it in fence_addresses",
+    )
+    host = replace(named, other_addresses=(STORAGE,))
+    assert intended(recorded(record()), host).addresses == ("192.168.7.50", A)
+    moved_on = recorded(record(), record("b"))
+    assert intended(moved_on, named).addresses == ("192.168.7.50", A)
+    # Unless it is named, it cannot be both.
+    refused(
+        pure.intend(recorded(record()), replace(SILENT, other_addresses=(STORAGE,))),
+        f"other_addresses has {STORAGE}, which is an address of node a",
+    )
+
+
+def test_a_node_that_is_said_to_be_off_is_not_at_its_recorded_address() -> None:
+    off = replace(SILENT, method="none", node_confirmed_off=True)
+    assert intended(recorded(record()), off).addresses == ()
+    # So it does not matter who has that by now.
+    assert intended(recorded(record(), record("b")), off).addresses == ()
+    assert intended(recorded(record(address=B)), off).addresses == ()
+    seen = replace(off, reading=reading(image(watchers=[watcher(STORAGE, seen=1)])))
+    refused(pure.intend(recorded(record()), seen), "is said to be off")
+
+
+def test_a_recorded_address_is_all_that_ceph_shows_of_a_node() -> None:
+    """So what is seen nowhere is not taken to be at yet another address."""
+    two = [volume(), volume("w")]
+    held = options(image(watchers=[watcher(STORAGE)], locks=[lock(STORAGE)]), image("w"))
+    refused(pure.intend(state(attached=two), held), "so it may have others")
+    assert intended(recorded(record(), attached=two), held).addresses == (STORAGE, A)

@@ -37,7 +37,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.runb
     fence_options,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import KubeError
-from ansible_collections.storage_ops.runbooks.tests.unit.support.cluster import FakeCluster
+from ansible_collections.storage_ops.runbooks.tests.unit.support.cluster import FakeCluster, Slow
 from ansible_collections.storage_ops.runbooks.tests.unit.support.fences import (
     blocked,
     image,
@@ -496,6 +496,45 @@ def test_a_lease_that_is_lost_meanwhile(cluster: FakeCluster) -> None:
     assert module.failed and module.done == [] and "run two has it now" in module.result["msg"]
     assert module.result["code"] == "lease_lost"
     assert traces(cluster) == ["lease"]
+
+
+def taken_over(cluster: FakeCluster) -> Callable[[], None]:
+    """Another run has the Lease once that of this one is over."""
+    return RunLease(cluster, "storage-ops", "a", "two", 180.0).take  # type: ignore[arg-type,return-value]
+
+
+@pytest.mark.parametrize("nth", [1, 2])
+def test_a_late_run_changes_nothing(cluster: FakeCluster, nth: int) -> None:
+    """Its reads were tried again for longer than its Lease lasts. Another run had released the node
+    meanwhile, and it was cordoned again.
+    """
+    slow = Slow(cluster, ("get", NODE), nth=nth, meanwhile=lambda: taken_over(cluster)(0.0))  # type: ignore[call-arg]
+    # The look at the node alone takes longer than the Lease is used.
+    slow.seconds = 200.0
+    module = fence(cluster)
+    assert (module.failed, module.result["code"]) == (True, "lease_lost"), module.result["msg"]
+    # What was written under the Lease cannot be taken back any more.
+    assert traces(cluster) == (["lease"] if nth == 1 else ["annotation", "ledger", "lease"])
+    assert cluster.objects[LEASE]["spec"]["holderIdentity"] == "two"
+
+
+def test_a_late_run_sets_no_network_fence_to_fenced(cluster: FakeCluster) -> None:
+    with_network_fence(cluster)
+    fence(cluster, ceph=None)
+    slow = Slow(cluster, ("get", NODE), nth=2, meanwhile=lambda: taken_over(cluster)(0.0))  # type: ignore[call-arg]
+    slow.seconds = 200.0
+    module = fence(cluster, state="fenced", ceph=None)
+    assert (module.failed, module.result["code"]) == (True, "lease_lost"), module.result["msg"]
+    assert cluster.objects[FENCE]["spec"]["fenceState"] == "Unfenced"
+
+
+def test_held_has_the_whole_lease_once_all_is_read(cluster: FakeCluster) -> None:
+    """What follows in Ceph knows no Lease, so its time begins after the last look."""
+    fence(cluster)
+    slow = Slow(cluster, ("get", NODE), nth=0)
+    assert not fence(cluster, state="held").failed
+    renewed = cluster.objects[LEASE]["spec"]["renewTime"]
+    assert slow.passed == 110.0 and renewed.startswith("2026-01-01T12:01:50")
 
 
 def test_a_ledger_that_cannot_be_read(cluster: FakeCluster) -> None:

@@ -11,7 +11,7 @@ import json
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Callable
 
 import pytest
 from ansible.module_utils import basic
@@ -197,6 +197,32 @@ def test_waiting_for_containers(
         runbook._wait_for_containers(fuse.Action("wait_for_containers", "x", [], step), step)
 
 
+def test_all_containers_have_the_same_seconds_to_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their pods were all being deleted before. Two volumes of one tenant, whose containers did not
+    end, took the whole deadline, and those after them had no turn.
+    """
+    monkeypatch.setattr(fuse, "running_processes", lambda *_more: ["x"])
+    waits: list[float] = []
+
+    class Waiting(Host):
+        """It lets time pass by waiting alone."""
+
+        def wait_for(self, condition: Callable[[], bool], seconds: float) -> bool:
+            waits.append(seconds)
+            return condition()
+
+    host = Waiting(Deadline(290, lambda: sum(waits)), 10, str(tmp_path))
+    runbook = fuse.FuseRecovery(host, FuseOptions(strategy="kubelet", containers_timeout=180))
+    action = fuse.Action("wait_for_containers", "x", [])
+    for name in ("/a", "/b"):
+        with pytest.raises(NotStarted, match="still run after 180 s: x") as error:
+            runbook._wait_for_containers(action, Step(Recovery("k", name, (), (), pods=("u",))))
+        assert error.value.code == "pods_running"
+    assert waits == [180, 0]
+
+
 def test_the_kubelets_time_is_not_cut_short(tmp_path: Path) -> None:
     """What would leave it less is not begun."""
     staged = replace(TARGET, kind="staging")
@@ -215,8 +241,9 @@ def test_a_new_mount_that_is_gone_meanwhile(
         [Mount(1, 0, "8:1", "/", "/", ("rw",), 0, 0, False, "ext4", "sda1", ("rw",), "1")]
     )
     monkeypatch.setattr(fuse, "read_table", lambda _host, _pid: table)
+    (tmp_path / TARGET.point[1:]).mkdir(parents=True)
     runbook = fuse.FuseRecovery(host(tmp_path), FuseOptions())
-    step = Step(Recovery("abc", "/name", (), (TARGET,)), TARGET)
+    step = Step(Recovery("abc", "/name", (), (TARGET,)), replace(TARGET, beneath=0))
     for verb in ("replace_mount", "adopt_mount"):
         with pytest.raises(NotStarted, match="is gone"):
             runbook.apply(

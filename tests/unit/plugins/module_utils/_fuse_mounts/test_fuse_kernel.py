@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def become(scenario: str) -> dict[str, Any]:
+def become(scenario: str) -> Any:
     """What became of a scenario."""
     command = ["unshare", "-mpf", "--mount-proc", sys.executable, "-m", fuse_kernel.__name__]
     # ansible-test finds collections by a hook, which another process does not have.
@@ -43,8 +43,7 @@ def become(scenario: str) -> dict[str, Any]:
         if run.returncode != os.EX_TEMPFAIL:
             break
     assert run.returncode == 0, run.stderr
-    told: dict[str, Any] = json.loads(run.stdout)
-    return told
+    return json.loads(run.stdout)
 
 
 def test_a_dead_mount_without_pods_is_taken_off() -> None:
@@ -107,3 +106,25 @@ def test_the_connection_of_another_is_never_cut() -> None:
     found = become("abort another")
     assert (found["other"], found["answer"]) == ("ok", "hung")
     assert "NotStarted: " in found["error"]
+
+
+# one tenant's volume, and another's
+
+
+@pytest.mark.parametrize(
+    ("scenario", "subpath"), [("a file", "dead"), ("a file for a bare point", "bare")]
+)
+def test_a_file_where_a_folder_was_concerns_its_own_volume(scenario: str, subpath: str) -> None:
+    """The kernel mounts no file on a folder. The dead mount was taken off first: the pod wrote to
+    the node's disk from then on, and no other tenant's volume was repaired on the node any more.
+    """
+    for run in become(scenario):
+        assert (run["ended"], run["half made"]) == ("", {})
+        assert "is a file in the new mount, but a folder was mounted" in str(run["failed"])
+        assert run["answers"] == [["dead", "dead", subpath], ["ok", "ok", "ok"]]
+
+
+def test_a_pod_that_is_deleted_meanwhile_ends_no_other_repair() -> None:
+    (run,) = become("deleted")
+    assert (run["ended"], run["half made"], run["failed"], run["refused"]) == ("", {}, [], [])
+    assert run["answers"] == [["ok", "bare", "ok"], ["ok", "ok", "ok"]]

@@ -806,6 +806,22 @@ RCLONE = state(
     mount(10, STAGING, fstype="fuse.rclone"),
     programs={"rclone": "/usr/bin/rclone", "s3fs": "/usr/bin/s3fs"},
 )
+
+
+def test_buckets_of_one_name_on_two_servers_share_no_cache() -> None:
+    """rclone uploads what it finds there when it starts, by the names of remote and bucket."""
+
+    def cache(endpoint: str, source: str = "data") -> str:
+        changes = {"recipe": "rclone", "endpoint": endpoint, "sources": (source,)}
+        finding = only(RCLONE, volumes=(replace(VOLUME, credentials=KEYS, **changes),))
+        service = finding.repair[0].subject.recovery.service
+        (found,) = [one for one in service.environment if one.startswith("RCLONE_CACHE_DIR=/")]
+        return str(found)
+
+    assert cache("https://s3.a") == cache("https://s3.a")
+    assert len({cache("https://s3.a"), cache("https://s3.b"), cache("https://s3.a", "other")}) == 3
+
+
 EVIL = "x\ntype = webdav\nbearer_token_command = touch /tmp/owned"
 OWN = ("s3fs", "-f", "{source}", "{target}", "-o", "endpoint={region}")
 
@@ -1270,6 +1286,115 @@ def test_an_interrupted_repair_of_an_inline_volume_is_not_finished_with_its_name
 
 
 UNREAD = VolumeNote(problem="it is no JSON")
+# An interrupted run was about the staging mount at a path that has only a name, and about a pod's.
+POD_POINT = f"{published('pv-victim', OTHER_UID)}/mount"
+NAMED = replace(
+    LEFT,
+    targets=(
+        Target(f"{LEGACY}/globalmount", "staging", (), "/", (), 0),
+        Target(POD_POINT, "publish", (), "/", (), 0),
+    ),
+    handles=((DRIVER, VICTIM.handle),),
+)
+
+
+@pytest.mark.parametrize(
+    ("noted", "beside", "adopted"),
+    [
+        (NAMED.handles, staged_as(DRIVER, VICTIM.handle), True),
+        (NAMED.handles, staged_as(DRIVER, "another"), False),
+        (NAMED.handles, staged_as("other.example.com", VICTIM.handle), False),
+        (NAMED.handles, {f"{LEGACY}/vol_data.json": UNREAD}, False),
+        (NAMED.handles, {}, False),
+        # As an older version has noted it.
+        ((), staged_as(DRIVER, VICTIM.handle), False),
+    ],
+)
+@pytest.mark.parametrize("dead", [True, False])
+def test_the_mount_of_an_interrupted_run_is_used_for_its_own_volume(
+    noted: tuple[tuple[str, str], ...], beside: dict[str, VolumeNote], adopted: bool, dead: bool
+) -> None:
+    """A PersistentVolume of the same name may be another by now: its pods got the old one's data.
+    The point has a dead mount again, or is still as the interrupted run has left it.
+    """
+    left = replace(NAMED, handles=noted, targets=NAMED.targets[:1])
+    mounts = [NEW, *([mount(10, f"{LEGACY}/globalmount")] if dead else [])]
+    answers = {"0:55": OK, **({"0:50": GONE} if dead else {})}
+    found = state(*mounts, answers=answers, notes=beside, unfinished=(left,))
+    findings = fuse_plan.plan(found, options(volumes=())).findings
+    used = [one.verb for finding in findings for one in finding.repair if one.verb != "clean_up"]
+    assert used == (["adopt_mount", "replace_mount"] if adopted else [])
+
+
+@pytest.mark.parametrize(
+    ("noted", "beside", "made"),
+    [
+        (NAMED.handles, {f"{LEGACY}/vol_data.json": UNREAD}, True),
+        (NAMED.handles, {}, True),
+        ((), staged_as(DRIVER, VICTIM.handle), True),
+        (NAMED.handles, staged_as(DRIVER, "another"), False),
+    ],
+)
+def test_a_point_that_may_be_of_another_volume_gets_a_new_mount(
+    noted: tuple[tuple[str, str], ...], beside: dict[str, VolumeNote], made: bool
+) -> None:
+    """Where nothing is mounted by now. One that is known to be another's gets none."""
+    left = replace(NAMED, handles=noted, targets=NAMED.targets[:1])
+    finding = only(
+        state(NEW, answers={"0:55": OK}, notes=beside, unfinished=(left,)), volumes=(VICTIM,)
+    )
+    wanted = ["mount", "replace_mount", "clean_up"] if made else []
+    assert [verb for verb, _target in verbs(finding)] == [*wanted, "clean_up"]
+
+
+def test_another_volume_of_the_same_name_is_repaired_by_itself() -> None:
+    """What the interrupted run was about otherwise is still finished, with its own mount."""
+    other = replace(VICTIM, handle="another")
+    mounts = (NEW, mount(10, f"{LEGACY}/globalmount"), mount(11, POD_POINT, "0:51"))
+    found = state(
+        *mounts,
+        answers={"0:50": GONE, "0:51": GONE, "0:55": OK},
+        notes={**staged_as(DRIVER, "another"), **pv_note(VICTIM)},
+        unfinished=(NAMED,),
+    )
+    findings = fuse_plan.plan(found, options(volumes=(other, VICTIM))).findings
+    made = {finding.name: [verb for verb, _target in verbs(finding)] for finding in findings}
+    assert made == {
+        f"{LEGACY}/globalmount": ["mount", "replace_mount", "clean_up"],
+        POD_POINT: ["adopt_mount", "replace_mount", "clean_up"],
+    }
+    bare = replace(found, table=MountTable([ROOT_MOUNT, *mounts[:2]]))
+    findings = fuse_plan.plan(bare, options(volumes=(other, VICTIM))).findings
+    targets = {
+        finding.name: [target for verb, target in verbs(finding) if verb == "replace_mount"]
+        for finding in findings
+    }
+    assert targets == {f"{LEGACY}/globalmount": [f"{LEGACY}/globalmount"], STAGING: [POD_POINT]}
+
+
+def test_the_key_of_what_was_begun_for_another_volume_is_not_used_again() -> None:
+    """Its server may serve mounts in use, in a unit of that name."""
+    other = replace(VICTIM, handle="another")
+    found = state(
+        mount(10, f"{LEGACY}/globalmount"), notes=staged_as(DRIVER, "another"), unfinished=()
+    )
+    again = only(found, volumes=(other,)).repair[0].subject.recovery.key
+    left = replace(NAMED, key=again, targets=NAMED.targets[:1])
+    (finding, tidied) = fuse_plan.plan(
+        replace(found, unfinished=(left,)), options(volumes=(other,))
+    ).findings
+    assert finding.repair[0].subject.recovery.key not in ("", again)
+    assert verbs(tidied) == [("clean_up", f"/run/storage_ops/fuse/{again}")]
+
+
+def test_what_an_interrupted_run_was_about_is_noted_again() -> None:
+    """Else the run after the next one would not know it."""
+    left = replace(NAMED, targets=NAMED.targets[1:])
+    (finding,) = fuse_plan.plan(
+        state(NEW, answers={"0:55": OK}, notes=pv_note(VICTIM), unfinished=(left,)), options()
+    ).findings
+    assert finding.repair[0].verb == "adopt_mount"
+    assert finding.repair[0].subject.recovery.handles == NAMED.handles
 
 
 @pytest.mark.parametrize(
@@ -1342,6 +1467,54 @@ def test_namesakes_do_not_count_in_the_outage_guard(endpoint: str) -> None:
     """
     assert of_two_tenants(1, GONE, endpoint) == ["repair"]
     assert of_two_tenants(3, OK, endpoint) == ["majority_broken"] * 3
+
+
+def at_one_endpoint(**dead_of_all: tuple[int, int]) -> dict[str, set[str]]:
+    """What becomes of the dead volumes of each namespace, all of which are at one endpoint, with
+    one Secret. Given are how many volumes of each are dead, and how many there are.
+    """
+    notes: dict[str, VolumeNote] = {}
+    mounts, answers, volumes, spaces = [], {}, [], {}
+    number = 0
+    for space, (dead, total) in dead_of_all.items():
+        for count in range(total):
+            number += 1
+            uid = f"{number:08}{UID[8:]}"
+            spaces[uid] = space
+            name, handle = f"pv-{space}-{count}", f"c-{number}"
+            pods = (FusePod(uid, space),)
+            volume = replace(VICTIM, volume=name, handle=handle, pods=pods, endpoint="https://s3")
+            volumes.append(volume)
+            notes[f"{published(name, uid)}/vol_data.json"] = VolumeNote(DRIVER, handle, name)
+            mounts.append(mount(100 + number, f"{published(name, uid)}/mount", f"0:{50 + number}"))
+            answers[f"0:{50 + number}"] = GONE if count < dead else OK
+    found = state(*mounts, answers=answers, notes=notes, namespaces=spaces)
+    plan = fuse_plan.plan(found, options(volumes=tuple(volumes), accept_majority=False))
+    told: dict[str, set[str]] = {}
+    for finding in plan.findings:
+        space = next(space for uid, space in spaces.items() if uid in finding.name)
+        told.setdefault(space, set()).add(finding.code or finding.verdict)
+    return told
+
+
+def test_a_tenant_with_many_dead_volumes_is_no_outage_of_the_others() -> None:
+    """Its servers end at its will, by what it puts into a bucket."""
+    others = dict.fromkeys("bcde", (0, 1))
+    assert at_one_endpoint(victim=(1, 1), evil=(9, 9), **others) == {
+        "victim": {"repair"},
+        "evil": {"repair"},
+    }
+    # Most of the tenants have lost most of what they have; of one it is little.
+    down = at_one_endpoint(victim=(1, 1), evil=(9, 9), b=(1, 3), c=(1, 1), d=(0, 1))
+    assert down == {
+        "victim": {"majority_broken"},
+        "evil": {"majority_broken"},
+        "b": {"repair"},
+        "c": {"majority_broken"},
+    }
+    # Of a single one, most of it.
+    assert at_one_endpoint(shop=(2, 3)) == {"shop": {"majority_broken"}}
+    assert at_one_endpoint(shop=(2, 4)) == {"shop": {"repair"}}
 
 
 def test_pods_are_not_evicted_for_an_inline_volume_with_the_name_of_theirs() -> None:

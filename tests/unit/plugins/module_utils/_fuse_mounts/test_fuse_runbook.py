@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -57,7 +58,11 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.
     Step,
     Target,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kubelet import digest_of
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import probes, unmount
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kubelet import (
+    absent_points,
+    digest_of,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
     Mount,
     MountTable,
@@ -436,8 +441,47 @@ def test_a_new_mount_that_is_none_is_taken_back(
     assert said in module.result["msg"]
     assert module.outcomes == UNDONE
     # That is the end of this object's repair, not of the run.
-    assert module.result["undone"] == [STAGING]
+    assert module.result.get("undone") == [STAGING], module.result["msg"]
     assert (scene.devices(), scene.node.units, scene.left()) == (UNTOUCHED, set(), [])
+
+
+def test_the_node_of_these_tests_answers_as_a_real_one(scene: Scene) -> None:
+    """A stand-in said of a folder that is not there that it is well."""
+    paths = ["/var/lib/kubelet", f"{PRIVATE}/none/mount"]
+    real = probes.probe_folders(scene.node, paths, 5)
+    assert [answer.error for answer in real] == ["", "ENOENT"]
+    assert scene.node.probe(paths) == real
+
+
+def test_a_server_that_hangs_at_look_ups_takes_little_time_of_others(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tenant's Secret names the server, which may answer the listing and nothing else: 100
+    subPaths took 120 s, which nothing had reserved, and the next volume had no turn.
+    """
+    folders = [f"f{number}" for number in range(70)]
+    scene.node.folders = ("sub", *folders)
+    for number, name in enumerate(folders):
+        scene.node.add(mount(20 + number, f"{SUBPATH[:-1]}{number + 1}", root=f"/{name}"))
+    asked: list[tuple[int, float, bool]] = []
+
+    def hangs(
+        _looking: Any, items: list[tuple[str, str]], timeout: float, budget: float
+    ) -> list[Reply]:
+        assert items[0][0].startswith(PRIVATE)
+        # Three rounds, of 32 at most.
+        asked.append((len(items), timeout, budget <= 5 + 3 * 5))
+        slow = answering < len(asked)
+        return [Reply(problem="no answer" if slow else "", value="") for _item in items]
+
+    monkeypatch.setattr(unmount, "call_each", hangs)
+    answering = 1
+    module = scene.repair(probe_timeout=5)
+    assert "a subPath cannot be mounted from the new mount: no answer" in module.result["msg"]
+    assert asked == [(32, 5, True)] * 2 and scene.node.devices(*POINTS) == UNTOUCHED
+    asked, answering = [], 3
+    assert scene.repair(probe_timeout=5).outcomes[-1] == ("clean_up", "done")
+    assert asked == [(32, 5, True), (32, 5, True), (7, 5, True)]
 
 
 def test_a_mount_that_lists_although_its_program_says_nothing(scene: Scene) -> None:
@@ -538,7 +582,7 @@ def test_a_point_that_was_emptied_gets_the_new_mount(scene: Scene) -> None:
     assert scene.devices() == [[NEW], [OLD], [OLD]]
     # And its server goes on, since there it is in use. Each point is as it was or whole.
     assert len(scene.node.units) == 1
-    assert module.result["undone"] == [STAGING]
+    assert module.result.get("undone") == [STAGING], module.result["msg"]
 
 
 def test_a_server_that_stops_answering_half_way_does_not_end_the_turns_of_others(
@@ -552,7 +596,7 @@ def test_a_server_that_stops_answering_half_way_does_not_end_the_turns_of_others
     assert module.failed
     assert f"the new mount at {PRIVATE}/{scene.left()[0]}/mount no longer answers" in module.reasons
     assert scene.devices() == [[NEW], [OLD], [OLD]]
-    assert module.result["undone"] == [STAGING]
+    assert module.result.get("undone") == [STAGING], module.result["msg"]
     assert "half_made" not in module.result
 
 
@@ -576,11 +620,14 @@ def test_a_point_that_kept_its_dead_mount_is_left_as_it_is(scene: Scene) -> None
     assert module.failed
     assert scene.devices() == UNTOUCHED
     assert [line for line in scene.node.calls if line.startswith("bind")] == []
-    # What is left of it is told: its folder, and a server that may be in use.
+    # What is left of it is told, and the next run uses it.
     (key,) = scene.left()
-    assert f"{PRIVATE}/{key} is still there" in module.result["msg"]
-    assert "its new program may still run" in module.result["msg"]
+    (finding,) = module.result["findings"]
+    assert finding["evidence"]["left"] == [f"{PRIVATE}/{key} is still there"]
+    assert module.result.get("undone") == [STAGING], module.result["msg"]
     assert ("stop_service", "done") not in module.outcomes
+    assert not scene.repair().failed
+    assert (scene.devices(), scene.left(), len(scene.node.units)) == (RENEWED, [], 1)
 
 
 def test_a_later_point_that_fails_leaves_the_earlier_ones_well(scene: Scene) -> None:
@@ -588,6 +635,9 @@ def test_a_later_point_that_fails_leaves_the_earlier_ones_well(scene: Scene) -> 
     module = scene.repair()
     assert module.failed
     assert f"another mount is now at {PUBLISH}" in module.result["msg"]
+    # Someone else works there, so nothing more is done on this node.
+    assert f"{PUBLISH} is neither as it was nor the new mount" in module.result["msg"]
+    assert module.result["half_made"] is True
     assert scene.devices() == [[NEW], [OLD, "0:77"], [OLD]]
     assert ("bind_mount", "done") not in module.outcomes
 
@@ -622,6 +672,111 @@ def test_a_folder_that_cannot_be_made_is_told(scene: Scene) -> None:
     assert module.failed
     assert "could not be made: " in module.result["msg"]
     assert (scene.ran("systemd-run"), scene.devices()) == ([], UNTOUCHED)
+
+
+def pod_is_gone(scene: Scene) -> None:
+    """The kubelet has unmounted what was of the pod, and removed its folders."""
+    for point in (PUBLISH, SUBPATH):
+        for layer in scene.node.layers(point):
+            scene.node.mounts.remove(layer)
+        shutil.rmtree(scene.node.root / point[1:])
+
+
+@pytest.mark.parametrize("begins", [f"umount {STAGING}", f"umount {PRIVATE}"])
+def test_a_pod_that_is_deleted_meanwhile_needs_no_repair(scene: Scene, begins: str) -> None:
+    scene.node.at(begins, lambda: pod_is_gone(scene))
+    module = scene.repair()
+    assert not module.failed, module.result["msg"]
+    assert (scene.devices(), scene.left()) == ([[NEW], [], []], [])
+    (finding,) = module.result["findings"]
+    wanted = [f"{STAGING} can be listed, and is of the new filesystem {NEW}"]
+    assert finding["evidence"]["proof"] == [*wanted, f"{SUBPATH} is gone", f"{PUBLISH} is gone"]
+
+
+def test_a_volume_that_is_unstaged_meanwhile_leaves_nothing(scene: Scene) -> None:
+    """All of it is gone, so its new server has nothing to serve."""
+
+    def unstaged() -> None:
+        pod_is_gone(scene)
+        scene.node.mounts.remove(scene.top(STAGING))
+        (scene.node.root / STAGING[1:]).rmdir()
+
+    scene.node.at("wait", unstaged)
+    module = scene.repair()
+    assert not module.failed, module.result["msg"]
+    assert [outcome for _verb, outcome in module.outcomes] == ["done", *["skipped"] * 3, "done"]
+    assert (scene.devices(), scene.left(), scene.node.units) == ([[], [], []], [], set())
+
+
+@pytest.mark.parametrize("begins", ["bind", f"umount {PUBLISH}"])
+def test_a_failure_counts_no_point_that_is_gone(scene: Scene, begins: str) -> None:
+    """Also not the one that was just emptied: nothing is mounted there any more, nor is that a
+    failure.
+    """
+
+    def failing() -> None:
+        pod_is_gone(scene)
+        scene.node.mounts.remove(scene.top(STAGING)) if scene.node.layers(STAGING) else None
+        shutil.rmtree(scene.node.root / STAGING[1:])
+        raise ActionFailed("no memory")
+
+    scene.node.at(begins, failing)
+    module = scene.repair()
+    assert (module.failed, module.result["undone"]) == (True, [STAGING])
+    assert "half_made" not in module.result and "could not be undone" not in module.result["msg"]
+
+
+def test_a_point_that_another_has_emptied_is_not_half_made(scene: Scene) -> None:
+    """The kubelet is about to remove it."""
+    module = scene.repair(late=lambda: emptied(scene))
+    assert module.failed and f"{PUBLISH} has no new mount" in module.result["msg"], module.result
+    assert module.result.get("undone") == [STAGING], module.result["msg"]
+
+
+def test_a_point_that_is_emptied_right_before_is_not_half_made(scene: Scene) -> None:
+    """By another hand, so nothing was done there."""
+    scene.node.at(f"umount {PUBLISH}", lambda: emptied(scene))
+    module = scene.repair()
+    assert module.failed and "another mount is there now, or none" in module.result["msg"]
+    assert scene.devices() == [[NEW], [], [OLD]]
+    assert module.result.get("undone") == [STAGING], module.result["msg"]
+
+
+def test_a_folder_that_no_note_explains_ends_the_run(scene: Scene) -> None:
+    module = scene.repair(late=lambda: kept(scene))
+    assert module.failed and "is still there" in module.result["msg"]
+    assert module.result["half_made"] is True
+
+
+def test_a_point_that_this_run_has_emptied_ends_it(scene: Scene) -> None:
+    """Its pod writes to the node's disk until someone looks."""
+    for _twice in range(2):
+        refuse(scene, f"bind {PRIVATE}")
+    module = scene.repair()
+    assert module.failed and module.result["half_made"] is True
+    assert "Nothing after it was done" in module.result["msg"]
+    assert scene.devices() == [[], [OLD], [OLD]]
+
+
+def test_without_systemd_a_program_that_says_no_is_the_volumes_own_failure(scene: Scene) -> None:
+    """Whatever it did it may still run, which ended the run for all others."""
+    (scene.node.root / "run/systemd/system").rmdir()
+    command = ("my-mount", "{source}", "{target}")
+    module = scene.repair(volumes=(replace(VOLUME, command=command, credentials={}),))
+    assert module.failed and "no FUSE mount came up" in module.result["msg"]
+    assert module.result.get("undone") == [STAGING], module.result["msg"]
+    (finding,) = module.result["findings"]
+    assert "its new program may still run" in finding["evidence"]["left"][0]
+
+
+@pytest.mark.parametrize("running", [False, True])
+def test_a_new_program_that_cannot_be_stopped_ends_the_run(scene: Scene, running: bool) -> None:
+    scene.node.made = None
+    stopped = CommandResult(("systemctl",), 0, "", "", 0.0)
+    scene.node.said.update({"systemctl stop": stopped} if running else {})
+    module = scene.repair()
+    assert ("its new program may still run" in module.result["msg"]) is running
+    assert ("half_made" in module.result) is running
 
 
 # what proves a repair
@@ -781,6 +936,9 @@ def test_a_run_that_was_killed_is_finished_by_the_next(scene: Scene) -> None:
     """With the mount that it made, which others may use by now; the empty point comes first."""
     scene.kill("bind")
     assert scene.devices() == [[], [OLD], [OLD]]
+    # Of which volume it is, is noted: the paths may be another's by then.
+    (left,) = records.read_unfinished(scene.node)
+    assert left.handles == ((DRIVER, HANDLE),)
     module = scene.repair()
     assert not module.failed, module.result["msg"]
     assert scene.devices() == RENEWED
@@ -1076,7 +1234,9 @@ def test_a_connection_that_is_not_cut_keeps_its_mounts(
     module = scene.repair(abort_hung_connections=True)
     assert module.failed
     assert said in module.result["msg"]
-    assert ("the connection to its server was aborted" in module.result["msg"]) is cut
+    (finding,) = module.result["findings"]
+    told = "the connection to its server was aborted" in finding["evidence"].get("left", ())
+    assert (told, module.result["undone"]) == (cut, [STAGING])
     assert (scene.devices(), scene.left(), scene.node.units) == (UNTOUCHED, [], set())
     assert cut or scene.node.read(ABORT) == ""
     # What is taken back is the mount that was made, once.
@@ -1356,7 +1516,7 @@ def test_what_the_kubelet_still_wants_is_left_to_it(scene: Scene) -> None:
     module = scene.repair(**KUBELET)
     assert module.failed
     assert f"it still has folders for the pods {UID}" in module.result["msg"]
-    assert module.result["undone"] == [STAGING]
+    assert module.result.get("undone") == [STAGING], module.result["msg"]
     assert scene.devices() == [[OLD], [], []]
 
 
@@ -1623,7 +1783,7 @@ def test_only_what_is_not_there_is_absent(scene: Scene, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("nowhere")
     long = "x" * 300
     paths = ["/file", "/link", "/gone", "/file/inside", f"/{long}"]
-    assert gathering.absent_points(scene.node, paths) == ["/gone", "/file/inside"]
+    assert absent_points(scene.node, paths) == ["/gone", "/file/inside"]
 
 
 def test_processes_of_pods(scene: Scene) -> None:

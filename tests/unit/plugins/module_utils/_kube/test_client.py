@@ -43,6 +43,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.endpoin
     without_login,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
+    CLIENT_RECORD,
     OWN_NAMESPACE,
 )
 from ansible_collections.storage_ops.runbooks.tests.unit.support.server import (
@@ -107,6 +108,8 @@ PREPARE = [
 ]
 # In the namespace of the ledgers.
 HOLDS = [("coordination.k8s.io", "v1", "leases", "list create delete")]
+# One ConfigMap there, by its name.
+RECORDS = [("", "v1", "configmaps", "get patch")]
 LEDGERS = [
     ("", "v1", "configmaps", "get list create patch delete"),
     ("coordination.k8s.io", "v1", "leases", "get create patch delete"),
@@ -633,6 +636,32 @@ class TestRetries:
 
 
 class TestChanges:
+    def test_what_may_have_changed_something_is_counted(self, server: Server) -> None:
+        client = cluster(server, says(WEB))
+        client.get(POD)
+        for dry_run in (True, False):
+            client.patch(POD, {}, dry_run)
+            client.create(PODS, {}, dry_run)
+            client.delete(POD, "u", dry_run)
+            assert client.sent == (0 if dry_run else 3)
+        server.answers = [resets, says(WEB)]
+        client.patch(POD, {})
+        assert client.sent == 5
+        client.deadline = client._connection._deadline = Deadline(0)
+        with pytest.raises(KubeError):
+            client.patch(POD, {})
+        assert client.sent == 5
+
+    def test_what_is_made_for_each_try_is_made_for_each_try(self, server: Server) -> None:
+        made: list[int] = []
+
+        def body() -> dict[str, Any]:
+            made.append(len(made))
+            return {"spec": {"try": made[-1]}}
+
+        cluster(server, resets, says(WEB)).patch(POD, body)
+        assert server.bodies == [{"spec": {"try": 0}}, {"spec": {"try": 1}}]
+
     def test_a_deletion_whose_answer_was_lost_is_done_when_the_object_is_gone(
         self, server: Server
     ) -> None:
@@ -802,6 +831,19 @@ class TestDeadlines:
             client.delete(ATTACHMENT, "u")
         assert server.requests == []
 
+    def test_what_was_sent_and_not_answered_is_taken_back(self) -> None:
+        """The kernel sent it for minutes after that, so a change could come when the Lease of its
+        run was over.
+        """
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            client = at(f"http://127.0.0.1:{listener.getsockname()[1]}", timeout=0.2)
+            client.deadline = client._connection._deadline = Deadline(0.2)
+            with pytest.raises(KubeError):
+                client.patch(POD, {})
+            with listener.accept()[0] as peer, pytest.raises(ConnectionResetError):
+                list(iter(lambda: peer.recv(1 << 16), b""))
+        assert client.sent == 1
+
 
 class TestErrors:
     def test_401_names_the_source_and_not_the_secret(self, server: Server) -> None:
@@ -891,6 +933,19 @@ class TestErrors:
             enough = next(one for one, found in allowed.items() if (group, resource, verb) in found)
             assert f"playbooks/files/{enough} " in str(caught.value)
 
+    def test_403_of_the_record_names_its_manifest(self, server: Server) -> None:
+        """Who may write this one may write no ledger."""
+        where = path("v1", "configmaps", CLIENT_RECORD, OWN_NAMESPACE)
+        for call in (lambda c: c.get(where), lambda c: c.patch(where, {})):
+            with pytest.raises(Forbidden, match=r"playbooks/files/rbac-audit-record\.yml "):
+                call(cluster(server, refuses(403)))
+        (role,) = [item for item in items_of("rbac-audit-record.yml") if item["kind"] == "Role"]
+        (made,) = [
+            item for item in items_of("rbac-audit-record.yml") if item["kind"] == "ConfigMap"
+        ]
+        assert [rule["resourceNames"] for rule in role["rules"]] == [[CLIENT_RECORD]]
+        assert (made["metadata"]["name"], made.get("data")) == (CLIENT_RECORD, None)
+
     def test_403_in_a_namespace_names_it(self, server: Server) -> None:
         ledgers = path("v1", "configmaps", namespace=OWN_NAMESPACE)
         with pytest.raises(
@@ -905,6 +960,7 @@ class TestErrors:
         assert rights("rbac-fence-prepare.yml") == asked(PREPARE)
         assert rights("rbac-fence.yml", OWN_NAMESPACE) == asked(LEDGERS)
         assert rights("rbac-repair.yml", OWN_NAMESPACE) == asked(HOLDS)
+        assert rights("rbac-audit-record.yml", "", OWN_NAMESPACE) == asked(RECORDS)
         for manifest in ("rbac-audit.yml", "rbac-repair.yml"):
             assert rights(manifest, "kube-system") == asked(LEADER)
         audits = rights("rbac-audit.yml")

@@ -6,6 +6,9 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
+from typing import Any
+
 import pytest
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Conflict
@@ -48,6 +51,25 @@ def test_what_another_run_has_left_is_deleted_only_if_it_did_not_renew_it(
     leases = Leases(NAMESPACE)
     leases.give_back(late, leases.get(late, "n1"))  # type: ignore[arg-type]
     assert late.objects[WHERE]["spec"]["holderIdentity"] == "run-1"
+
+
+def test_a_renewal_that_is_tried_again_is_no_older_for_it() -> None:
+    cluster = FakeCluster()
+    leases = Leases(NAMESPACE)
+    leases.take(cluster, "n1", "run-1", 60)  # type: ignore[arg-type]
+    lease = leases.get(cluster, "n1")  # type: ignore[arg-type]
+    made: list[str] = []
+    # As the client does it: what is sent is made for each try.
+    patch = cluster.patch
+
+    def twice(path: str, body: Any, *more: Any) -> dict[str, Any]:
+        made.append(body()["spec"]["renewTime"])
+        cluster.clock = lambda: datetime(2026, 1, 1, 12, 0, 40, tzinfo=timezone.utc)
+        return patch(path, body, *more)
+
+    cluster.patch = twice  # type: ignore[method-assign]
+    leases.renew(cluster, lease, 60)  # type: ignore[arg-type]
+    assert cluster.objects[WHERE]["spec"]["renewTime"] == "2026-01-01T12:00:40.000000Z" != made[0]
 
 
 def test_what_is_over_is_taken(late: FakeCluster) -> None:

@@ -20,6 +20,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences import (
     network_fence as nf,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.lease import RunLease
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import (
     ANNOTATION,
     Entry,
@@ -31,13 +32,18 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.netwo
     MESSAGES,
     UNFENCED,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.own import object_name
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._network_fences import (
     plan as prep,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._network_fences.runbook import (
     FencePreparation,
 )
-from ansible_collections.storage_ops.runbooks.tests.unit.support.cluster import FakeCluster, path_of
+from ansible_collections.storage_ops.runbooks.tests.unit.support.cluster import (
+    FakeCluster,
+    Slow,
+    path_of,
+)
 from ansible_collections.storage_ops.runbooks.tests.unit.support.fences import LEDGER as FENCE
 
 DRIVER = "rbd.csi.ceph.com"
@@ -965,6 +971,57 @@ def test_what_has_changed_since_the_plan_is_refused(change: Any, said: str) -> N
     ].reason
 
 
+LEASE = f"/apis/coordination.k8s.io/v1/namespaces/storage-ops/leases/{object_name('a')}"
+
+
+def test_a_node_that_another_run_works_at_gets_none() -> None:
+    """It may be about to fence the node, and the new object would take its entries away."""
+
+    def begin(cluster: FakeCluster) -> None:
+        RunLease(cluster, "storage-ops", "a", "run-1", 180.0).take(0.0)  # type: ignore[arg-type]
+
+    plan = race(begin)
+    (finding,) = plan.findings
+    assert (finding.verdict, finding.code) == ("refuse", "lease_held")
+    assert "another run (run-1) is working on node a" in finding.reason
+
+
+def test_no_run_can_fence_the_node_while_its_network_fence_is_made() -> None:
+    cluster = FakeCluster(node("a", "10.0.0.1"), endpoint("provisioner"))
+    made = runbook(cluster)
+    plan = made.plan(made.gather())
+    told: list[str] = []
+
+    def begin(verb: str, path: str) -> None:
+        if (verb, path) == ("create", nf.FENCES):
+            cluster.before = lambda verb, path: None
+            other = RunLease(cluster, "storage-ops", "a", "run-1", 180.0)  # type: ignore[arg-type]
+            told.append(other.holder())
+
+    cluster.before = begin
+    engine._carry_out(made, plan)
+    assert "another run (network-fences-" in told[0]
+    # Given back, before it is waited for the controller.
+    assert LEASE not in cluster.objects
+
+
+def test_a_creation_that_comes_late_is_not_begun() -> None:
+    """Its reads were tried again for minutes, and another run had begun to fence the node."""
+    cluster = FakeCluster(node("a", "10.0.0.1"), endpoint("provisioner"))
+    made = runbook(cluster)
+    plan = made.plan(made.gather())
+
+    def begin() -> None:
+        RunLease(cluster, "storage-ops", "a", "run-1", 180.0).take(0.0)  # type: ignore[arg-type]
+
+    Slow(cluster, ("get", "/nodes/a"), ("get", "/apis"), meanwhile=begin)
+    engine._carry_out(made, plan)
+    (finding,) = plan.findings
+    assert (finding.verdict, finding.code) == ("refuse", "lease_lost"), finding.reason
+    assert f"{nf.FENCES}/storage-ops-a" not in cluster.objects
+    assert cluster.objects[LEASE]["spec"]["holderIdentity"] == "run-1"
+
+
 def test_with_too_little_time_none_is_made() -> None:
     cluster = FakeCluster(node("a", "10.0.0.1"), node("b", "10.0.0.2"), endpoint("provisioner"))
     made = runbook(cluster)
@@ -974,7 +1031,7 @@ def test_with_too_little_time_none_is_made() -> None:
         engine._carry_out(made, plan)
     assert caught.value.code == "deadline_passed"
     assert [action.outcome for action in plan.actions] == ["skipped", "skipped"]
-    assert cluster.count("create") == 0
+    assert cluster.count("create") == 0 and LEASE not in cluster.objects
     cluster.deadline = Deadline(30, lambda: 0.0)
     plan = made.plan(made.gather())
     engine._carry_out(made, plan)

@@ -444,6 +444,15 @@ def test_portmapper(
     assert found[0].text == ("" if expected else "names no mountd for version 3")
 
 
+def may_mount(folder: Path, sets: str = "000001ffffffffff") -> None:
+    """A process of the node, with its capabilities."""
+    (folder / "status").write_text("".join(f"Cap{name}:\t{sets}\n" for name in ("Prm", "Bnd")))
+    (folder / "ns").mkdir(exist_ok=True)
+    for name, number in (("mnt", 1), ("user", 4026531837)):
+        if not (folder / "ns" / name).is_symlink():
+            (folder / "ns" / name).symlink_to(f"{name}:[{number}]")
+
+
 def test_a_mount_that_hangs_is_told_from_another_one_of_its_pid(tmp_path: Path) -> None:
     """The name in /proc/PID/stat may look like the fields after it."""
 
@@ -452,6 +461,7 @@ def test_a_mount_that_hangs_is_told_from_another_one_of_its_pid(tmp_path: Path) 
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "comm").write_text("mount.nfs4\n")
         (folder / "cmdline").write_text("/sbin/mount.nfs4\0nas:/a\0/mnt\0")
+        may_mount(folder)
         fields = " ".join(str(number) for number in range(3, 22))
         (folder / "stat").write_text(f"{pid} (mount) S 1 2 3) {fields} {started} 23\n")
 
@@ -466,8 +476,7 @@ def test_a_mount_that_hangs_is_told_from_another_one_of_its_pid(tmp_path: Path) 
     process(8, 201)
     assert set(before) & set(nfs._mounting(host)) == {("7", "100")}
     # What cannot mount NFS has only given itself that name.
-    sets = "".join(f"Cap{name}:\t00000000a80425fb\n" for name in ("Prm", "Eff", "Bnd"))
-    (tmp_path / "proc/7/status").write_text(sets)
+    may_mount(tmp_path / "proc/7", "00000000a80425fb")
     assert set(nfs._mounting(host)) == {("8", "201")}
 
 

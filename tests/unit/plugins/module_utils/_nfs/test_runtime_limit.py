@@ -85,6 +85,14 @@ class Node(Host):
         (self.root / name).parent.mkdir(parents=True, exist_ok=True)
         (self.root / name).write_text(text)
 
+    def process(self, pid: int, cgroup: str, sets: str = "000001ffffffffff") -> None:
+        """A process with its control group and its capabilities."""
+        self.put(f"proc/{pid}/cgroup", f"{cgroup}\n")
+        self.put(f"proc/{pid}/status", f"CapPrm:\t{sets}\nCapEff:\t{sets}\nCapBnd:\t{sets}\n")
+        (self.root / f"proc/{pid}/ns").mkdir()
+        (self.root / f"proc/{pid}/ns/mnt").symlink_to("mnt:[1]")
+        (self.root / f"proc/{pid}/ns/user").symlink_to("user:[4026531837]")
+
     def require_root(self) -> None:
         """Files of a folder need no root."""
 
@@ -178,10 +186,10 @@ def test_live_restore(tmp_path: Path, answers: dict[str, str], settings: str, ke
 )
 def test_processes_of_csi_pods(tmp_path: Path, cgroup: str, pod: str) -> None:
     node = Node(tmp_path, {"systemctl": SHOWN})
-    node.put("proc/77/cgroup", f"{cgroup}\n")
+    node.process(77, cgroup)
     node.put("proc/77/cmdline", "/nfsplugin\0--endpoint=unix:///csi/csi.sock\0")
     node.put("proc/77/limits", "Max open files  1048576  1073741816  files\n")
-    node.put("proc/78/cgroup", f"{cgroup}\n")
+    node.process(78, cgroup)
     node.put("proc/78/cmdline", "/pause\0")
     expected = (CsiProcess(77, "nfsplugin", pod, HUGE),) if pod else ()
     assert runtime_limit.read_limits(node, LimitOptions()).csi == expected
@@ -192,10 +200,9 @@ def test_a_tenants_words_make_no_csi_driver(tmp_path: Path) -> None:
     node = Node(tmp_path, {"systemctl": SHOWN})
     # Of a privileged container, and of the usual one without CAP_SYS_ADMIN.
     for pid, sets in ((77, "000001ffffffffff"), (78, "00000000a80425fb")):
-        node.put(f"proc/{pid}/cgroup", f"0::/kubepods/besteffort/pod{POD}/abc\n")
+        node.process(pid, f"0::/kubepods/besteffort/pod{POD}/abc", sets)
         node.put(f"proc/{pid}/cmdline", "/csi\0")
         node.put(f"proc/{pid}/limits", "Max open files  1048576  1073741816  files\n")
-        node.put(f"proc/{pid}/status", f"CapPrm:\t{sets}\nCapEff:\t{sets}\nCapBnd:\t{sets}\n")
     state = runtime_limit.read_limits(node, LimitOptions())
     assert [process.pid for process in state.csi] == [77]
     (tmp_path / "proc/78/cmdline").unlink()
@@ -212,7 +219,7 @@ def test_one_command_line_that_cannot_be_read_hides_no_other(tmp_path: Path) -> 
 
     node = Hanging(tmp_path, {"systemctl": SHOWN})
     for pid in (77, 78):
-        node.put(f"proc/{pid}/cgroup", f"0::/kubepods/besteffort/pod{POD}/abc\n")
+        node.process(pid, f"0::/kubepods/besteffort/pod{POD}/abc")
         node.put(f"proc/{pid}/limits", "Max open files  1048576  1073741816  files\n")
     node.put("proc/77/cmdline", "/nfsplugin\0--endpoint=unix:///csi/csi.sock\0")
     state = runtime_limit.read_limits(node, LimitOptions())

@@ -11,6 +11,7 @@ import errno
 import itertools
 import os
 import random as random_module
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Callable
@@ -438,6 +439,46 @@ def test_a_filesystem_with_device_nodes_may_have_one_at_a_path_without_end(
     host = tree(tmp_path, {"proc/1/mountinfo": text + long}, {"proc/1/ns/mnt": "mnt:[1]"})
     uses = usage.UsesByDevice(host).of({"sdx": "8:64"})
     assert [use.code for use in uses] == [code] * bool(code)
+
+
+@pytest.mark.parametrize(
+    ("bound", "code"),
+    [
+        # As CRI-O and ip-netns(8) bind it.
+        ("netns", ""),
+        ("a_file", ""),
+        # Not there by now, so it may have been one.
+        ("gone", "in_use_mounted"),
+        # At this path there is now what is of another filesystem.
+        ("covered", "in_use_mounted"),
+    ],
+)
+def test_a_folder_on_the_nodes_own_tmpfs_is_no_disk(tmp_path: Path, bound: str, code: str) -> None:
+    """CRI-O gives a container a writable folder of the node's /run. There, and in a user namespace
+    of its own, it makes a folder that is called like any disk, and binds it on itself.
+    """
+    (tmp_path / "run/netns").mkdir(parents=True)
+    (tmp_path / "run/a_file").write_text("")
+    (tmp_path / "run/covered").symlink_to("/proc")
+    there = os.stat(tmp_path / "run").st_dev
+    device = "0:99" if bound == "covered" else f"{os.major(there)}:{os.minor(there)}"
+    text = f"1 0 254:0 / / rw - ext4 /dev/vda rw\n2 1 {device} / /run rw - tmpfs tmpfs rw\n"
+    node = f"{text}3 2 {device} /{bound} /run/{bound} rw - tmpfs tmpfs rw\n"
+    pod = f"{text}4 1 {device} /containers/x/sdx /run/secrets/sdx rw - tmpfs tmpfs rw\n"
+    files = {"proc/1/mountinfo": node, "proc/7/mountinfo": pod}
+    host = tree(tmp_path, files, {"proc/1/ns/mnt": "mnt:[1]", "proc/7/ns/mnt": "mnt:[7]"})
+    uses = usage.UsesByDevice(host).of({"sdx": "8:64"})
+    assert [use.code for use in uses] == [code] * bool(code)
+
+
+@pytest.mark.parametrize(
+    ("mode", "wanted"),
+    [(stat.S_IFBLK, True), (stat.S_IFCHR, False), (stat.S_IFDIR, False), (stat.S_IFREG, False)],
+)
+def test_what_may_be_a_node_of_a_disk(mode: int, wanted: bool) -> None:
+    found = os.stat_result((mode | 0o600, 1, os.makedev(0, 99), 1, 0, 0, 0, 0, 0, 0))
+    assert usage.may_be_node(found, "0:99") is wanted
+    assert usage.may_be_node(found, "0:98") is True
 
 
 def test_a_subpath_of_any_length_does_not_hide_the_mounts_of_the_node(tmp_path: Path) -> None:

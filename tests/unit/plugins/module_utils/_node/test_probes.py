@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import signal
+import subprocess
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -205,6 +208,40 @@ def test_what_many_children_of_earlier_runs_wait_for_is_not_asked_again(
     # A repair asks once more before it does anything.
     (tmp_path / "proc/100/comm").write_text("sops0:58\n")
     assert {answer.state for answer in probes.probe_folders(host, names[1:], 60)} == {"ok", "dead"}
+
+
+# Its first thread ends, and the other one waits.
+_ZOMBIE = """
+import ctypes, os, threading, time
+threading.Thread(target=time.sleep, args=(600,)).start()
+open("/proc/self/comm", "w").write("sops0:57")
+print(flush=True)
+ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[os.uname().machine], 0)
+"""
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + 60
+    while not condition() and time.monotonic() < until:
+        time.sleep(0.01)
+    assert condition()
+
+
+def test_what_has_ended_waits_for_nothing() -> None:
+    """SIGKILL stays pending for a first thread that ended before the others; and with control
+    groups of version 1, what has ended is in no pod. Eight such made any mount one that hangs.
+    """
+    with subprocess.Popen([sys.executable, "-c", _ZOMBIE], stdout=subprocess.PIPE) as process:
+        assert process.stdout and process.stdout.readline()
+        status = Path(f"/proc/{process.pid}/status")
+        try:
+            wait_until(lambda: "State:\tZ" in status.read_text())
+        finally:
+            process.kill()
+        wait_until(lambda: os.listdir(f"/proc/{process.pid}/task") == [str(process.pid)])
+        assert re.search(r"SigPnd:\s*0*100$", status.read_text(), re.MULTILINE)
+        assert Path(f"/proc/{process.pid}/comm").read_text() == "sops0:57\n"
+        assert "0:57" not in probes.held_children(Host(Deadline(600), 10))
 
 
 @pytest.mark.parametrize(

@@ -553,3 +553,79 @@ def test_a_thread_that_has_dropped_its_files_is_no_answer(tmp_path: Path) -> Non
     assert host.of_living(base, looking, files=True) == str(tmp_path / "8")
     (tmp_path / "7/task/9").mkdir()
     assert host.of_living(base, lambda thread: thread, files=True) == str(tmp_path / "9")
+
+
+def passing_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, gone: int) -> list[int]:
+    """Process 7, whose threads follow each other: of so many looks the thread has just ended.
+
+    Its last one is without capabilities, in the first user namespace. Returns the looks.
+    """
+    for pid in ("7", "8"):
+        folder = tmp_path / f"proc/{pid}"
+        (folder / "ns").mkdir(parents=True)
+        (folder / "ns/mnt").symlink_to("mnt:[7]")
+        (folder / "ns/user").symlink_to("user:[4026531837]")
+        (folder / "task" / "8").mkdir(parents=True)
+        (folder / "status").write_text("CapPrm:\t0\nCapEff:\t0\nCapBnd:\t0\n")
+    looks: list[int] = []
+
+    def living(base: str) -> str:
+        looks.append(len(looks))
+        return str(tmp_path / "proc" / ("8" if len(looks) > gone else "9"))
+
+    monkeypatch.setattr(host, "living", living)
+    return looks
+
+
+def test_a_thread_that_has_just_ended_is_no_evidence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tenant's threads follow each other, so it was taken for one that may mount, in 2 % of the
+    looks.
+    """
+    passing_on(tmp_path, monkeypatch, gone=3)
+    node = Host(Deadline(60), 5, str(tmp_path))
+    assert node.may_mount("7") is False
+    passing_on(tmp_path / "other", monkeypatch, gone=3)
+    node = Host(Deadline(60), 5, str(tmp_path / "other"))
+    assert node.namespace("7") == "mnt:[7]"
+    # The kernel does not tell the owner of a link that is none.
+    assert node.owner("7") == ""
+    shutil.rmtree(tmp_path / "other/proc/7/task")
+    shutil.rmtree(tmp_path / "other/proc/8")
+    assert (node.namespace("7"), node.owner("7"), node.may_mount("7")) == ("", None, False)
+
+
+@pytest.mark.parametrize("allowed", [1, 30])
+def test_a_link_that_may_not_be_read_is_one_of_a_thread_that_lives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, allowed: int
+) -> None:
+    """A link in ns/ of a thread that has just ended says EACCES: that ended the runs of others."""
+    looks = passing_on(tmp_path, monkeypatch, gone=0)
+
+    def refused(link: str) -> str:
+        if len(looks) > allowed:
+            return "mnt:[7]"
+        raise PermissionError(13, "Permission denied", link)
+
+    monkeypatch.setattr(host.os, "readlink", refused)
+    node = Host(Deadline(60), 5, str(tmp_path))
+    if allowed == 1:
+        assert node.namespace("7") == "mnt:[7]"
+    else:
+        with pytest.raises(StorageOpsError, match="run as root") as raised:
+            node.namespace("7")
+        assert raised.value.code == "privileges_missing"
+
+
+def test_a_thread_that_ends_is_in_no_control_group(tmp_path: Path) -> None:
+    """Of version 1. That made a tenant's process one of the node."""
+    fields = ["S", *map(str, range(4, 9)), "4194308", *map(str, range(10, 40))]
+    (tmp_path / "stat").write_text(f"7 (x) {' '.join(fields)}\n")
+    for groups in ("9:pids:/\n8:memory:/\n", "9:pids:/\n0::/system.slice/containerd.service\n"):
+        (tmp_path / "cgroup").write_text(groups)
+        with pytest.raises(ProcessLookupError):
+            control_groups.text_of(str(tmp_path))
+    fields[6] = "4194304"
+    (tmp_path / "stat").write_text(f"7 (x) {' '.join(fields)}\n")
+    assert control_groups.pod_uid_of(control_groups.text_of(str(tmp_path))) == ""

@@ -45,6 +45,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.unmount
     bind,
     call_libc,
     held,
+    misfits,
     mount_id,
     replace,
     same,
@@ -221,6 +222,66 @@ def test_only_what_was_proven_is_bound(host: Host, calls: Path) -> None:
     with pytest.raises(NotStarted, match="not on the new mount"):
         replace(host, [mount_at(where[0], 7)], what, *where, 5)
     assert made(calls) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "point", "said"),
+    [
+        ("file", "point", "is a file in the new mount, but a folder was mounted"),
+        ("folder", "old", "is a folder in the new mount, but a file was mounted"),
+        ("file", "old", ""),
+        ("folder", "point", ""),
+    ],
+)
+def test_a_folder_comes_only_where_one_was(
+    host: Host, calls: Path, source: str, point: str, said: str
+) -> None:
+    """A tenant makes one of the other, and then the kernel mounts nothing where the dead mount was.
+    So that is looked at before it is taken off.
+    """
+    (calls / "source/file").touch()
+    (calls / "root/old").touch()
+    what = source_at(host, calls / "source" / source, calls / "source")
+    where = f"{calls}/root/{point}", f"{calls}/root"
+    told = misfits(host, [(what.path, where[0])], what.trusted, where[1], 5)
+    assert [one.partition("' ")[2] for one in told] == [said][: len(told)]
+    assert bool(told) is bool(said)
+    if said:
+        with pytest.raises(NotStarted, match=said):
+            bind(host, what, *where)
+        with pytest.raises(NotStarted, match=said):
+            replace(host, [mount_at(where[0], 7)], what, *where, 5)
+        assert made(calls) == []
+    else:
+        bind(host, what, *where)
+        replace(host, [], what, *where, 5)
+        assert made(calls) == ["mount", "mount"]
+
+
+def test_what_cannot_be_bound_is_told_once(host: Host, tmp_path: Path) -> None:
+    for folder in ("source/folder", "root/point"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "source/link").symlink_to("folder")
+    pairs = [
+        (f"{tmp_path}/source/{source}", f"{tmp_path}/root/{point}")
+        for source, point in [
+            ("gone", "point"),
+            ("gone", "other"),
+            ("link", "point"),
+            ("link/inside", "point"),
+            ("folder", "gone/point"),
+            ("folder", "point"),
+        ]
+    ]
+    assert misfits(host, pairs, f"{tmp_path}/source", f"{tmp_path}/root", 5) == [
+        f"'{tmp_path}/source/gone' is not in the new mount: No such file or directory",
+        f"'{tmp_path}/source/link' is not in the new mount: '{tmp_path}/source/link' is a link",
+        f"'{tmp_path}/source/link/inside' is not in the new mount: '{tmp_path}/source/link' "
+        "cannot be entered: it is a link, or no folder",
+        f"'{tmp_path}/root/gone' cannot be entered: No such file or directory",
+    ]
+    late = Host(Deadline(0), 5)
+    assert misfits(late, pairs[-1:], f"{tmp_path}/source", f"{tmp_path}/root", 5) != []
 
 
 def test_what_the_c_library_refuses_is_an_error() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,39 +37,67 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.b
 )
 
 
-class Answering(Host):
-    """A node whose device answers as given, in order."""
+class Answers:
+    """What devices answer, to each question one after the other; in the place of call_each."""
 
-    def __init__(self, *replies: Reply) -> None:
-        super().__init__(Deadline(60), 10)
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *replies: Mapping[str, Reply]) -> None:
         self.replies = list(replies)
+        self.owners: list[list[Hashable]] = []
+        monkeypatch.setattr(backing, "call_each", self.ask)
 
-    def bounded(self, function: Callable[[], Any], timeout: float | None = None) -> Reply:
-        return self.replies.pop(0)
+    def ask(
+        self,
+        _function: Any,
+        names: Sequence[str],
+        timeout: float,
+        budget: float,
+        owners: Sequence[Hashable],
+    ) -> list[Reply]:
+        assert timeout <= budget < 60
+        self.owners.append(list(owners))
+        said = self.replies.pop(0)
+        return [said[name] for name in names]
 
 
-READABLE = Reply(value="")
+READABLE, WRITABLE = Reply(value=""), Reply(value=False)
 
 
 @pytest.mark.parametrize(
-    ("replies", "code", "said"),
+    ("read", "written", "code", "said"),
     [
-        ((READABLE, Reply(value=False)), "", ""),
-        ((Reply(value="Input/output error"),), "device_unusable", "Input/output error"),
-        ((Reply(problem="no answer in 10 s", timed_out=True),), "device_unusable", "no answer"),
-        ((READABLE, Reply(value=True)), "device_read_only", "write-protected"),
-        ((READABLE, Reply(problem="no answer in 11 s")), "device_unusable", "cannot be written"),
+        (READABLE, WRITABLE, "", ""),
+        (Reply(value="Input/output error"), None, "device_unusable", "Input/output error"),
+        (
+            Reply(problem="no answer in 10 s", timed_out=True),
+            None,
+            "device_unusable",
+            "cannot be read: no answer",
+        ),
+        (READABLE, Reply(value=True), "device_read_only", "write-protected"),
+        (READABLE, Reply(problem="no answer in 11 s"), "device_unusable", "cannot be written"),
     ],
 )
 def test_a_device_must_answer_and_be_writable(
-    replies: tuple[Reply, ...], code: str, said: str
+    monkeypatch: pytest.MonkeyPatch, read: Reply, written: Reply | None, code: str, said: str
 ) -> None:
     """A move to a device that cannot be used would be an outage for nothing."""
-    host = Answering(*replies)
-    found = backing.unusable(host, "sda", 10)
+    Answers(monkeypatch, {"sda": read}, {"sda": written} if written else {})
+    found = backing.unusable(Host(Deadline(60), 10), {"sda": "shop"}, 10)["sda"]
     assert [reason.code for reason in found] == ([code] if code else [])
     assert all(said in reason for reason in found)
-    assert host.replies == []
+
+
+def test_devices_are_asked_at_once_and_in_turns_of_their_owners(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One after the other, a tenant's LUNs that hang used up the deadline of all others."""
+    evil = [f"sd{letter}" for letter in "bcdefghijklm"]
+    hung = dict.fromkeys(evil, Reply(problem="no answer in 5 s", timed_out=True))
+    answers = Answers(monkeypatch, {"sda": READABLE, **hung}, {"sda": WRITABLE})
+    whose = {"sda": "shop", **dict.fromkeys(evil, "evil")}
+    found = backing.unusable(Host(Deadline(60), 10), whose, 5)
+    assert found["sda"] == () and all("no answer" in found[name][0] for name in evil)
+    assert answers.owners == [["shop", *["evil"] * 12], ["shop"]]
 
 
 MOUNTED = "[10.0] EXT4-fs (dm-1): mounted filesystem with ordered data mode. Quota mode: none."

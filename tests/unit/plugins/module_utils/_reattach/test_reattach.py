@@ -462,6 +462,19 @@ def test_pods_that_have_ended_are_no_concern() -> None:
     assert result["msg"] == "nothing to do: no pod that runs on a node uses data in shop"
 
 
+def test_a_node_that_has_no_room_for_the_note_is_left_all_the_same() -> None:
+    """Its kubelet may fill the annotations of its own Node. Moves of two namespaces failed so, and
+    no workload of their driver was moved any more, from any node. The Lease is what counts.
+    """
+    world = standard()
+    n1(world)["metadata"]["annotations"] = {"full": "x" * (256 * 1024 - len("full"))}
+    result = run(world)
+    assert not result["failed"], result["msg"]
+    assert [item["spec"]["nodeName"] for item in world.of("VolumeAttachment")] == ["n2"]
+    assert not held(world) and list(n1(world)["metadata"]["annotations"]) == ["full"]
+    assert not world.of("Lease")
+
+
 def test_a_cordon_by_somebody_else_stays() -> None:
     world = standard()
     world.objects["/api/v1/nodes/n1"]["spec"]["unschedulable"] = True

@@ -41,7 +41,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._release.plan
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._release.runbook import (
     make_release,
 )
-from ansible_collections.storage_ops.runbooks.tests.unit.support.cluster import FakeCluster
+from ansible_collections.storage_ops.runbooks.tests.unit.support.cluster import FakeCluster, Slow
 from ansible_collections.storage_ops.runbooks.tests.unit.support.fences import looks
 from ansible_collections.storage_ops.runbooks.tests.unit.support.module import Module
 
@@ -937,7 +937,9 @@ def test_held_renews_the_lease_and_changes_nothing_else() -> None:
     assert not result["failed"] and not result["changed"] and result["findings"] == [], result[
         "msg"
     ]
-    assert result["fence"]["phase"] == "releasing" and world.changes() == [f"patch {LEASE}"]
+    # Before all is read, and after it: the whole of it is left for what follows.
+    assert result["fence"]["phase"] == "releasing" and world.changes() == [f"patch {LEASE}"] * 2
+    assert not world.requests[-1:][0].startswith("list")
     assert {place: item for place, item in world.objects.items() if place != LEASE} == before
 
 
@@ -1155,6 +1157,58 @@ def test_not_released_by_a_run_that_lost_its_lease() -> None:
     result = release(world, "released", run_id="run-2", ceph=GONE)
     assert result["failed"] and "lost the Lease" in result["msg"]
     assert world.changes() == []
+
+
+def fenced_again(world: World) -> Callable[[], None]:
+    """Another run finds that the node was lost again, once the Lease of this one is over."""
+
+    def act() -> None:
+        host = world.objects[NODE]
+        host["status"]["conditions"][0]["status"] = "Unknown"
+        RunLease(world, "storage-ops", "a", "run-2", 180).take(0)  # type: ignore[arg-type]
+        ledgers = Ledgers(world, "storage-ops")  # type: ignore[arg-type]
+        there = ledgers.read("a", host)
+        assert there
+        at_ = f"{world.now():%Y-%m-%dT%H:%M:%SZ}"
+        new = ledgers.write(there._replace(phase="intended", run="run-2", at=at_))
+        ledgers.write(new._replace(phase="fenced", proven=True))
+
+    return act
+
+
+def test_a_late_run_takes_no_network_fence_off() -> None:
+    """Its requests are tried again for longer than its Lease lasts, and another run had fenced the
+    node meanwhile by the same NetworkFence.
+    """
+    world = begun(World(node(), network_fence(), ledger=BY_OBJECT))
+    # The one before the action: prepare() renews it, too.
+    Slow(world, ("get", NODE), ("get", FENCES), nth=2, meanwhile=fenced_again(world))
+    result = release(world, "unfenced")
+    assert (result["failed"], result["code"]) == (True, "lease_lost"), result["msg"]
+    assert outcomes(result) == []
+    fence = next(item for place, item in world.objects.items() if place.startswith(FENCES))
+    assert fence["spec"]["fenceState"] == "Fenced"
+    assert world.ledger and (world.ledger.run, world.ledger.phase) == ("run-2", "fenced")
+
+
+def test_a_late_run_does_not_remove_the_ledger_of_the_next_fence() -> None:
+    world = begun(World(node("True", "boot-2", "uid-a", OTHER_TAINT, cordoned=False)))
+    Slow(world, ("get", NODE), ("get", MAP), nth=2, meanwhile=fenced_again(world))
+    result = release(world, "released", ceph=GONE)
+    assert (result["failed"], result["code"]) == (True, "lease_lost"), result["msg"]
+    assert outcomes(result) == []
+    assert world.ledger and world.ledger.run == "run-2"
+    assert world.objects[LEASE]["spec"]["holderIdentity"] == "run-2"
+
+
+def test_a_late_run_does_not_begin_to_release_a_node_that_was_lost_again() -> None:
+    """What it has read under its Lease is older than that."""
+    world = World(node())
+    # Of the second renewal, which is after the wait for the Lease.
+    Slow(world, ("list", "/configmaps"), ("get", NODE), meanwhile=fenced_again(world))
+    result = release(world)
+    assert (result["failed"], result["code"]) == (True, "lease_lost"), result["msg"]
+    assert world.ledger and (world.ledger.run, world.ledger.phase) == ("run-2", "fenced")
 
 
 def test_lost_again_right_before_the_taint() -> None:
@@ -1571,6 +1625,16 @@ def test_what_was_off_is_released_in_another_boot_only(phase: str, clients: Any)
     assert not release(World(node(), ledger=ledger), clients=clients)["failed"]
 
 
+def test_what_others_have_switched_off_others_switch_on() -> None:
+    """And it is released in another boot only."""
+    outside = PowerFence("external", "cloud01", "aws:///eu/i-0abc", "", "2026-01-01T00:00:00Z")
+    ledger = OFF._replace(method="external", power=outside, tainted=False)
+    refused(World(node("Unknown", boot="boot-1"), ledger=ledger), "a is not Ready", power_on=True)
+    same = World(node(boot="boot-1"), ledger=ledger)
+    refused(same, "its external source cloud01 said at", clients=CLEAN)
+    assert not release(World(node(), ledger=ledger))["failed"]
+
+
 def test_what_was_never_off_needs_no_other_boot() -> None:
     """Its fail-over stopped before that, so nothing was detached."""
     assert OFF.power
@@ -1588,7 +1652,10 @@ def test_a_node_is_switched_on_only_where_it_was_asked_for() -> None:
     refused(world, "was not asked", power_on=True)
     refused(world, "is not the one by which", power_on=True, power=said("192.0.2.12"))
     refused(world, "is that of b too", power_on=True, power=said(shared=["b"]))
-    found = release(world, power_on=True, power=said())
+    # One that was read long ago may have another machine by now.
+    old = f"{NOW - timedelta(seconds=121):%Y-%m-%dT%H:%M:%SZ}"
+    refused(world, "read it again", power_on=True, power=said(read_at=old))
+    found = release(world, power_on=True, power=said(read_at=f"{NOW:%Y-%m-%dT%H:%M:%SZ}"))
     assert outcomes(found) == [("mark_release", "done")]
     assert world.ledger and world.ledger.phase == "releasing" and TAINT in world.spec["taints"]
     # It is back, and the same run goes on.

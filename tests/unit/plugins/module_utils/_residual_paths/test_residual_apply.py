@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Callable
 
@@ -1058,6 +1059,47 @@ def test_a_path_that_is_used_after_the_flush_ends_its_own_repair_alone(node: Sto
     contained(node, "is claimed exclusively")
 
 
+def withholds(node: StorageNode) -> None:
+    node.deaf.add(TENANT)
+
+
+def says_its_old_name(node: StorageNode) -> None:
+    """As if the disk had not been deleted."""
+    node.found[TENANT, 1] = 101
+
+
+@pytest.mark.parametrize("serves", [withholds, says_its_old_name])
+def test_a_server_that_serves_no_more_what_it_said_ends_its_own_repair_alone(
+    node: StorageNode, serves: Callable[[StorageNode], None]
+) -> None:
+    """Its wrong path is deleted, and the number is free or another disk's: nothing is half made."""
+    beside_a_tenant(node)
+    serves(node)
+    contained(node, f"9:0:0:1 is not there as {wwid(109)}")
+
+
+def test_a_server_that_withholds_it_before_the_proof_ends_its_own_repair_alone(
+    node: StorageNode,
+) -> None:
+    beside_a_tenant(node)
+    # Before the proof of its own repair, which is the first.
+    late = iter([lambda: node._remove(f"{TENANT}:1"), bool])
+
+    def before_the_proof() -> None:
+        next(late)()
+
+    contained(node, f"9:0:0:1 is not there as {wwid(109)}", before_the_proof)
+
+
+def test_a_map_that_lost_a_path_ends_its_own_repair_alone(node: StorageNode) -> None:
+    """The kubelet deletes the disks of a pod that goes."""
+    beside_a_tenant(node)
+    node.said[f"multipath -f {TENANT_MAP}"] = (1, "map in use")
+    (disk,) = node.maps()[TENANT_MAP]
+    node.at("multipath -f", lambda: leave(node, TENANT_MAP, disk))
+    contained(node, "map in use")
+
+
 def test_a_server_that_turns_after_the_repair_is_no_ones_concern(node: StorageNode) -> None:
     """Another map of its own, right before the proof: nothing has joined that."""
     beside_a_tenant(node)
@@ -1191,10 +1233,24 @@ def test_a_path_that_stays_is_half_made(node: StorageNode) -> None:
     assert {"mpath3", TENANT_MAP} <= set(beside.maps())
 
 
-def test_a_number_without_what_took_it_is_half_made(node: StorageNode) -> None:
-    beside_a_tenant(node)
-    node.deaf.add(TENANT)
-    half_made(node, f"9:0:0:1 is not there as {wwid(109)}")
+@pytest.mark.parametrize("late", [False, True])
+def test_a_number_of_an_array_without_what_took_it_is_half_made(
+    node: StorageNode, late: bool
+) -> None:
+    """No pod can run one that is reached by Fibre Channel, so it tells of the array."""
+    shutil.rmtree(node.root / "sys/class/iscsi_session")
+    node.swap(1, 2, targets=TARGETS[:1])
+    node.unmap(3)
+
+    def goes() -> None:
+        node._remove("6:0:0:1")
+
+    if not late:
+        node.deaf.add(TARGETS[0])
+    module = repair(node, goes if late else bool)
+    assert module.failed and module.result["half_made"] is True, module.result["msg"]
+    assert f"6:0:0:1 is not there as {wwid(2)}" in module.result["msg"]
+    assert "mpath3" in node.maps()
 
 
 def test_queueing_that_does_not_come_back_is_half_made(node: StorageNode) -> None:
@@ -1204,12 +1260,17 @@ def test_queueing_that_does_not_come_back_is_half_made(node: StorageNode) -> Non
     half_made(node, "the kernel does not queue on it again")
 
 
-def test_a_map_that_lost_a_path_is_half_made(node: StorageNode) -> None:
+def test_a_map_that_gained_a_path_is_half_made(node: StorageNode) -> None:
     """Not by us, but it is not as before."""
     beside_a_tenant(node)
     node.said["multipath -f"] = (1, "map in use")
-    (disk,) = node.maps()[TENANT_MAP]
-    node.at("multipath -f", lambda: leave(node, TENANT_MAP, disk))
+
+    def gains() -> None:
+        (disk,) = node.maps()["mpath103"]
+        leave(node, "mpath103", disk)
+        node.put(f"sys/block/{node.dm_of(TENANT_MAP)}/slaves/{disk}", "")
+
+    node.at("multipath -f", gains)
     half_made(node, "the map mpath101 has other paths than before")
 
 
