@@ -103,7 +103,7 @@ class Ceph:
             daemon = ["env", "--chdir=/", "ceph-osd", "-c", str(self.conf), "-i", "0", "-f"]
             self.osd.start(daemon, self.tied)
             self._wait(
-                lambda: self.json("osd", "stat")["num_up_osds"] == 1, self.osd, "the OSD is up"
+                lambda: self._osds_up() == 1, self.osd, "the OSD is up"
             )
             self.create_pool("rbd")
 
@@ -291,6 +291,11 @@ class Ceph:
                 f"{answer.stderr.strip()[:1000]}"
             )
         return answer.stdout
+
+    def _osds_up(self) -> int:
+        # Before Ceph 15 it is one level deeper.
+        found = self.json("osd", "stat")
+        return int(found.get("osdmap", found)["num_up_osds"])
 
     def _answers(self, process: Process) -> bool:
         process.check()
