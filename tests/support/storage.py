@@ -19,7 +19,7 @@ from lab.ceph.cluster import Ceph
 from support.cluster import ad_hoc
 from support.node import Outcome
 
-OLD = 'docs/guides/ceph_blocklist.md, "Old releases"'
+OLD = 'docs/guides/ceph_blocklist.md, "Releases"'
 
 
 class Storage:

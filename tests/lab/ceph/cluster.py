@@ -102,9 +102,7 @@ class Ceph:
             # As systemd does: Debian's Ceph 18 looks for its classes in a relative path.
             daemon = ["env", "--chdir=/", "ceph-osd", "-c", str(self.conf), "-i", "0", "-f"]
             self.osd.start(daemon, self.tied)
-            self._wait(
-                lambda: self._osds_up() == 1, self.osd, "the OSD is up"
-            )
+            self._wait(lambda: self._osds_up() == 1, self.osd, "the OSD is up")
             self.create_pool("rbd")
 
     def stop(self) -> None:

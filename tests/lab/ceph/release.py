@@ -25,7 +25,12 @@ from ..image import debian_mirrors
 VARIABLE = "LAB_CEPH"
 RELEASES = ("bullseye", "bookworm", "trixie", "sid")
 BUILD_DEADLINE = 1800.0
-PACKAGES = ("ceph-mon", "ceph-osd", "ceph-common", "ceph-fuse", "python3-rados", "python3-rbd")
+# The last two are for ceph-fuse of Ceph 18: it aborts 5 s after its start if it cannot have a shell
+# mount it again.
+PACKAGES = (
+    *("ceph-mon", "ceph-osd", "ceph-common", "ceph-fuse", "python3-rados", "python3-rbd"),
+    *("mount", "dash"),
+)
 PROGRAMS = (
     *("ceph-mon", "ceph-osd", "ceph-mds", "ceph-fuse", "monmaptool", "ceph-authtool"),
     *("ceph", "rados", "rbd"),
