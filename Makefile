@@ -13,6 +13,9 @@ STAGES := $(RUN) --lab --kind --report --bare -P tests/tools/stages.py
 # Tests on nodes keep a processor busy and the others mostly wait, so they come first and run beside the others.
 SUITES := tests/kubelets tests/faults tests/vm tests/adhoc tests/ceph tests/cluster tests/cluster_faults tests/eda tests/failover \
 	tests/failover_faults tests/report tests/runner
+# On the Ceph of these Debian releases; not yet run on those of bullseye (14) and sid (20): make test-matrix CEPHS=sid
+CEPHS := trixie
+CEPH_SUITES := tests/ceph tests/failover/test_fail_over.py::test_out_of_service_taint
 # Of the tests that CI takes in turn: those of the number that the commit chooses, those of number K, or (ALL=1) all.
 TURN = $(if $(ALL),all,$(if $(SHARE),$(SHARE),$(shell tests/tools/share.sh)))
 REAL = $(RUN) --lab --report pytest -v --durations=10 -n "$$(tests/tools/workers.sh)" --dist worksteal \
@@ -37,8 +40,9 @@ test: ## everything, with one scenario of each class on real parts
 test-faults: ## the other tests on real parts, in turn; ALL=1: all of them, SHARE=K: those of number K
 	@$(STAGES) test-faults
 
-test-matrix: ## the residual scenarios on Debian 11, 12 and 13
+test-matrix: ## the residual scenarios on Debian 11, 12 and 13; the tests on Ceph and a fail-over on Ceph 18
 	@for release in bullseye bookworm trixie; do LAB_RELEASES=$$release $(LAB) pytest -n 2 -v tests/matrix || exit; done
+	@for release in $(CEPHS); do LAB_CEPH=$$release $(LAB) pytest -n 2 -v $(CEPH_SUITES) || exit; done
 
 test-cores: ## what depends on ansible-core, with 2.18, 2.20 and 2.21; CORES="2.20 newest": with those
 	@$(LAB) tests/tools/cores.sh $(CORES)

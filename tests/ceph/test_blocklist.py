@@ -23,7 +23,7 @@ from lab.ceph.client import Writer
 from lab.common import patient, wait
 from support.cluster import COLLECTION
 from support.node import Outcome, environment
-from support.storage import Storage
+from support.storage import OLD, Storage, is_range
 
 # As Ceph spells them in the OSD map.
 KINDS = {
@@ -40,7 +40,6 @@ THREE = tuple(KINDS)[:3]
 FOREIGN = ("10.0.0.5:0/7", "10.0.0.50:0/0", "192.0.2.9:0/123456")
 YEAR = 31_536_000
 DAY = 86_400
-CAPS = 'allow r, allow command "osd blocklist"'
 
 
 def blocklist(storage: Storage, *entries: str, check: bool = False, **options: Any) -> Outcome:
@@ -51,14 +50,8 @@ def blocklist(storage: Storage, *entries: str, check: bool = False, **options: A
 def add(storage: Storage, *entries: str, seconds: int = YEAR) -> None:
     """Entries that are there already, by hand."""
     for entry in entries:
-        storage.ceph.run(
-            "osd",
-            "blocklist",
-            *(["range"] if entry.endswith(("/24", "/32")) else []),
-            "add",
-            entry,
-            str(seconds),
-        )
+        ranged = ["range"] if is_range(entry) else []
+        storage.ceph.change_blocklist(*ranged, "add", entry, str(seconds))
 
 
 def epoch(storage: Storage) -> int:
@@ -103,24 +96,24 @@ def four_ways(storage: Storage, *entries: str, verbs: tuple[str, ...], **options
 
 @pytest.mark.smoke
 def test_every_kind_is_added_and_taken_back_and_foreign_entries_stay(storage: Storage) -> None:
-    add(storage, *FOREIGN, "192.0.2.0/24")
-    foreign = storage.ceph.blocklist()
-    assert four_ways(storage, *KINDS, verbs=(ADD,)) == {*foreign, *KINDS.values()}
-    told = {found["entry"]: found for found in blocklist(storage, *KINDS).result["blocklist"]}
+    add(storage, *storage.known(*FOREIGN, "192.0.2.0/24"))
+    foreign, kinds = storage.ceph.blocklist(), storage.known(*KINDS)
+    there = four_ways(storage, *kinds, verbs=(ADD,))
+    assert there == {*foreign, *storage.known(*KINDS.values())}
+    told = {found["entry"]: found for found in blocklist(storage, *kinds).result["blocklist"]}
     assert {told[name]["kind"] for name in ("10.0.0.5:0/0", "[fd00::5]:0/0")} == {"address"}
-    assert (
-        told["10.0.0.5:0/319745466"]["kind"],
-        told["10.0.0.0/24"]["kind"],
-        told["fd00::/64"]["address"],
-    ) == ("client", "range", "fd00::/64")
+    assert told["10.0.0.5:0/319745466"]["kind"] == "client"
+    for name in storage.known("10.0.0.0/24", "fd00::/64"):
+        assert (told[name]["kind"], told[name]["address"]) == ("range", name)
     # Of the two clients at one address, only the one that is blocked for longer is told.
     assert "10.0.0.5:0/7" not in told and told["10.0.0.5:0/319745466"]["clients"] == 2
     assert told["[fd00::5]:0/12"]["until"].startswith(str(time.gmtime(time.time() + YEAR).tm_year))
-    assert four_ways(storage, *KINDS, verbs=(REMOVE,), state="absent") == set(foreign)
+    assert four_ways(storage, *kinds, verbs=(REMOVE,), state="absent") == set(foreign)
     assert storage.ceph.blocklist() == foreign
 
 
 def test_another_kind_for_the_same_address_is_another_entry(storage: Storage) -> None:
+    storage.need_ranges()
     add(storage, "10.0.0.5", "10.0.0.0/24")
     there = storage.entries()
     assert blocklist(storage, "10.0.0.5:0/24").changed
@@ -137,6 +130,7 @@ def test_another_kind_for_the_same_address_is_another_entry(storage: Storage) ->
 
 @pytest.mark.smoke
 def test_what_soon_ends_is_renewed_and_nothing_else(storage: Storage) -> None:
+    storage.need_ranges()
     ending = ("10.0.0.5", "10.0.1.0/24", "10.0.2.5/32")
     add(storage, *ending, seconds=100 * DAY)
     add(storage, "10.0.0.6", seconds=200 * DAY)
@@ -165,7 +159,7 @@ def test_what_soon_ends_is_renewed_and_nothing_else(storage: Storage) -> None:
 
 def test_ceph_does_not_prolong_an_entry_though_it_says_so(storage: Storage) -> None:
     """Why a renewal takes four commands."""
-    for entry in ("10.0.0.5", "10.0.0.0/24"):
+    for entry in storage.known("10.0.0.5", "10.0.0.0/24"):
         add(storage, entry, seconds=100 * DAY)
         before = storage.ceph.blocklist()
         add(storage, entry)
@@ -193,6 +187,7 @@ def test_a_renewal_that_is_killed_lets_nobody_in_and_is_finished_by_the_next(
     """Between each of its commands: every run is killed after its first, and goes on where the one
     before was killed. So it is when an operator's entry gets its end of before.
     """
+    storage.need_ranges()
     end = f"{datetime.now(UTC) + timedelta(days=20):%Y-%m-%dT%H:%M:%SZ}"
     options = {"state": "absent", "ends": {"127.0.0.11": end}} if given_back else {}
     ceph = tmp_path / "ceph"
@@ -224,7 +219,7 @@ def test_a_renewal_that_is_killed_lets_nobody_in_and_is_finished_by_the_next(
                 "127.0.0.11:0/0",
                 "cidr:127.0.0.11:0/32",
             }, number
-        storage.ceph.run("osd", "blocklist", "rm", "127.0.0.11")
+        storage.ceph.change_blocklist("rm", "127.0.0.11")
         wait(lambda: a.acknowledged > written, "the client writes again")
 
 
@@ -236,7 +231,24 @@ def test_the_entry_of_a_client_cannot_be_renewed(storage: Storage) -> None:
     assert storage.ceph.blocklist() == before
 
 
+def test_without_ranges_an_entry_is_renewed_only_with_a_gap(storage: Storage) -> None:
+    if storage.ceph.ranges:
+        pytest.skip(f"this Ceph has ranges, which stand in for what is renewed: {OLD}")
+    add(storage, "10.0.0.5", seconds=DAY)
+    before = storage.ceph.blocklist()
+    refused = blocklist(storage, "10.0.0.5")
+    assert refused.failed and not refused.changed and "Ceph cannot prolong it" in refused.msg
+    ranged = blocklist(storage, "10.0.1.0/24")
+    assert ranged.failed and "this release of Ceph knows no ranges" in ranged.msg
+    assert storage.ceph.blocklist() == before
+    done = blocklist(storage, "10.0.0.5", accept_gap=True)
+    assert done.outcomes == [(REMOVE, "done"), (ADD, "done")], done.msg
+    assert storage.entries() == set(before)
+    assert storage.ceph.blocklist()["10.0.0.5:0/0"] > before["10.0.0.5:0/0"]
+
+
 def test_a_range_that_is_there_with_host_bits_is_the_same_range(storage: Storage) -> None:
+    storage.need_ranges()
     add(storage, "10.0.0.7/24")
     assert not blocklist(storage, "10.0.0.9/24").changed
     assert blocklist(storage, "10.0.0.0/24", state="absent").outcomes == [(REMOVE, "done")]
@@ -263,20 +275,22 @@ HITTING = ("10.0.0.6", "10.0.0.6:0/9", "10.0.0.0/24", "fd00::6", "fd00::/56")
 
 def test_protected_addresses_and_this_very_host_are_never_hit(storage: Storage) -> None:
     before = epoch(storage)
+    hitting, this_host = storage.known(*HITTING), storage.known("127.0.0.0/16", "127.0.0.1")[0]
     refused = blocklist(
         storage,
         "10.0.0.50",
-        *HITTING,
-        "127.0.0.0/16",
+        *hitting,
+        this_host,
         protected_addresses=["10.0.0.6", "fd00::6"],
         accept_daemons=True,
     )
     assert refused.failed and not refused.changed
     reasons = {finding["object"]["name"]: finding["reason"] for finding in refused.findings}
-    assert reasons.pop("127.0.0.0/16") == "it would hit this very host"
+    name = this_host if is_range(this_host) else f"{this_host}:0/0"
+    assert reasons.pop(name) == "it would hit this very host"
     # Neither is the other one blocked.
     assert reasons.pop("10.0.0.50:0/0").startswith("nothing is changed, since ")
-    assert len(reasons) == len(HITTING) and all(
+    assert len(reasons) == len(hitting) and all(
         "protected_addresses" in reason for reason in reasons.values()
     )
     assert epoch(storage) == before
@@ -285,27 +299,32 @@ def test_protected_addresses_and_this_very_host_are_never_hit(storage: Storage) 
 
 def test_a_missing_capability_is_named_before_anything_is_changed(storage: Storage) -> None:
     storage.user("rbd", mon="profile rbd", osd="profile rbd")
-    storage.user("adder", mon='allow r, allow command "osd blocklist" with blocklistop=add')
+    word = storage.ceph.word
+    storage.user("adder", mon=f'allow r, allow command "osd {word}" with {word}op=add')
     storage.user("reader", mon="allow r")
     storage.user("nobody", mon='allow command "mon dump"')
-    add(storage, "10.0.0.6:0/1", "10.0.0.0/24")
+    add(storage, *storage.known("10.0.0.6:0/1", "10.0.0.0/24"))
     before = epoch(storage)
-    for user, entries, state, said in (
+    for user, state, wanted in (
         (
             "reader",
-            ["10.0.0.5", "10.0.0.5:0/1", "10.0.1.0/24"],
             "present",
-            ["add a whole address", "add a single client", "add a range"],
+            {
+                "10.0.0.5": "add a whole address",
+                "10.0.0.5:0/1": "add a single client",
+                "10.0.1.0/24": "add a range",
+            },
         ),
         (
             "adder",
-            ["10.0.0.6:0/1", "10.0.0.0/24"],
             "absent",
-            ["remove a single client", "remove a range"],
+            {"10.0.0.6:0/1": "remove a single client", "10.0.0.0/24": "remove a range"},
         ),
         # It may add clients, but not look whether they are Ceph's own.
-        ("rbd", ["10.0.0.5:0/1"], "present", ["whether it hits a daemon of Ceph is not known"]),
+        ("rbd", "present", {"10.0.0.5:0/1": "whether it hits a daemon of Ceph is not known"}),
     ):
+        entries = storage.known(*wanted)
+        said = [wanted[entry] for entry in entries]
         for check in (True, False):
             refused = blocklist(storage, *entries, check=check, user=user, state=state)
             assert refused.failed and not refused.changed and len(refused.findings) == len(said), (
@@ -318,7 +337,7 @@ def test_a_missing_capability_is_named_before_anything_is_changed(storage: Stora
                         f"client.{user} lacks the mon capability to {words} "
                         "(Error EACCES: access denied" in finding["reason"]
                     )
-                    assert f"ceph auth caps client.{user} mon '{CAPS}'" in finding["reason"]
+                    assert f"ceph auth caps client.{user} mon '{storage.caps}'" in finding["reason"]
     refused = blocklist(storage, "10.0.0.5", user="nobody")
     assert refused.failed and "EACCES" in refused.msg and "client.nobody" in refused.msg
     assert epoch(storage) == before
@@ -327,9 +346,9 @@ def test_a_missing_capability_is_named_before_anything_is_changed(storage: Stora
 
 
 def test_the_capabilities_of_the_guide_are_enough(storage: Storage) -> None:
-    storage.user("storage-ops", mon=CAPS, osd="profile rbd-read-only")
+    storage.user("storage-ops", mon=storage.caps, osd="profile rbd-read-only")
     for state in ("present", "absent"):
-        done = blocklist(storage, *THREE, user="storage-ops", state=state)
+        done = blocklist(storage, *storage.known(*THREE), user="storage-ops", state=state)
         assert not done.failed and done.changed, done.msg
     storage.user("rbd", mon="profile rbd", osd="profile rbd")
     assert blocklist(storage, "10.0.0.5:0/1", user="rbd", accept_daemons=True).changed
@@ -353,11 +372,12 @@ def test_a_cluster_that_cannot_be_asked(storage: Storage, tmp_path: Path) -> Non
 
 
 def test_two_operators_at_once(storage: Storage) -> None:
+    entries = storage.known("10.0.0.5", "10.0.0.0/24")
     for state, verb in (("present", ADD), ("absent", REMOVE)):
         outcomes: list[Outcome] = []
 
         def work(state: str, outcomes: list[Outcome]) -> None:
-            outcomes.append(blocklist(storage, "10.0.0.5", "10.0.0.0/24", state=state))
+            outcomes.append(blocklist(storage, *entries, state=state))
 
         threads = [threading.Thread(target=work, args=(state, outcomes)) for _number in range(2)]
         for thread in threads:
@@ -368,9 +388,8 @@ def test_two_operators_at_once(storage: Storage) -> None:
             outcome.msg for outcome in outcomes
         ]
         assert {done for outcome in outcomes for done in outcome.outcomes} == {(verb, "done")}
-        assert storage.entries() == (
-            {"10.0.0.5:0/0", "cidr:10.0.0.0:0/24"} if state == "present" else set()
-        )
+        added = {*storage.known("10.0.0.5:0/0", "cidr:10.0.0.0:0/24")}
+        assert storage.entries() == (added if state == "present" else set())
 
 
 def test_the_standard_library_is_enough(storage: Storage, tmp_path: Path) -> None:

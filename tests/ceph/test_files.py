@@ -17,8 +17,7 @@ from support.node import Outcome
 from support.storage import Storage
 
 A, B = "127.0.0.11", "127.0.0.12"
-# The capabilities that the guide ceph_blocklist.md asks for.
-USER = {"mon": 'allow r, allow command "osd blocklist"', "osd": "profile rbd-read-only"}
+OSD = "profile rbd-read-only"
 
 
 @pytest.fixture
@@ -37,7 +36,7 @@ def read(storage: Storage, user: str = "admin", **options: Any) -> tuple[Outcome
 
 
 def test_the_session_of_a_fenced_client_ends(storage: Storage, metadata: Metadata) -> None:
-    storage.user("storage-ops", **USER, mds="allow *")
+    storage.user("storage-ops", mon=storage.caps, osd=OSD, mds="allow *")
     with Mount(metadata, A, host="node-a") as a, Mount(metadata, B) as b:
         (a.path / "file").write_text("a")
         assert (b.path / "file").read_text() == "a"
@@ -51,7 +50,7 @@ def test_the_session_of_a_fenced_client_ends(storage: Storage, metadata: Metadat
         assert [(one["verdict"], one["code"]) for one in left.findings] == [
             ("refuse", "ceph_session_left")
         ]
-        storage.ceph.run("osd", "blocklist", "add", A, "3600")
+        storage.ceph.change_blocklist("add", A, "3600")
         proof, files = read(storage, "storage-ops", gone=[A])
         assert proof.findings == [] and [one["address"] for one in files["sessions"]] == [B]
         with pytest.raises(OSError, match="endpoint shutdown"):
@@ -63,7 +62,7 @@ def test_what_does_not_answer_has_no_sessions_that_are_known(
     storage: Storage, metadata: Metadata
 ) -> None:
     """A user without the right, a server that hangs, and a filesystem without one."""
-    storage.user("storage-ops", **USER, mds="allow rw")
+    storage.user("storage-ops", mon=storage.caps, osd=OSD, mds="allow rw")
     with Mount(metadata, A):
         done, files = read(storage, "storage-ops")
         assert files["sessions"] == [] and "Grant mds 'allow *'" in files["problem"]

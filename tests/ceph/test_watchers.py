@@ -128,7 +128,7 @@ def test_a_client_is_gone_when_it_is_blocked(storage: Storage) -> None:
         assert set(watchers(left)) == {a.entry, b.entry}
 
         timer = threading.Timer(
-            3, lambda: storage.ceph.run("osd", "blocklist", "add", "127.0.0.11", "3600")
+            3, lambda: storage.ceph.change_blocklist("add", "127.0.0.11", "3600")
         )
         timer.start()
         proof = info(storage, "data", gone=["127.0.0.11", a.entry], gone_timeout=60)

@@ -48,8 +48,8 @@ def test_the_lost_nodes_part_of_a_shared_filesystem(failover_current: Failover) 
         assert fencing.ledger and fencing.ledger["volumes"] == ["pv-db"]
         assert OUT_OF_SERVICE not in scene.taints(NODE_A)
 
-        caps = {"mon": 'allow r, allow command "osd blocklist"', "osd": "profile rbd-read-only"}
-        scene.storage.user(USER, **caps, mds="allow *")
+        caps = {"mon": scene.storage.caps, "osd": "profile rbd-read-only", "mds": "allow *"}
+        scene.storage.user(USER, **caps)
         run = fencing.fail_over()
         assert run.rc == 0, run.text
         ledger = fencing.ledger

@@ -65,9 +65,7 @@ class Fencing:
         # How a run prints its tasks; empty is as the tests read them.
         self.callback = ""
         # The capabilities that the guide ceph_blocklist.md asks for, and no others.
-        scene.storage.user(
-            USER, mon='allow r, allow command "osd blocklist"', osd="profile rbd-read-only"
-        )
+        scene.storage.user(USER, mon=scene.storage.caps, osd="profile rbd-read-only")
         self.user = USER
         self.inventory = scene.storage.ceph.folder / "inventory"
         self.inventory.write_text(INVENTORY)

@@ -12,11 +12,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 from lab.ceph.client import Client
 from lab.ceph.cluster import Ceph
 
 from support.cluster import ad_hoc
 from support.node import Outcome
+
+OLD = 'docs/guides/ceph_blocklist.md, "Releases"'
 
 
 class Storage:
@@ -52,9 +55,32 @@ class Storage:
         """The blocklist, without ends."""
         return set(self.ceph.blocklist())
 
+    @property
+    def caps(self) -> str:
+        """What the guide ceph_blocklist.md asks for of the monitor, by the name that this release
+        has for its blocklist.
+        """
+        return f'allow r, allow command "osd {self.ceph.word}"'
+
+    def known(self, *entries: str) -> tuple[str, ...]:
+        """Those of these entries that this release knows: before Ceph 16 it has no ranges."""
+        return tuple(text for text in entries if self.ceph.ranges or not is_range(text))
+
+    def need_ranges(self) -> None:
+        """Skip a test on a release that has none."""
+        if not self.ceph.ranges:
+            pytest.skip(f"this Ceph has no ranges, and so no stand-in for a renewal: {OLD}")
+
     def watches(self, client: Client) -> bool:
         """This client is a watcher of its image."""
         return client.entry in [found["address"] for found in self.ceph.watchers(client.spec)]
+
+
+def is_range(text: str) -> bool:
+    """Whether an entry is a range, as we or Ceph write it; the others may have a nonce behind a
+    slash.
+    """
+    return text.startswith("cidr:") or ("/" in text and ":0/" not in text)
 
 
 def fresh_storage(ceph: Ceph) -> Iterator[Storage]:

@@ -143,7 +143,8 @@ class Ceph:
             return StorageOpsError(
                 f"{where} does not answer: {result.describe()}. Nothing is known about it; see "
                 f"whether its monitors run and can be reached from {os.uname().nodename} (ceph "
-                f"--conf {connection.conf_path} --connect-timeout 5 mon stat)",
+                f"--conf {connection.conf_path} --connect-timeout 5 mon stat)"
+                + ("" if os.path.basename(result.argv[0]) == "ceph" else self._silent_osds()),
                 code="ceph_unreachable",
             )
         if "Error EACCES" in said:
@@ -166,6 +167,14 @@ class Ceph:
             )
         said = f"{_last_line(said)} (rc {result.rc} of {' '.join(result.argv)})"
         return StorageOpsError(said, code="program_failed")
+
+    def _silent_osds(self) -> str:
+        # rbd and rados ask the OSDs. Those of Ceph 18.2.7 never answer a user without capabilities
+        # for them, where those of 16.2.15 say EPERM.
+        return (
+            "; whether its OSDs are up (ceph osd stat); and whether they may answer "
+            f"{self.connection.name}: else grant osd 'profile rbd-read-only'"
+        )
 
     def _mon_host(self) -> str:
         try:

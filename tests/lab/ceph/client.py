@@ -19,11 +19,10 @@ from types import TracebackType
 from ..common import LabError, cache_dir, patient, wait
 from ..kubernetes.process import Process
 from ..qemu import tail
+from . import release
 from .cluster import Ceph
 
 HERE = Path(__file__).resolve().parent
-# The one that has the distribution's modules rados and rbd.
-PYTHON = "/usr/bin/python3"
 BLOCK = 4096
 
 
@@ -56,7 +55,8 @@ class Client:
         preload = ["env", f"LD_PRELOAD={bind_source()}", f"LAB_ADDRESS={self.address}"]
         arguments = [str(self.ceph.conf), self.pool, self.namespace, self.image]
         self.process.start(
-            [*preload, PYTHON, "-u", str(HERE / "holder.py"), self.mode, *arguments], self.ceph.tied
+            [*preload, release.python(), "-u", str(HERE / "holder.py"), self.mode, *arguments],
+            self.ceph.tied,
         )
 
         def begun() -> bool:
@@ -174,25 +174,20 @@ class Visitor(Client):
 def bind_source() -> Path:
     """The library that gives a client its address, built at its first use."""
     source = HERE / "bind_source.c"
-    target = (
-        cache_dir() / "ceph" / f"bind-{hashlib.sha256(source.read_bytes()).hexdigest()[:12]}.so"
-    )
+    # Without this machine's C library, which is another one than that of LAB_CEPH. What it takes
+    # from there, every C library has.
+    options = ["-O2", "-Wall", "-shared", "-fPIC", "-nostdlib"]
+    recipe = b"\0".join((source.read_bytes(), *map(str.encode, options)))
+    target = cache_dir() / "ceph" / f"bind-{hashlib.sha256(recipe).hexdigest()[:12]}.so"
     if not target.exists():
         target.parent.mkdir(parents=True, exist_ok=True)
         building = target.with_suffix(f".{os.getpid()}")
-        command = [
-            "gcc",
-            "-O2",
-            "-Wall",
-            "-shared",
-            "-fPIC",
-            "-o",
-            str(building),
-            str(source),
-            "-ldl",
-        ]
         answer = subprocess.run(
-            command, capture_output=True, text=True, timeout=patient(60), check=False
+            ["gcc", *options, "-o", str(building), str(source)],
+            capture_output=True,
+            text=True,
+            timeout=patient(60),
+            check=False,
         )
         if answer.returncode:
             raise LabError(f"{source.name} cannot be built: {answer.stderr}")

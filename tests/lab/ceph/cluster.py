@@ -8,15 +8,13 @@ without systemd.
 
 from __future__ import annotations
 
-import base64
 import contextlib
+import functools
 import json
 import os
 import shutil
 import signal
-import struct
 import subprocess
-import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,10 +25,11 @@ from ..common import LabError, cache_dir, patient, step, wait
 from ..kubernetes.controlplane import free_ports
 from ..kubernetes.process import Process
 from ..qemu import tail
+from . import release
 
 START_DEADLINE = 60.0
 COMMAND_DEADLINE = patient(60)
-PROGRAMS = ("ceph-mon", "ceph-osd", "monmaptool", "ceph", "rbd")
+PROGRAMS = ("ceph-mon", "ceph-osd", "monmaptool", "ceph-authtool", "ceph", "rbd")
 # user -> capabilities of those that there are from the start.
 USERS = {
     "mon.": {"mon": "allow *"},
@@ -60,6 +59,7 @@ class Ceph:
 
     def start(self) -> None:
         """From nothing to an empty pool, whatever was there before."""
+        release.use()
         missing = [program for program in PROGRAMS if not shutil.which(program)]
         if missing:
             raise LabError(
@@ -99,10 +99,10 @@ class Ceph:
             self.run("osd", "new", number, "0")
             (self.folder / "osd").mkdir()
             self._program("ceph-osd", "-i", "0", "--mkfs", "--osd-uuid", number)
-            self.osd.start(["ceph-osd", "-c", str(self.conf), "-i", "0", "-f"], self.tied)
-            self._wait(
-                lambda: self.json("osd", "stat")["num_up_osds"] == 1, self.osd, "the OSD is up"
-            )
+            # As systemd does: Debian's Ceph 18 looks for its classes in a relative path.
+            daemon = ["env", "--chdir=/", "ceph-osd", "-c", str(self.conf), "-i", "0", "-f"]
+            self.osd.start(daemon, self.tied)
+            self._wait(lambda: self._osds_up() == 1, self.osd, "the OSD is up")
             self.create_pool("rbd")
 
     def stop(self) -> None:
@@ -136,7 +136,7 @@ class Ceph:
         # Images whose clients were killed can be removed after 30 s, their pool at once.
         for pool in self.json("osd", "pool", "ls"):
             self.run("osd", "pool", "delete", pool, pool, "--yes-i-really-really-mean-it")
-        self.run("osd", "blocklist", "clear")
+        self.change_blocklist("clear")
         for user in self.json("auth", "ls")["auth_dump"]:
             if user["entity"] not in USERS:
                 self.run("auth", "rm", user["entity"])
@@ -239,22 +239,33 @@ class Ceph:
     def blocklist(self) -> dict[str, str]:
         """Every entry, as Ceph spells it, with its end; ranges among them."""
         found = self.json("osd", "dump")
-        return {**found["blocklist"], **found.get("range_blocklist", {})}
+        return {**found[self.word], **found.get(f"range_{self.word}", {})}
+
+    def change_blocklist(self, *argv: str) -> str:
+        """``ceph osd blocklist`` with these arguments, by the name that this release has for it."""
+        return self.run("osd", self.word, *argv)
+
+    @functools.cached_property
+    def word(self) -> str:
+        """How this release calls its blocklist: before Ceph 16 it has another name."""
+        return "blocklist" if "blocklist" in self.json("osd", "dump") else "blacklist"
+
+    @functools.cached_property
+    def ranges(self) -> bool:
+        """This release's blocklist knows ranges: before Ceph 16 it does not."""
+        return f"range_{self.word}" in self.json("osd", "dump")
 
     # parts
 
     def _make_keyrings(self) -> None:
+        # Which kinds of keys there are, and which of them a monitor takes, depends on the release.
         every = []
         for user, caps in USERS.items():
-            key = os.urandom(16)
-            packed = base64.b64encode(
-                struct.pack("<hiih", 1, int(time.time()), 0, len(key)) + key
-            ).decode()
-            text = f"[{user}]\nkey = {packed}\n" + "".join(
-                f'caps {service} = "{granted}"\n' for service, granted in caps.items()
-            )
-            _write_secret(self.folder / f"ceph.{user}.keyring", text)
-            every.append(text)
+            target = self.folder / f"ceph.{user}.keyring"
+            granted = [word for pair in caps.items() for word in ("--cap", *pair)]
+            made = ["--create-keyring", str(target), "--gen-key", "--name", user, *granted]
+            self._program("ceph-authtool", *made)
+            every.append(target.read_text())
         _write_secret(self.folder / "initial.keyring", "".join(every))
 
     def _program(self, program: str, *arguments: str) -> str:
@@ -278,6 +289,11 @@ class Ceph:
                 f"{answer.stderr.strip()[:1000]}"
             )
         return answer.stdout
+
+    def _osds_up(self) -> int:
+        # Before Ceph 15 it is one level deeper.
+        found = self.json("osd", "stat")
+        return int(found.get("osdmap", found)["num_up_osds"])
 
     def _answers(self, process: Process) -> bool:
         process.check()
@@ -337,6 +353,13 @@ osd_objectstore = memstore
 memstore_device_bytes = 1073741824
 osd_class_load_list = *
 osd_class_default_list = *
+# Since Ceph 17 an OSD measures its disk first.
+osd_mclock_skip_benchmark = true
+
+[mds]
+# It serves the filesystem of its own name, whatever others there are. Before Ceph 15 there is no
+# such option.
+mds_join_fs = $id
 
 [client.admin]
 keyring = {folder}/ceph.client.admin.keyring

@@ -23,6 +23,13 @@ from ..qemu import tail
 from .client import bind_source
 from .cluster import Ceph
 
+# Before Ceph 15 the option has the second name. A configuration may have options that are unknown.
+CHOSEN = """
+[client]
+client_fs = {name}
+client_mds_namespace = {name}
+"""
+
 
 class Metadata:
     """A filesystem with one metadata server, until it is closed, its cluster is reset, or the tests
@@ -56,8 +63,6 @@ class Metadata:
                 # It changes its state with the next one of these; the default is 4 s.
                 "mds_beacon_interval": 0.5,
                 "mds_cache_memory_limit": 64 << 20,
-                # It serves this filesystem, whatever others there are.
-                "mds_join_fs": name,
             }
             command += [f"--{option}={value}" for option, value in options.items()]
             self.process.start(command, ceph.tied)
@@ -121,7 +126,14 @@ class Mount:
         ceph = metadata.ceph
         name = f"client-fuse-{uuid.uuid4().hex[:12]}"
         self.process = Process(ceph.folder, name)
-        self.path = ceph.folder / name
+        self.folder = ceph.folder / name
+
+    @property
+    def path(self) -> Path:
+        """Where to read and write it: where its server has mounted it, which may have a mount
+        namespace of its own.
+        """
+        return Path(f"/proc/{self.process.pid}/root{self.folder}")
 
     def start(self) -> None:
         """Until it is mounted."""
@@ -130,13 +142,15 @@ class Mount:
                 "there is no ceph-fuse: install the packages in tests/lab/apt-packages.txt"
             )
         ceph = self.metadata.ceph
-        self.path.mkdir()
+        self.folder.mkdir()
         command = ["env", f"LD_PRELOAD={bind_source()}", f"LAB_ADDRESS={self.address}"]
         # What a client calls itself is the name of its machine; it needs one of its own.
         named = ["unshare", "--uts", "sh", "-c", f'hostname {self.host}; exec "$0" "$@"']
         command += named if self.host else []
-        command += ["ceph-fuse", "-c", str(ceph.conf), "-n", "client.admin", "-f", "-r", self.root]
-        command += [f"--client_fs={self.metadata.name}", str(self.path)]
+        conf = self.folder.with_suffix(".conf")
+        conf.write_text(ceph.conf.read_text() + CHOSEN.format(name=self.metadata.name))
+        command += ["ceph-fuse", "-c", str(conf), "-n", "client.admin", "-f", "-r", self.root]
+        command += [str(self.folder)]
         self.process.start(command, ceph.tied)
 
         def is_mounted() -> bool:
@@ -147,8 +161,8 @@ class Mount:
 
     def close(self) -> None:
         """Unmount it, whatever has become of it."""
-        if os.path.ismount(self.path):
-            command = ["umount", "--lazy", str(self.path)]
+        if os.path.ismount(self.folder):
+            command = ["umount", "--lazy", str(self.folder)]
             subprocess.run(command, capture_output=True, timeout=patient(30), check=False)
         self.process.stop(signal.SIGKILL)
 

@@ -377,6 +377,20 @@ def test_one_bad_observation_is_a_problem() -> None:
     assert finding.verdict == "report"
 
 
+def test_osds_that_never_answer_a_user_without_capabilities() -> None:
+    """As those of Ceph 18.2.7, while its monitors answer it."""
+    ceph = Ceph(Connection(user="ops"), Deadline(60))
+
+    def said(*argv: str) -> str:
+        problem = "no answer within 13.0 s, abandoned as pid 1"
+        return str(ceph.error(CommandResult(argv, None, "", "", 13, problem, timed_out=True)))
+
+    for program in ("rbd", "rados"):
+        told = said(*ceph.argv(program, "status"))
+        assert "may answer client.ops: else grant osd 'profile rbd-read-only'" in told
+    assert "profile rbd-read-only" not in said(*ceph.argv("ceph", "osd", "dump"))
+
+
 @pytest.mark.parametrize("gone", ["10.0.0.5", "10.0.0.5:0/319745466", "10.0.0.0/24"])
 def test_what_is_to_be_gone_is_waited_for(gone: str) -> None:
     tools = Tools([A], [A], [])
