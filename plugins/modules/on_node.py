@@ -26,8 +26,8 @@ description:
     C(timeout) of the task, or the setting C(task_timeout) of Ansible, sets another time. For the
     modules of this collection the time is their own deadline and 120 seconds more. What was started
     on the host may continue there.
-  - The keyword C(async) is refused, with the modules of this collection that run on nodes and on
-    Ceph hosts too. Ansible would read the later answer itself, and take variables from it.
+  - The keyword C(async) is refused, also for the modules of this collection that run on nodes and
+    on Ceph hosts. Ansible would read the later answer itself, and take variables from it.
   - With ansible-core 2.23 and later, which was not tested with hosts that answer to harm the
     controller, nothing is run on the host.
   - If a host sends more than the controller takes, the task fails, with C(code=result_too_long).
