@@ -48,6 +48,10 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._csi_volumes import (
     plan as csi_plan,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._csi_volumes.credentials import (
+    Credentials,
+    CsiSecrets,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._csi_volumes.runbook import (
     CsiVolumes,
 )
@@ -183,6 +187,11 @@ def stale(text: str, count: int) -> dict[str, Any]:
     return {"_stale": [one] * count + [{**one, "pod": "shop", "point": "/data", "container": ""}]}
 
 
+def secrets(text: str, count: int) -> dict[str, Any]:
+    found = {(text, str(number)): {"k": text} for number in range(count)}
+    return {"_read": Credentials(found, {(text, f"u{number}"): text for number in range(count)})}
+
+
 def csi_volumes(text: str, count: int) -> dict[str, Any]:
     """As the plan bounds them, with a mount path that a pod's owner chooses."""
     container = {
@@ -268,6 +277,7 @@ WHOLE: dict[type, Make] = {
     Failover: failover,
     StillFenced: still_fenced,
     CephClients: ceph_clients,
+    CsiSecrets: secrets,
     watchers.Watchers: watched,
     blocklist.Runbook: blocklisted,
     runtime_limit.RuntimeLimits: runtimes,
