@@ -23,7 +23,7 @@ from lab.ceph.client import Writer
 from lab.common import patient, wait
 from support.cluster import COLLECTION
 from support.node import Outcome, environment
-from support.storage import OLD, Storage, is_range
+from support.storage import Storage, is_range
 
 # As Ceph spells them in the OSD map.
 KINDS = {
@@ -229,22 +229,6 @@ def test_the_entry_of_a_client_cannot_be_renewed(storage: Storage) -> None:
     refused = blocklist(storage, "10.0.0.5:0/7", "10.0.0.8")
     assert refused.failed and not refused.changed and "Ceph cannot prolong it" in refused.msg
     assert storage.ceph.blocklist() == before
-
-
-def test_without_ranges_an_entry_is_renewed_only_with_a_gap(storage: Storage) -> None:
-    if storage.ceph.ranges:
-        pytest.skip(f"this Ceph has ranges, which stand in for what is renewed: {OLD}")
-    add(storage, "10.0.0.5", seconds=DAY)
-    before = storage.ceph.blocklist()
-    refused = blocklist(storage, "10.0.0.5")
-    assert refused.failed and not refused.changed and "Ceph cannot prolong it" in refused.msg
-    ranged = blocklist(storage, "10.0.1.0/24")
-    assert ranged.failed and "this release of Ceph knows no ranges" in ranged.msg
-    assert storage.ceph.blocklist() == before
-    done = blocklist(storage, "10.0.0.5", accept_gap=True)
-    assert done.outcomes == [(REMOVE, "done"), (ADD, "done")], done.msg
-    assert storage.entries() == set(before)
-    assert storage.ceph.blocklist()["10.0.0.5:0/0"] > before["10.0.0.5:0/0"]
 
 
 def test_a_range_that_is_there_with_host_bits_is_the_same_range(storage: Storage) -> None:
