@@ -130,13 +130,16 @@ def sources_of(host: Host, everywhere: Namespaces, pod: str) -> list[Namespace] 
         return None
     own = host.owner("self")
     sources = [one for one in of_pod if owners[id(one)] == own]
+    return sources if _have_all(host, sources, of_pod) else None
+
+
+def _have_all(host: Host, sources: list[Namespace], of_pod: list[Namespace]) -> bool:
+    """Whether each process of a pod is of a container that has one of these namespaces."""
     # A container whose own namespace is gone may have left another one. A process of no container
     # that is known, as in an unknown pod, may be of any.
     kept = {container for one in sources for container in _containers(host, one)}
     others = {container for one in of_pod for container in _containers(host, one)}
-    if not others <= kept - {""}:
-        return None
-    return sources
+    return others <= kept - {""}
 
 
 def _containers(host: Host, namespace: Namespace) -> set[str]:

@@ -31,7 +31,6 @@ from .._core.errors import StorageOpsError
 from .._node import block, multipath, processes, usage
 from .._node.block import Disk, DmDevice
 from .._node.host import UNDO_SECONDS, Host
-from .._node.probes import Device
 from .._node.scsi import Answer
 from . import judging, scans
 from . import plan as pure
@@ -47,6 +46,7 @@ from .model import (
     ResidualState,
     TargetSubject,
 )
+from .users import device_of, open_members, opened, tree_of
 
 # Seconds that the kernel, udev and multipathd get to follow a change before it counts as failed.
 _SETTLE = 15.0
@@ -258,7 +258,7 @@ class ResidualPaths:
         """(by kernel name why it is in use, who has what open, and by major:minor how often)."""
         host = self._host
         known_uses = usage.UsesByDevice(host)
-        map_devices = {device.dm: _tree(last, device) for device in maps}
+        map_devices = {device.dm: tree_of(last, device) for device in maps}
         disk_devices = {disk.name: block.disk_devices(host, disk) for disk in disks}
         devices = {**map_devices, **disk_devices}
         uses = {name: known_uses.of(tree) for name, tree in devices.items()}
@@ -267,16 +267,11 @@ class ResidualPaths:
         # Counted last: who opens a map while /proc is read shows at least in its open count.
         counts = multipath.open_counts(host) if maps else {}
         # The kernel, or a program that writes, claims a device for itself (O_EXCL). That is not a
-        # reader that may be failed. A device with holders is claimed by these.
-        members = [
-            Device(dm, dev, _servers(last, device))
-            for device in maps
-            for dm, dev in map_devices[device.dm].items()
-            if counts.get(dev, 0) and not last.dm[dm].holders
-        ]
-        claimed = usage.claimed(host, [*(_device(disk) for disk in disks), *members])
+        # reader that may be failed.
+        members = open_members(last, maps, counts)
+        claimed = usage.claimed(host, [*(device_of(disk) for disk in disks), *members])
         for name, tree in disk_devices.items():
-            uses[name] += _opened(openers, tree)
+            uses[name] += opened(openers, tree)
         for name, tree in devices.items():
             uses[name] += [use for member in tree for use in claimed.get(member, ())]
         return uses, openers, counts
@@ -572,7 +567,7 @@ class ResidualPaths:
         """Nothing uses these paths. Raises NotStarted."""
         host = self._host
         disks = [seen.disks[path.disk.name] for path in paths]
-        claimed = usage.claimed(host, [_device(disk) for disk in disks])
+        claimed = usage.claimed(host, [device_of(disk) for disk in disks])
         used = {
             disk.name: [Reason("in_use_held", f"still held by {holder}") for holder in disk.holders]
             + claimed[disk.name]
@@ -589,7 +584,7 @@ class ResidualPaths:
             numbers = {number for tree in trees.values() for number in tree.values()}
             openers = usage.read_openers(host, numbers, known.unread)
             for name, tree in trees.items():
-                used[name] += known.of(tree) + _opened(openers, tree)
+                used[name] += known.of(tree) + opened(openers, tree)
         for name, reasons in used.items():
             if reasons:
                 raise NotStarted(f"{name}: {'; '.join(reasons)}", reasons[0].code)
@@ -891,43 +886,8 @@ def _undeleted(paths: PathsSubject, disks: dict[str, Disk], stuck: Collection[st
     ]
 
 
-def _opened(openers: usage.Openers, tree: dict[str, str]) -> list[Reason]:
-    """Who has a disk open, or may have. udev does not count, since it only probes and closes it
-    again.
-    """
-    found = [
-        Reason("in_use_open", f"opened by {opener.describe()}")
-        for opener in openers.of(tree.values())
-        if not opener.udev
-    ]
-    # The kernel tells of no SCSI disk how often it is open.
-    if openers.doubt:
-        found.append(Reason("evidence_unreadable", openers.doubt))
-    return found
-
-
 def _empty_maps(observation: Observation) -> bool:
     return any(not device.slaves for device in observation.maps)
-
-
-def _device(disk: Disk) -> Device:
-    return Device(disk.name, disk.dev, server_of(disk))
-
-
-def _servers(observation: Observation, device: DmDevice) -> tuple[str, ...]:
-    """Whose turns a question to a map uses up: the servers of its paths."""
-    paths = (observation.disks.get(name) for name in device.slaves)
-    return tuple(sorted({server_of(path) for path in paths if path is not None}))
-
-
-def _tree(observation: Observation, device: DmDevice) -> dict[str, str]:
-    """Kernel name -> major:minor, of a map and the partition maps on it."""
-    parts = [
-        observation.dm[name]
-        for name in device.holders
-        if name in observation.dm and observation.dm[name].is_partition
-    ]
-    return {member.dm: member.dev for member in (device, *parts)}
 
 
 def _write(path: str, text: str) -> None:
