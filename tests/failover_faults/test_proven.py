@@ -40,11 +40,16 @@ def test_an_entry_by_hand_and_a_shared_volume(failover_current: Failover) -> Non
     before = end(scene)
     scene.cluster.wait(lambda: not scene.watches(), "A has lost its watch", 60)
 
+    # That B is at its address, B alone says.
     refused = fencing.fail_over()
+    assert refused.rc != 0 and "client_unknown" in refused.text, refused.text
+    named = {"node_fence_other_addresses": [ADDRESSES[NODE_B]]}
+    refused = fencing.fail_over(**named)
     assert refused.rc != 0 and "address_unknown" in refused.text, refused.text
+    assert "client_unknown" not in refused.text, refused.text
     assert scene.attachment(NODE_A) and end(scene) == before
     for _run in range(2):
-        run = fencing.fail_over(node_fence_fence_addresses=[ADDRESSES[NODE_A]])
+        run = fencing.fail_over(node_fence_fence_addresses=[ADDRESSES[NODE_A]], **named)
         assert run.rc == 0, run.text
         assert end(scene) - before > timedelta(days=300)
     assert (
