@@ -97,7 +97,7 @@ def alone_on(volume: str, state: NodeState, before: set[str]) -> str | None:
     """
     # Kubernetes detaches a silent node's volumes by force, and then its client may have them open
     # still, at its own address.
-    at, since = state.single.get(volume), state.host.node.ready_since if state.host else None
+    at, since = state.single.get(volume), state.host.node.silent_since if state.host else None
     if at is None or volume in before:
         return None
     if at.created is None or since is None or at.created >= since:

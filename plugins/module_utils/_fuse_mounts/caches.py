@@ -63,8 +63,8 @@ def _folders_of(host: Host, pid: str) -> list[str]:
     environment = host.read(f"/proc/{pid}/environ")
     if environment is None and host.exists(f"/proc/{pid}"):
         raise StorageOpsError(f"the environment of pid {pid} cannot be read")
-    words = (environment or "").split("\0")
-    return [word[len(_VARIABLE) :] for word in words if word.startswith(_VARIABLE)]
+    variables = (environment or "").split("\0")
+    return [one[len(_VARIABLE) :] for one in variables if one.startswith(_VARIABLE)]
 
 
 def _clean(folder: str) -> None:

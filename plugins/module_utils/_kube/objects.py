@@ -31,6 +31,8 @@ OWN_NAMESPACE = "storage-ops"
 CLIENT_RECORD = "storage-ops-ceph-clients"
 # ControllerManagedAttachAnnotation of pkg/volume/util/util.go.
 _MANAGED = "volumes.kubernetes.io/controller-managed-attach-detach"
+# The taints of a node that is silent, or not ready (k8s.io/api/core/v1/well_known_taints.go).
+_SILENT = ("node.kubernetes.io/unreachable", "node.kubernetes.io/not-ready")
 # The taint, and the label, by which workload_reattach keeps new pods off a node. It is not a
 # cordon, so that an operator can cordon and uncordon meanwhile: on a node that is cordoned already,
 # "kubectl cordon" changes nothing.
@@ -147,6 +149,17 @@ class Node(NamedTuple):
     # What workload_reattach noted when it began to hold the node, as long as it does.
     cordons: tuple[str, ...] = ()
     created: datetime | None = None
+    # Since when the controller manager keeps pods off it, as its kubelet is silent or not ready.
+    tainted_since: datetime | None = None
+
+    @property
+    def silent_since(self) -> datetime | None:
+        """Since when it is silent, or from before that; None if only the kubelet tells, or none."""
+        # A kubelet may write its conditions, with any time, but no taint of its own Node
+        # (plugin/pkg/admission/noderestriction/admission.go, admitNode).
+        if self.ready_since is None or self.tainted_since is None:
+            return None
+        return min(self.ready_since, self.tainted_since)
 
     def is_younger(self, attachment: Attachment) -> bool:
         """The node was created after the attachment, or that is unknown."""
@@ -483,7 +496,16 @@ def pick_node(item: dict[str, Any]) -> Node:
         tuple(intern(entry) for entry in status.get("volumesInUse") or []),
         _cordons(annotations) if is_held(item) else (),
         parse_time(meta.get("creationTimestamp")),
+        _tainted_since(item),
     )
+
+
+def _tainted_since(item: dict[str, Any]) -> datetime | None:
+    # With the time at which they came (SwapNodeControllerTaint of
+    # pkg/controller/util/node/controller_utils.go).
+    taints = (item.get("spec") or {}).get("taints") or []
+    times = [parse_time(one.get("timeAdded")) for one in taints if one.get("key") in _SILENT]
+    return min((time for time in times if time), default=None)
 
 
 def _cordons(annotations: dict[str, str]) -> tuple[str, ...]:

@@ -80,9 +80,10 @@ def node(
     **spec: Any,
 ) -> dict[str, Any]:
     since = f"{NOW - timedelta(seconds=seconds):%Y-%m-%dT%H:%M:%SZ}"
+    taint = {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute", "timeAdded": since}
     return {
         "metadata": {"name": name, "uid": f"uid-{name}"},
-        "spec": spec,
+        "spec": {"taints": [taint] if ready == "Unknown" else [], **spec},
         "status": {
             "conditions": [{"type": "Ready", "status": ready, "lastTransitionTime": since}],
             "addresses": [{"type": "InternalIP", "address": address} for address in addresses],
@@ -3555,6 +3556,21 @@ def test_what_proves_whose_client_it_is() -> None:
 )
 def test_a_record_that_proves_nothing_of_another_node(records: list[Record]) -> None:
     assert not passes(shared_with_b(records=recorded(*records).records))
+
+
+def test_a_kubelet_does_not_choose_since_when_its_node_is_silent() -> None:
+    """What was taken from it by force would else be another node's from before: its own client
+    there would be that node's, and the fence proven.
+    """
+    seen, single = seen_beside(address=STORAGE)
+    images = reading(seen).images
+    late = {"x": single["x"]._replace(created=NOW - timedelta(seconds=60))}
+    lying = node(seconds=-86400 * 365)
+    (taint,) = node(seconds=300)["spec"]["taints"]
+    assert proven_of(state({**lying, "spec": {"taints": [taint]}}, single=single), images, OPTIONS)
+    for taints in ([taint], [], [{**taint, "key": "mine"}], [{**taint, "timeAdded": None}]):
+        found = state({**lying, "spec": {"taints": taints}}, single=late)
+        assert not proven_of(found, images, OPTIONS), taints
 
 
 def test_an_image_that_proves_nothing_of_another_node() -> None:

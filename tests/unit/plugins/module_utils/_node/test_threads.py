@@ -56,7 +56,10 @@ time.sleep(600)
 # /dev/full.
 DEVICE = "c1:7"
 
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes mount namespaces")
+# CI has what it takes, so there a missing part is a failure.
+needs_root = pytest.mark.skipif(
+    not os.environ.get("CI") and os.geteuid() != 0, reason="only root makes mount namespaces"
+)
 
 
 @contextlib.contextmanager
