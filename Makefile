@@ -69,7 +69,7 @@ format: ## let ruff format the Python files, and write into the modules what all
 
 units: ## unit tests: here, then by ansible-test with the oldest Python, and with the oldest ansible-core
 	@$(RUN) pytest -n 2 tests/unit
-	@tests/tools/ansible_test.sh units
+	@tests/tools/ansible_test.sh units $(TURN)
 
 sanity: ## ansible-test sanity with both ansible-cores
 	@tests/tools/ansible_test.sh sanity

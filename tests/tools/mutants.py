@@ -140,7 +140,9 @@ def _makes_reason(node: ast.AST) -> bool:
 
 
 def tests_of(file: Path) -> list[str]:
-    """The unit tests of a file: those of its folder, and those that import it."""
+    """The unit tests of a file: those of its folder, then those that import it, since the first
+    failure ends a run.
+    """
     module = ".".join(file.relative_to(FOLDER).with_suffix("").parts)
     found = []
     for test in sorted((ROOT / TESTS).rglob("test_*.py")):
@@ -151,8 +153,12 @@ def tests_of(file: Path) -> list[str]:
             or f"{module} import" in text
             or (f"{package} import" in text and name in text)
         ):
-            found.append(str(test.relative_to(ROOT)))
-    return found
+            found.append(test)
+    # A test of the very file comes first of all.
+    found.sort(
+        key=lambda test: (test.parent.name != file.parent.name, file.stem not in test.stem, test)
+    )
+    return [str(test.relative_to(ROOT)) for test in found]
 
 
 def survives(mutant: Mutant) -> bool:
@@ -164,7 +170,6 @@ def survives(mutant: Mutant) -> bool:
             **os.environ,
             "MUTANT_FILE": str(ROOT / mutant.file),
             "MUTANT_TEXT": str(text),
-            "PYTHONDONTWRITEBYTECODE": "1",
         }
         command = [sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "--tb=no"]
         command += ["-p", "no:cacheprovider", "-p", "tools.mutant_loader", *tests_of(mutant.file)]
