@@ -67,7 +67,7 @@ format: ## let ruff format the Python files, and write into the modules what all
 	@$(RUN) ruff format
 	@$(RUN) python -P tests/tools/returns.py
 
-units: ## unit tests: here, then by ansible-test with the oldest Python, and with the oldest ansible-core
+units: ## unit tests: here, then by ansible-test with the oldest Python (a quarter of what asks a cluster), and with the oldest ansible-core
 	@$(RUN) pytest -n 2 tests/unit
 	@tests/tools/ansible_test.sh units $(TURN)
 
