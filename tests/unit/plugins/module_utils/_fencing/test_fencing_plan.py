@@ -2713,6 +2713,29 @@ def test_many_volumes_that_are_left_out_are_told_by_some() -> None:
     assert len(json.dumps([found.to_result() for found in decision.plan.findings])) < 60_000
 
 
+def test_no_crowd_hides_a_volume_that_the_run_fails_for() -> None:
+    """Only 20 are told. Hints about one tenant's volumes would leave no room for another's volume,
+    and the run would end well.
+    """
+    given = options(image(watchers=[watcher()]))
+    crowd = [too_late(f"w{number:03}") for number in range(30)]
+    unread = [volume(f"x{number:03}") for number in range(30)]
+    # It comes last, after those of its tenant and of another.
+    theirs = volume("y")
+    assert theirs.volume
+    theirs = theirs._replace(volume=theirs.volume._replace(claim_namespace="bank"))
+    for others, majors in ((crowd, 1), (unread, 20), ([*crowd, *unread], 20)):
+        decision = pure.intend(state(attached=[volume(), *others, theirs]), given)
+        _fence, *left = decision.plan.findings
+        severe = [found.name for found in left if found.severity == "major"]
+        assert "y" in severe, severe
+        assert (len(left), len(severe)) == (20, majors)
+    # A second run writes nothing, and fails for it as well.
+    cordoned = node(unschedulable=True)
+    again = pure.intend(state(cordoned, [volume(), *crowd, theirs], ledger=decision.ledger), given)
+    assert "y" in {found.name for found in again.plan.findings if found.severity == "major"}
+
+
 def test_what_was_not_attached_too_late_is_evidence() -> None:
     host = node(addresses=(A, "2001:db8::5"))
     two = [volume(), volume("w")]
