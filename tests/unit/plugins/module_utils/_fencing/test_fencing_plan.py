@@ -1204,6 +1204,19 @@ def test_a_node_that_is_not_lost(host: dict[str, Any], reason: str) -> None:
     )
 
 
+def test_a_kubelet_does_not_keep_its_node_from_being_lost() -> None:
+    """By a time that is still to come, which it wrote before it went silent."""
+    host = node(seconds=-86400 * 365)
+    (taint,) = node(seconds=300)["spec"]["taints"]
+    lying = {**host, "spec": {"taints": [taint]}}
+    assert pure.intend(state(lying), OPTIONS).ledger == intended()
+    fence, *_left = pure.intend(state(lying), OPTIONS).plan.findings
+    assert fence.evidence["unknown_seconds"] == 300
+    (young,) = node(seconds=10)["spec"]["taints"]
+    refused(pure.intend(state({**host, "spec": {"taints": [young]}}), OPTIONS), "for 10 s only")
+    refused(pure.intend(state({**host, "spec": {}}), OPTIONS), "for 0 s only")
+
+
 def test_no_condition_at_all_is_no_proof() -> None:
     host = node()
     host["status"]["conditions"] = []
