@@ -42,6 +42,7 @@ APPLICABILITY = ("not_applicable", "signs")
 EVIDENCE = (
     *("client_of", "sources_of", "watchers_of"),
     *("alone_on", "only_node", "seen_now", "shown_at"),
+    *("is_after_silence", "lost_since", "_tainted_since"),
 )
 # What no test can tell apart, and why: (file, function, condition) -> reason.
 EQUAL: dict[tuple[str, str, str], str] = {}

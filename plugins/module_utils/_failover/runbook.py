@@ -509,8 +509,8 @@ class Failover:
         """
         # A PersistentVolume that only one node can have is in use by its new pod alone once it is
         # attached there.
-        host = self._state.node.host if self._state else None
-        lost = host.node.ready_since if host else None
+        seen = self._state.node if self._state else None
+        lost = seen.host.node.lost_since(seen.now) if seen and seen.host else None
 
         def is_new(tenant: Tenant, covered: AttachedVolume) -> bool:
             made = tenant.pod.created

@@ -32,7 +32,7 @@ from .._fences.network_fence import (
 )
 from .._fences.returned import LONE, is_old, machine_doubt, plain, rebooted
 from .._fences.state import OUT_OF_SERVICE, AttachedVolume, HostRecord, names_cephfs
-from .._kube.objects import Attachment, Pod, age, attachment_names, parse_time
+from .._kube.objects import Attachment, Pod, attachment_names, parse_time
 
 # Of nodes that the user did not name, so much of their volumes and of what their kubelets say is
 # told (characters); a whole data centre may be lost.
@@ -109,9 +109,7 @@ class LostNode(NamedTuple):
         # period after the kubelet's last heartbeat
         # (pkg/controller/nodelifecycle/node_lifecycle_controller.go).
         seconds = (
-            age(now, self.host.node.ready_since)
-            if self.host and self.host.node.ready == "Unknown"
-            else 0.0
+            self.host.node.lost_for(now) if self.host and self.host.node.ready == "Unknown" else 0.0
         )
         return seconds if seconds >= grace else 0.0
 
@@ -241,7 +239,7 @@ def _describe_host(host: HostRecord | None, now: datetime) -> dict[str, Any]:
     node = host.node
     return {
         "ready": node.ready,
-        "not_ready_seconds": age(now, node.ready_since) if node.ready != "True" else 0.0,
+        "not_ready_seconds": node.lost_for(now) if node.ready != "True" else 0.0,
         "boot_id": host.boot_id,
         "addresses": list(host.addresses),
     }

@@ -20,7 +20,6 @@ from .._fences.ledger import MOST_NAMES, OFF_METHODS, Entry, name_size
 from .._fences.network_fence import DRIVER, NetworkFence, covered, may_act_on
 from .._fences.proof import iso
 from .._fences.state import AttachedVolume, HostRecord, NodeState
-from .._kube.objects import age
 from .claims import Claim, claims_of
 from .lost import is_present
 from .options import FenceOptions
@@ -426,7 +425,7 @@ def _of_host(host: HostRecord, now: datetime) -> dict[str, object]:
     silent = host.node.ready == "Unknown"
     return {
         "ready": host.node.ready,
-        "unknown_seconds": age(now, host.node.ready_since) if silent else 0,
+        "unknown_seconds": host.node.lost_for(now) if silent else 0,
         # It fences nothing, and no entry of the blocklist could.
         **({"unusable_addresses": list(host.unusable)} if host.unusable else {}),
         "node_uid": host.node.uid,

@@ -10,7 +10,7 @@ from .._core.codes import Reason
 from .._core.guards import is_most
 from .._fences.ledger import Ledger
 from .._fences.state import NodeState, fences_of
-from .._kube.objects import Node, age
+from .._kube.objects import Node
 from .options import FenceOptions
 
 # A fence may only become a stronger one: a NetworkFence's controller writes the blocklist again
@@ -111,7 +111,7 @@ def _not_silent(state: NodeState, node: Node, options: FenceOptions) -> list[Rea
                 f"node {node.name} says Ready={node.ready}, which is unknown{fenced}",
             )
         ]
-    seconds = age(state.now, node.ready_since)
+    seconds = node.lost_for(state.now)
     if seconds < options.grace_seconds:
         return [
             Reason(

@@ -20,10 +20,11 @@ A node that is switched off needs none of the questions about addresses (_fences
 
 from __future__ import annotations
 
-from itertools import islice
+from collections.abc import Mapping
 
 from .._core.codes import Reason
 from .._core.engine import Action, Finding, Plan
+from .._core.turns import in_turns
 from .._core.untrusted import few
 from .._fences.ceph_reading import Reading
 from .._fences.ledger import (
@@ -101,14 +102,29 @@ def intend(state: NodeState, options: FenceOptions, busy: str = "") -> Decision:
                 Subject(ledger),
             )
         )
+    left = _told(case, case.left_out)
     # All of it stands already, as in a second run.
-    # A tenant may have any number of them; the node's finding has their number.
-    some = islice(case.left_out.items(), _MOST_LEFT_OUT)
-    left = [_left_out(case, name, reason) for name, reason in some]
     if not finding.repair:
         return Decision(Plan(left), ledger)
     finding.reason = "; ".join(filter(None, (_why(ledger), state.unread)))
     return Decision(Plan([finding, *left]), ledger)
+
+
+def _told(case: FenceCase, left: Mapping[str, Reason]) -> list[Finding]:
+    """The findings about volumes that are no part of the fence, as many as are told.
+
+    A tenant may have any number of these volumes; the node's finding has their number.
+    """
+    owners = {found.name: found.claim.partition("/")[0] for found in case.state.held}
+    turns = in_turns(left, lambda volume: owners.get(volume, ""))
+    # What the run fails for comes first: no tenant's hints take the place of another's volume.
+    some = sorted(turns, key=lambda volume: _is_hint(left[volume]))[:_MOST_LEFT_OUT]
+    return [_left_out(case, volume, left[volume]) for volume in some]
+
+
+def _is_hint(reason: Reason) -> bool:
+    """What needs no fence is a hint. Of all else the run fails at its end."""
+    return reason.code == NEEDS_NONE
 
 
 def _left_out(case: FenceCase, volume: str, reason: Reason) -> Finding:
@@ -126,8 +142,7 @@ def _left_out(case: FenceCase, volume: str, reason: Reason) -> Finding:
     )
     finding = Finding(
         control="STOR-16",
-        # What needs no fence is a hint. Of all else the run fails at its end.
-        severity="info" if reason.code == NEEDS_NONE else "major",
+        severity="info" if _is_hint(reason) else "major",
         kind="PersistentVolume",
         name=volume,
         node=node,
@@ -234,9 +249,7 @@ def confirm(state: NodeState, options: FenceOptions, busy: str = "") -> Decision
     if proven and (proven != known or not _is_noted(state, known)):
         finding.repair.append(_write(proven, options, "record_fence"))
     # Before the fence is proven, none of them could be.
-    some = islice(files.left.items() if proven else (), _MOST_LEFT_OUT)
-    case = FenceCase(state, options)
-    left = [_left_out(case, name, reason) for name, reason in some]
+    left = _told(FenceCase(state, options), files.left if proven else {})
     if not finding.repair:
         return Decision(Plan(left), known)
     finding.reason = f"{_why(known)}; " + (

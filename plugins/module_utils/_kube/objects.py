@@ -33,6 +33,9 @@ CLIENT_RECORD = "storage-ops-ceph-clients"
 _MANAGED = "volumes.kubernetes.io/controller-managed-attach-detach"
 # The taints of a node that is silent, or not ready (k8s.io/api/core/v1/well_known_taints.go).
 _SILENT = ("node.kubernetes.io/unreachable", "node.kubernetes.io/not-ready")
+# Of these effects the controller manager sets and removes them. With another, a kubelet may have
+# brought one with its new Node, where it stays.
+_EFFECTS = ("NoSchedule", "NoExecute")
 # The taint, and the label, by which workload_reattach keeps new pods off a node. It is not a
 # cordon, so that an operator can cordon and uncordon meanwhile: on a node that is cordoned already,
 # "kubectl cordon" changes nothing.
@@ -161,6 +164,18 @@ class Node(NamedTuple):
             return None
         return min(self.ready_since, self.tainted_since)
 
+    def lost_since(self, now: datetime) -> datetime | None:
+        """Since when it is not Ready: what its condition says, unless that is still to come."""
+        # The controller manager leaves the time of a condition that its kubelet has made Unknown
+        # (tryUpdateNodeHealth of pkg/controller/nodelifecycle/node_lifecycle_controller.go).
+        if self.ready_since and self.ready_since > now:
+            return self.tainted_since
+        return self.ready_since
+
+    def lost_for(self, now: datetime) -> float:
+        """Seconds since then."""
+        return age(now, self.lost_since(now))
+
     def is_younger(self, attachment: Attachment) -> bool:
         """The node was created after the attachment, or that is unknown."""
         # Then the attachment may be to another host, which had the name before.
@@ -253,13 +268,11 @@ def is_after_silence(created: datetime | None, node: Node | None) -> bool:
     The API server and the controller manager set the two times, and their clocks may differ by
     seconds. So this alone does not tell what a node has open; see may_have.
     """
-    return bool(
-        node
-        and node.ready == "Unknown"
-        and node.ready_since
-        and created
-        and created > node.ready_since
-    )
+    if not (node and node.ready == "Unknown" and node.ready_since and created):
+        return False
+    # Its kubelet may have written the time of the condition, from before it opened a volume; but
+    # not that of the taint.
+    return created > max(node.ready_since, node.tainted_since or node.ready_since)
 
 
 class Claim(NamedTuple):
@@ -504,7 +517,11 @@ def _tainted_since(item: dict[str, Any]) -> datetime | None:
     # With the time at which they came (SwapNodeControllerTaint of
     # pkg/controller/util/node/controller_utils.go).
     taints = (item.get("spec") or {}).get("taints") or []
-    times = [parse_time(one.get("timeAdded")) for one in taints if one.get("key") in _SILENT]
+    times = [
+        parse_time(one.get("timeAdded"))
+        for one in taints
+        if one.get("key") in _SILENT and one.get("effect") in _EFFECTS
+    ]
     return min((time for time in times if time), default=None)
 
 

@@ -20,7 +20,7 @@ from .._core.errors import BadOption
 from .._core.guards import limit_repairs
 from .._core.ip import Network, host_addresses, is_host, normal_network
 from .._core.untrusted import few
-from .._fences.ceph_reading import Reading, parse_reading
+from .._fences.ceph_reading import Blocked, Reading, parse_reading
 from .._fences.ledger import ANNOTATION, Ledger
 from .._fences.network_fence import (
     ADDRESSES_FROM,
@@ -182,6 +182,10 @@ def plan(state: NetworkFenceState, options: NetworkFenceOptions) -> Plan:
     fences: _Owners[NetworkFence] = _Owners()
     for fence in state.fences:
         fences.add(fence.cidrs, fence)
+    # Root on a node chooses how many addresses it has, so each is looked up.
+    entries: _Owners[Blocked] = _Owners()
+    for blocked in options.ceph.blocklist if options.ceph else ():
+        entries.add((blocked.address,), blocked)
     findings = []
     for host in state.hosts:
         if options.nodes and host.node.name not in options.nodes:
@@ -191,7 +195,7 @@ def plan(state: NetworkFenceState, options: NetworkFenceOptions) -> Plan:
         if host.node.name in options.addresses:
             exact = all(network.num_addresses == 1 for network in networks(cidrs))
             known = claims.given if exact else claims.everything
-        finding = _judge(state, options, host, cidrs, known, fences)
+        finding = _judge(state, options, host, cidrs, known, fences, entries)
         findings += [finding] if finding else []
     limit_repairs([one for one in findings if one.repair], options.max_repairs)
     return Plan(findings)
@@ -230,6 +234,7 @@ def _judge(
     cidrs: tuple[str, ...],
     nodes: _Owners[str],
     fences: _Owners[NetworkFence],
+    entries: _Owners[Blocked],
 ) -> Finding | None:
     # One that is Fenced for an address of this node may be the fence of another node, whatever its
     # name.
@@ -261,7 +266,10 @@ def _judge(
     finding.repair = [
         Action("create_networkfence", name, _command(body), _subject(state, host, body))
     ]
-    reasons = _against(state, options, host, cidrs, shared)
+    reasons = [
+        *_against(state, options, host, cidrs, shared),
+        *map(_entry_left, entries.touching(cidrs)),
+    ]
     if ours and not (ours.settled and _fits(ours, state, options, cidrs)):
         reasons.append(Reason("network_fence_unfit", _misfit(ours, state, options, cidrs)))
     reasons += _opposed(state, options, cidrs, touching)
@@ -321,7 +329,7 @@ def _against(
     cidrs: tuple[str, ...],
     shared: list[Reason],
 ) -> list[Reason]:
-    """Why no NetworkFence is made for this node, by the node itself and by what Ceph has.
+    """Why no NetworkFence is made for this node, by the node itself and by whether Ceph was read.
 
     ``shared``: why its addresses may be others'.
     """
@@ -366,16 +374,15 @@ def _against(
                 "addresses",
             )
         )
-    for blocked in options.ceph.blocklist if options.ceph else ():
-        if overlap((blocked.address,), cidrs):
-            reasons.append(
-                Reason(
-                    "ceph_entry_left",
-                    f"Ceph's blocklist has {blocked.entry} until {blocked.until}, which an "
-                    "unfencing may take away: find out whose it is",
-                )
-            )
     return reasons
+
+
+def _entry_left(blocked: Blocked) -> Reason:
+    return Reason(
+        "ceph_entry_left",
+        f"Ceph's blocklist has {blocked.entry} until {blocked.until}, which an unfencing may take "
+        "away: find out whose it is",
+    )
 
 
 def _doubts(

@@ -29,7 +29,7 @@ from .._fences.power import POWER, PowerReading, switch_doubts
 from .._fences.returned import LONE, is_old, machine_doubt, plain, rebooted
 from .._fences.state import OUT_OF_SERVICE, TAINT, HostRecord
 from .._kube.client import path
-from .._kube.objects import OWN_NAMESPACE, Pod, age
+from .._kube.objects import OWN_NAMESPACE, Pod
 
 # An entry that is given back ends so much later at most than it did before (seconds), since Ceph
 # counts from when it is told.
@@ -247,8 +247,7 @@ def _not_ready(state: ReleaseState, node: str) -> Reason:
             "hand before its address is given to another one",
         )
     silent = (
-        f"{node} is not Ready (Ready={host.node.ready} for "
-        f"{age(state.now, host.node.ready_since):.0f} s)"
+        f"{node} is not Ready (Ready={host.node.ready} for {host.node.lost_for(state.now):.0f} s)"
     )
     if state.ledger and state.ledger.phase == "releasing":
         return Reason(

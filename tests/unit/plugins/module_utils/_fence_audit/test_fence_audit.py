@@ -248,6 +248,15 @@ def test_a_healthy_cluster_costs_three_lists() -> None:
 # STOR-16
 
 
+def test_a_lost_node_whose_kubelet_wrote_a_time_that_is_still_to_come() -> None:
+    """The time of the taint is none of its words."""
+    taint = {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute", "timeAdded": LONG_AGO}
+    lying = node("a", "Unknown", "2099-01-01T00:00:00Z", "", "boot-1", taint)
+    result = audit(world(lying, node("b"), volume("pv-db"), attachment("pv-db")))
+    only(result, "STOR-16", "critical", "a has been lost for 600 s and holds 1 volumes")
+    assert [found["not_ready_seconds"] for found in result["lost"]] == [600.0]
+
+
 def test_a_lost_node_that_holds_a_volume() -> None:
     cluster = world(LOST, node("b"), volume("pv-db"), attachment("pv-db"), attachment("pv-db", "b"))
     result = audit(cluster)

@@ -380,6 +380,18 @@ class TestAVolumeThatWasAttachedTooLate:
     def test_may_be_if_its_kubelet_may_have_seen_it(self, created: str) -> None:
         assert not self.late(silent(), self.attached(created))
 
+    def test_may_be_if_its_kubelet_says_that_it_was_silent_before(self) -> None:
+        """Then it would leave the volumes of all tenants there out of every fence."""
+
+        def tainted(since: str) -> dict[str, Any]:
+            key = {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}
+            return {**silent(self.SINCE), "spec": {"taints": [{**key, "timeAdded": since}]}}
+
+        assert not self.late(tainted("2026-01-01T12:00:01Z"), self.attached())
+        assert not self.late(tainted("2026-01-01T18:00:00Z"), self.attached())
+        # As a node that was not ready before it was silent.
+        assert self.late(tainted("2026-01-01T11:00:00Z"), self.attached())
+
     def test_may_be_if_the_kubelet_calls_it_in_use(self) -> None:
         assert not self.late(silent(self.SINCE, "v"), self.attached())
         # Its PersistentVolume was made again, with another image.

@@ -1204,6 +1204,19 @@ def test_a_node_that_is_not_lost(host: dict[str, Any], reason: str) -> None:
     )
 
 
+def test_a_kubelet_does_not_keep_its_node_from_being_lost() -> None:
+    """By a time that is still to come, which it wrote before it went silent."""
+    host = node(seconds=-86400 * 365)
+    (taint,) = node(seconds=300)["spec"]["taints"]
+    lying = {**host, "spec": {"taints": [taint]}}
+    assert pure.intend(state(lying), OPTIONS).ledger == intended()
+    fence, *_left = pure.intend(state(lying), OPTIONS).plan.findings
+    assert fence.evidence["unknown_seconds"] == 300
+    (young,) = node(seconds=10)["spec"]["taints"]
+    refused(pure.intend(state({**host, "spec": {"taints": [young]}}), OPTIONS), "for 10 s only")
+    refused(pure.intend(state({**host, "spec": {}}), OPTIONS), "for 0 s only")
+
+
 def test_no_condition_at_all_is_no_proof() -> None:
     host = node()
     host["status"]["conditions"] = []
@@ -2711,6 +2724,29 @@ def test_many_volumes_that_are_left_out_are_told_by_some() -> None:
     fence, *left = decision.plan.findings
     assert len(left) == 20 and len(fence.evidence["left_out"]) == 500
     assert len(json.dumps([found.to_result() for found in decision.plan.findings])) < 60_000
+
+
+def test_no_crowd_hides_a_volume_that_the_run_fails_for() -> None:
+    """Only 20 are told. Hints about one tenant's volumes would leave no room for another's volume,
+    and the run would end well.
+    """
+    given = options(image(watchers=[watcher()]))
+    crowd = [too_late(f"w{number:03}") for number in range(30)]
+    unread = [volume(f"x{number:03}") for number in range(30)]
+    # It comes last, after those of its tenant and of another.
+    theirs = volume("y")
+    assert theirs.volume
+    theirs = theirs._replace(volume=theirs.volume._replace(claim_namespace="bank"))
+    for others, majors in ((crowd, 1), (unread, 20), ([*crowd, *unread], 20)):
+        decision = pure.intend(state(attached=[volume(), *others, theirs]), given)
+        _fence, *left = decision.plan.findings
+        severe = [found.name for found in left if found.severity == "major"]
+        assert "y" in severe, severe
+        assert (len(left), len(severe)) == (20, majors)
+    # A second run writes nothing, and fails for it as well.
+    cordoned = node(unschedulable=True)
+    again = pure.intend(state(cordoned, [volume(), *crowd, theirs], ledger=decision.ledger), given)
+    assert "y" in {found.name for found in again.plan.findings if found.severity == "major"}
 
 
 def test_what_was_not_attached_too_late_is_evidence() -> None:

@@ -195,6 +195,48 @@ def test_node_that_never_reported() -> None:
     assert (found.ready, found.managed, found.volumes_attached) == ("Unknown", False, ())
 
 
+@pytest.mark.parametrize(
+    ("since", "taints", "expected"),
+    [
+        (-60, [-50], -60),
+        (-60, [], -60),
+        (3600, [-50, -40], -50),
+        (3600, [], None),
+        # A kubelet writes what it likes with its new Node.
+        (3600, ["PreferNoSchedule"], None),
+        (None, [-50], None),
+    ],
+)
+def test_since_when_a_node_is_lost(
+    since: int | None, taints: list[Any], expected: int | None
+) -> None:
+    """Its kubelet may write any time into its condition, and none into the taint."""
+
+    def at(seconds: int) -> str:
+        return f"{TEN + timedelta(seconds=seconds):%Y-%m-%dT%H:%M:%SZ}"
+
+    ready = {"type": "Ready", "status": "Unknown"}
+    added = [
+        {
+            "key": "node.kubernetes.io/unreachable",
+            "effect": "NoExecute" if isinstance(one, int) else one,
+            "timeAdded": at(one if isinstance(one, int) else -999),
+        }
+        for one in taints
+    ]
+    conditions = [ready if since is None else {**ready, "lastTransitionTime": at(since)}]
+    item = {
+        "metadata": {"name": "n", "uid": "u"},
+        "spec": {"taints": added},
+        "status": {"conditions": conditions},
+    }
+    found = objects.pick_node(item)
+    assert found.lost_since(TEN) == (
+        None if expected is None else TEN + timedelta(seconds=expected)
+    )
+    assert found.lost_for(TEN) == -(expected or 0)
+
+
 def test_claims_of_a_pod() -> None:
     found = pod(
         {

@@ -650,6 +650,33 @@ def test_a_kubelet_has_no_fence_of_another_node_taken_off(how: str) -> None:
         made.apply(plan.actions[0])
 
 
+def test_what_a_kubelet_lists_is_not_compared_with_each_entry_of_the_blocklist(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Root on a node chooses the length of its list; no other node was prepared meanwhile."""
+    compared: list[int] = []
+    meet = prep._meet
+
+    def counted(*given: Any) -> bool:
+        compared.append(1)
+        return meet(*given)
+
+    monkeypatch.setattr(prep, "_meet", counted)
+    entries = [
+        {"entry": f"172.16.0.{number}:0/1", "kind": "client", "address": f"172.16.0.{number}"}
+        for number in range(1, 201)
+    ]
+    wide = {"entry": "172.17.0.0/24", "kind": "range", "address": "172.17.0.0/24"}
+    ceph = {**FREE, "blocklist": [{**one, "until": "x"} for one in (*entries, wide)]}
+    crowd = [f"10.0.1.{number}" for number in range(200)]
+    evil = node("evil", *crowd, "172.16.0.7", "172.17.0.9")
+    told = planned(FakeCluster(evil, node("b", "10.0.0.2"), endpoint("provisioner")), ceph=ceph)
+    reasons = {found.name: found.reason for found in told.findings}
+    assert "172.16.0.7:0/1" in reasons["evil"] and "172.17.0.0/24" in reasons["evil"]
+    assert [found.name for found in told.findings if found.repair] == ["b"]
+    assert len(compared) < 1000
+
+
 @pytest.mark.parametrize("said", [STRANGER, f"::ffff:{STRANGER}", "::FFFF:a63:7"])
 @pytest.mark.parametrize("whose", ["kubelet", "driver"])
 def test_an_ipv4_mapped_address_is_the_ipv4_one(whose: str, said: str) -> None:
