@@ -102,6 +102,8 @@ _SOCKETS = (
 # Bytes of a container's mountinfo, and how many mount points of FUSE mounts in it are looked at,
 # with how many characters in all. A container of the usual kind has some 50 mounts, with 10 KiB.
 _MOST_BYTES = 2**22
+# And seconds for that. Of the usual kind it takes milliseconds.
+_MOST_SECONDS = 10.0
 MOST_POINTS = 2_000
 _MOST_CHARACTERS = 2**18
 # include/uapi/linux/limits.h
@@ -201,14 +203,18 @@ class StaleContainers:
         """By process, what _fuse_mounts finds. ``processes``: as by _container_processes."""
         host = self._host
         volumes = _volumes(host, self._root) if processes else {}
+        namespaces = namespaces_of(host)
         # Each by itself: a tenant may have as many mounts in its container as it likes, and what
-        # they cost must not end the look at the others.
+        # they cost must not end the look at the others. Of each namespace one at a time: the kernel
+        # keeps a line of mountinfo as a whole for each reader, and a path may have any length
+        # (fs/seq_file.c seq_read_iter).
         return call_each(
             lambda process: _fuse_mounts(host, str(process[2]), volumes),
             processes,
-            host.deadline.cap(host.command_timeout),
-            host.deadline.remaining(),
-            owners=[pod for _container, pod, _pid in processes],
+            host.deadline.cap(min(host.command_timeout, _MOST_SECONDS)),
+            host.deadline.share(host.command_timeout),
+            owners=[namespaces.get(pod, pod) for _container, pod, _pid in processes],
+            of_owner=1,
         )
 
     def _ask(self, containers: Sequence[Container]) -> list[Container]:

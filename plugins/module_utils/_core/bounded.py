@@ -80,6 +80,13 @@ class Deadline:
         """``seconds``, or what is left if that is less."""
         return min(seconds, self.remaining())
 
+    def share(self, least: float) -> float:
+        """Seconds for one of several looks: a quarter of what is left, or ``least`` if it is more.
+
+        For what others may make slow, in any number: what is found needs time as well.
+        """
+        return self.cap(max(self.remaining() / 4, least))
+
     @contextlib.contextmanager
     def shortened(self, seconds: float) -> Iterator[None]:
         """Meanwhile, no more than so many seconds are left."""
@@ -274,6 +281,7 @@ def call_each(
     clock: Clock = time.monotonic,
     owners: Sequence[Hashable] = (),
     workers: int = MOST_CHILDREN,
+    of_owner: int = 0,
 ) -> list[Reply]:
     """Call ``function(item)`` for every item in children, each for at most ``timeout`` seconds; one
     reply per item, in order.
@@ -287,9 +295,9 @@ def call_each(
     ``workers``: how many there are at most, with those that were given up and that SIGKILL has not
     ended. Once there are so many of these, what was not asked has a problem. ``owners``: of each
     item, whose it is, where some may have any number of slow ones: these use up only their own
-    turns.
+    turns. ``of_owner``: how many workers one owner has at a time; a quarter of all if it is 0.
     """
-    pool = _Pool(function, items, timeout, clock, owners, workers)
+    pool = _Pool(function, items, timeout, clock, owners, workers, of_owner)
     until = clock() + budget
     try:
         while pool.busy and clock() < until:
@@ -368,11 +376,13 @@ class _Pool:
         clock: Clock,
         owners: Sequence[Hashable] = (),
         workers: int = MOST_CHILDREN,
+        of_owner: int = 0,
     ) -> None:
         self._function, self._items, self._timeout, self._clock = function, items, timeout, clock
         self._most, self._turn = workers, TURN_SECONDS if owners else math.inf
         self._replies: list[Reply | None] = [None] * len(items)
-        self._waiting = _Queue(len(items), owners, max(1, workers // _SHARE) if owners else workers)
+        most = of_owner or max(1, workers // _SHARE)
+        self._waiting = _Queue(len(items), owners, most if owners else workers)
         self._running: dict[int, _Worker] = {}
         # pid -> index of the item that it was asked for and never answered, if there is one
         self._killed: dict[int, int | None] = {}

@@ -354,8 +354,10 @@ def _resolve(host: Host, servers: Mapping[str, str]) -> dict[str, tuple[tuple[st
         return [str(entry[4][0]) for entry in found]
 
     asked, owners = list(servers), list(servers.values())
-    timeout, left = host.command_timeout, host.deadline.remaining()
-    replies = call_each(resolving, asked, timeout, left, owners=owners)
+    timeout = host.command_timeout
+    # A tenant may have any number of names, whose name server does not answer. What has had no
+    # turn by then is not measured.
+    replies = call_each(resolving, asked, timeout, host.deadline.share(timeout), owners=owners)
     return {
         server: (
             # getaddrinfo sorts them by preference (RFC 6724), as mount.nfs uses them.
@@ -420,11 +422,13 @@ def _connect(
         return [asdict(found) for found in _ask_portmapper(address, options.connect_timeout)]
 
     # The portmapper is asked three things.
+    timeout = 3 * options.connect_timeout + 1
     replies = call_each(
         connecting,
         jobs,
-        3 * options.connect_timeout + 1,
-        host.deadline.remaining(),
+        timeout,
+        # As for the names: there may be any number of addresses as well.
+        host.deadline.share(timeout),
         owners=[places[place] for place, _service in jobs],
     )
     found: dict[tuple[str, int, bool], tuple[Port, ...]] = dict.fromkeys(asked, ())

@@ -21,6 +21,7 @@ from .._core.turns import in_turns
 from . import control_groups, fdinfo, threads
 from .control_groups import pod_of
 from .host import Fleeting, Host, target_of
+from .kubelet import namespaces_of
 from .mounts import Mount, TooLong, Wanted, wanted_mount
 
 # Seconds that all mount namespaces of one pod may take. Those of the usual kind take milliseconds;
@@ -126,13 +127,18 @@ class Namespaces:
         }
         latest = {owner: several[0] for owner, several in of_owner.items()}
         had = dict.fromkeys(of_owner, 0.0)
+        # By whose they are, as far as the node tells: a namespace may have any number of pods, and
+        # no line can be left half read.
+        spaces = namespaces_of(self._host)
+        whose = {owner: spaces.get(owner, owner) for owner in of_owner}
+        taken = dict.fromkeys(whose.values(), 0.0)
         deadline, clock = self._host.deadline, self._host.deadline.clock
         # By whether it is of a pod. Each service of the node has copies of the subPaths of pods, at
         # paths that tenants lengthen. These have to be read, or nothing of the node is repaired.
         room = {True: deadline.cap(self._host.command_timeout), False: deadline.remaining() / 2}
         while waiting:
             # Who had the least is next. By time, since one mount may take as long as a thousand.
-            owner = min(waiting, key=had.__getitem__)
+            owner = min(waiting, key=lambda one: (taken[whose[one]], had[one]))
             of_pod = bool(latest[owner].pod)
             if min(room[of_pod], deadline.remaining()) <= 0 or (of_pod and had[owner] > _SECONDS):
                 del waiting[owner]
@@ -149,8 +155,10 @@ class Namespaces:
                     break
             else:
                 del waiting[owner]
-            had[owner] += clock() - since
-            room[of_pod] -= clock() - since
+            took = clock() - since
+            had[owner] += took
+            taken[whose[owner]] += took
+            room[of_pod] -= took
 
     def _read(
         self, several: Iterable[Namespace], wanted: Wanted | None, too_long: TooLong

@@ -183,9 +183,9 @@ def _probe(
             return None
 
         deadline = host.deadline
-        replies = call_each(
-            asking, range(len(asked)), timeout, deadline.remaining(), deadline.clock, owners
-        )
+        # Where each is someone's, there may be any number of slow ones.
+        budget = deadline.share(host.command_timeout + timeout) if owners else deadline.remaining()
+        replies = call_each(asking, range(len(asked)), timeout, budget, deadline.clock, owners)
         return [_judge(reply, _STEPS[step]) for reply, step in zip(replies, steps[: len(asked)])]
 
 

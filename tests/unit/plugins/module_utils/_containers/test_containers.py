@@ -166,6 +166,31 @@ def test_who_has_many_hung_mounts_leaves_others_their_turn(
 ROOT = "1 0 0:1 / / rw - overlay overlay rw\n"
 
 
+def test_who_has_deep_paths_leaves_others_time_and_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A container may mount at a path of any length. The kernel keeps the whole line for each
+    reader: 32 of them took 64 times the length, and all of them the whole deadline.
+    """
+    bounds: list[Any] = []
+
+    def call(_function: Any, items: Any, *seconds: float, **how: Any) -> list[Reply]:
+        bounds.append((seconds, how))
+        return [Reply(problem="no answer before the deadline")] * len(items)
+
+    monkeypatch.setattr(containers, "call_each", call)
+    other, third = f"1{UID[1:]}", f"2{UID[1:]}"
+    for pod in (UID, other):
+        (tmp_path / f"var/log/pods/team-a_app-{pod[0]}_{pod}").mkdir(parents=True)
+    of_pod(tmp_path, "7", ROOT)
+    audit = StaleContainers(Host(Deadline(290, lambda: 0.0), 30, str(tmp_path)), options())
+    found = audit._containers([("7" * 64, UID, 7), ("8" * 64, other, 8), ("9" * 64, third, 9)])
+    assert [one.problem for one in found] == ["no answer before the deadline"] * 3
+    # One of each namespace at a time, and for all together a share of the deadline. None of them
+    # takes so long that it has the time of the others.
+    assert bounds == [((10, 72.5), {"owners": ["team-a", "team-a", third], "of_owner": 1})]
+
+
 def test_each_file_system_of_a_container_is_asked_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -252,6 +252,16 @@ def test_no_owner_has_more_than_some_of_the_workers(hanging: Arrivals, killed: l
     assert hanging.count == len(killed) == 4
 
 
+def test_an_owner_may_have_one_worker_at_a_time(hanging: Arrivals, killed: list[int]) -> None:
+    """What each takes besides time, as the memory of the kernel, they must not take at once."""
+    clock = Steps((lambda: hanging.count >= 2, 1000.0))
+    items = ["hang"] * 2 * bounded.ITEMS_PER_WORKER
+    owners = [number % 2 for number in range(len(items))]
+    replies = bounded.call_each(answer, items, 100, 500, clock, owners, of_owner=1)
+    assert all(reply.problem for reply in replies)
+    assert hanging.count == len(killed) == 2
+
+
 @pytest.mark.parametrize("owners", [(), ("a", "a", "a")])
 def test_a_turn_ends_though_nothing_stalls(owners: tuple[str, ...]) -> None:
     """The items behind it have another worker, after those of the other owners."""
@@ -298,6 +308,17 @@ def test_deadline() -> None:
     assert deadline.remaining() == 0.5
     now[0] = 200.0
     assert deadline.remaining() == 0
+
+
+def test_a_look_has_a_share_of_the_deadline() -> None:
+    now = [0.0]
+    deadline = bounded.Deadline(290, clock=lambda: now[0])
+    assert deadline.share(30) == 72.5
+    # Where little is left, at least what it needs, and never more than there is.
+    now[0] = 250.0
+    assert deadline.share(30) == 30
+    now[0] = 280.0
+    assert deadline.share(30) == 10
 
 
 def test_the_budget_ends_everything(hanging: Arrivals, killed: list[int]) -> None:

@@ -15,7 +15,10 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import (
+    Deadline,
+    Reply,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
     StorageOpsError,
 )
@@ -41,6 +44,30 @@ from ansible_collections.storage_ops.runbooks.tests.unit.support.mountinfo impor
 )
 
 ROOT = "/var/lib/kubelet"
+
+
+def test_silent_servers_leave_time_for_the_mounts_of_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Those of one tenant, by as many names or addresses, used up the deadline before anything was
+    mounted: what others have was never measured.
+    """
+    budgets: list[float] = []
+
+    def call(
+        _function: Any, items: Any, _timeout: float, budget: float, **_how: Any
+    ) -> list[Reply]:
+        budgets.append(budget)
+        return [Reply(value=["192.0.2.1"])] * len(items)
+
+    monkeypatch.setattr(nfs, "call_each", call)
+    # It stands still, as if each look took no time at all.
+    host = Host(Deadline(290, lambda: 0.0), 30.0)
+    names = nfs._resolve(host, {f"n{number}.example.com": "evil" for number in range(300)})
+    assert len(names) == 300
+    monkeypatch.setattr(nfs, "call_each", lambda *_given, **_how: budgets.append(_given[3]) or [])
+    nfs._connect(host, {("192.0.2.1", 2049, True): "evil"}, options())
+    assert budgets == [72.5, 72.5]
 
 
 def options(**params: Any) -> NfsOptions:

@@ -104,6 +104,27 @@ def test_of_many_pods_with_such_mounts_each_has_its_turn(tmp_path: Path) -> None
     assert node.now < 31
 
 
+def test_many_pods_of_one_namespace_leave_time_for_the_others(tmp_path: Path) -> None:
+    """Each had one mount at a path of 32 MiB. No line can be left half read, so their first turns
+    used up the time of all pods, and the volume of another tenant was not repaired.
+    """
+    many = {f"p{pid}": [(0.001, FIRST), (1.0, disk(3))] for pid in range(100, 140)}
+    # Those of the others come last.
+    node = Slow(tmp_path, p1=one(FIRST), **many, p800=one(disk(1)), p900=one(disk(2)))
+    logs = tmp_path / "var/log/pods"
+    for pid in (*range(100, 140), 800, 900):
+        pod = f"{pid:08d}{POD[8:]}"
+        in_pod(tmp_path, pid, pod=pod)
+        # Whose the last one is, the node does not tell.
+        if pid < 900:
+            (logs / f"{'evil' if pid < 800 else 'good'}_app_{pod}").mkdir(parents=True)
+    everywhere = Namespaces(node)
+    devices = {mount.device for _namespace, mount in everywhere.mounts()}
+    assert devices == {"254:0", "8:1", "8:2", "8:3"}
+    assert everywhere.unread
+    assert {pod[:8] for pod in everywhere.unread} <= {f"{pid:08d}" for pid in range(100, 140)}
+
+
 def test_what_was_not_read_may_have_a_copy(tmp_path: Path) -> None:
     node = Slow(tmp_path, p1=one(FIRST), p2=endless())
     in_pod(tmp_path, 2)

@@ -21,7 +21,10 @@ from typing import Any
 import pytest
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import bounded
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import (
+    Deadline,
+    Reply,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import fdinfo, probes
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 from ansible_collections.storage_ops.runbooks.tests.unit.support.clocks import (
@@ -162,6 +165,23 @@ def test_a_child_that_the_kernel_holds_is_named(
             os.kill(pid, signal.SIGKILL)
     assert [answer.left] == held
     assert os.waitpid(answer.left, 0)[0] == answer.left
+
+
+@pytest.mark.parametrize(("owners", "budget"), [(["a"], 72.5), ([], 290)])
+def test_who_has_many_hung_mounts_leaves_time_for_what_comes_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owners: list[str], budget: float
+) -> None:
+    """Where SIGKILL ends the children, they used up the deadline, eight at a time."""
+    given: list[Any] = []
+
+    def call(*arguments: Any) -> list[Reply]:
+        given.append(arguments)
+        return [Reply()]
+
+    monkeypatch.setattr(probes, "call_each", call)
+    host = Host(Deadline(290, lambda: 0.0), 30, str(tmp_path))
+    probes.probe_folders(host, ["/a"], 5, owners)
+    assert [arguments[3] for arguments in given] == [budget]
 
 
 def test_what_is_no_folder(tmp_path: Path) -> None:
