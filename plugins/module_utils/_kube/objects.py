@@ -111,6 +111,8 @@ class Volume(NamedTuple):
     # Driver and handle by which Kubernetes attaches a volume of a former in-tree plugin.
     migrated: in_tree.Disk = in_tree.NO_DISK
     created: datetime | None = None
+    # Of an NFS volume that the kubelet itself mounts: server:/path; empty for any other.
+    share: str = ""
 
     @property
     def disk(self) -> in_tree.Disk:
@@ -221,6 +223,8 @@ class Pod(NamedTuple):
     tolerates_hold: bool
     # A container runs or ran, or that is not known.
     ran: bool = True
+    # Of its inline NFS volumes, as Volume.share.
+    shares: tuple[str, ...] = ()
 
     @property
     def title(self) -> str:
@@ -488,7 +492,17 @@ def pick_volume(item: dict[str, Any]) -> Volume:
         parse_time(meta.get("deletionTimestamp")),
         in_tree.translate(spec, meta),
         parse_time(meta.get("creationTimestamp")),
+        _share(spec.get("nfs")),
     )
+
+
+def _share(nfs: dict[str, Any] | None) -> str:
+    """Of an NFSVolumeSource (k8s.io/api/core/v1), what the kubelet has mount.nfs mount."""
+    if not nfs:
+        return ""
+    server = str(nfs["server"])
+    # As getServerFromSource of pkg/volume/nfs/nfs.go does it.
+    return f"{f'[{server}]' if ':' in server and server[0] != '[' else server}:{nfs['path']}"
 
 
 def pick_node(item: dict[str, Any]) -> Node:
@@ -558,6 +572,7 @@ def pick_pod(item: dict[str, Any]) -> Pod:
         # Our taint has no value.
         any(tolerates(one, HOLD, "", "NoSchedule") for one in spec.get("tolerations") or []),
         _has_run(status, containers),
+        tuple(_share(volume["nfs"]) for volume in volumes if volume.get("nfs")),
     )
 
 

@@ -340,18 +340,21 @@ def ending(seen: Seen, state: TriageState) -> Cause | None:
 
 
 def has_volumes(pod: Pod) -> bool:
-    """A CSI driver or a claim gives it volumes."""
-    return bool(pod.claims or pod.inline_drivers)
+    """A CSI driver, a claim or an NFS server gives it volumes."""
+    return bool(pod.claims or pod.inline_drivers or pod.shares)
 
 
 # A pod about which neither objects nor messages say anything
+
+# kube-apiserver's --event-ttl is 1h by default.
+_UNTOLD = "no event and no object says why (events are kept for an hour)"
 
 
 def silent(seen: Seen, state: TriageState) -> Cause:
     """Where to look when no object and no message explains why the pod is stuck."""
     pod = seen.pod
     if pod.deleted:
-        return _silent_end(pod)
+        return _on_a_share(pod, state) or _silent_end(pod)
     # The kubelet starts no container before all volumes are mounted (syncPod of
     # pkg/kubelet/kubelet.go waits in WaitForAttachAndMount).
     if pod.alive:
@@ -368,12 +371,28 @@ def silent(seen: Seen, state: TriageState) -> Cause:
                 "kubectl -n {namespace} describe pvc {claim}", namespace=pod.namespace, claim=name
             )
             return Cause("", f"claim {name} {why}", look)
+    return _on_a_share(pod, state) or Cause(
+        "", _UNTOLD, f"look at {_where_to_look(pod, state)}", "minor"
+    )
+
+
+def _on_a_share(pod: Pod, state: TriageState) -> Cause | None:
+    """A pod of an NFS server that may not answer."""
+    # While it does not, what is mounted or unmounted waits in the kernel (nfs(5), hard), and the
+    # kubelet has nothing to tell: it was seen to be silent for as long as the server was away.
+    shares = state.shares(pod)
+    if not shares or not pod.node:
+        return None
+    more = untrusted.command_line(" -e nfs_check_shares={share}", share=shares[0])
+    does = "does not end" if pod.deleted else "does not begin"
     return Cause(
-        "",
-        # kube-apiserver's --event-ttl is 1h by default.
-        "no event and no object says why (events are kept for an hour)",
+        "STOR-09",
+        f"{_UNTOLD}. It {does}, and has the NFS share {shares[0]}: while the server does not "
+        "answer, no event tells of it",
         f"look at {_where_to_look(pod, state)}",
         "minor",
+        facts={"more": more},
+        evidence={"shares": shares},
     )
 
 

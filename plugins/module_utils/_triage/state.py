@@ -128,6 +128,10 @@ class TriageState:
         ]
         return [volume for volume in volumes if volume]
 
+    def shares(self, pod: Pod) -> list[str]:
+        """The NFS shares that the kubelet itself mounts for the pod."""
+        return [*pod.shares, *filter(None, (volume.share for volume in self.bound(pod)))]
+
     def is_bound(self, claim: Claim) -> bool:
         """The claim has its volume, which may be gone."""
         return is_bound(claim, self.seen.volumes.get(claim.volume))

@@ -760,6 +760,39 @@ def test_scheduling_is_over_when_there_is_a_node() -> None:
     assert "no event and no object says why" in one(pod(), *FINE, old).summary
 
 
+def nfs(server: str = "192.0.2.10", folder: str = "/srv/data") -> dict[str, Any]:
+    return {"nfs": {"server": server, "path": folder}}
+
+
+@pytest.mark.parametrize(
+    ("item", "does"),
+    [(pod(), "does not begin"), (running(metadata={"deletionTimestamp": ago(90)}), "does not end")],
+)
+def test_no_event_tells_of_a_server_that_does_not_answer(item: dict[str, Any], does: str) -> None:
+    found = one(item, claim(), volume(csi=None, **nfs()), node())
+    assert (found.control, found.severity) == ("STOR-09", "minor")
+    assert does in found.summary and "the NFS share 192.0.2.10:/srv/data" in found.summary
+    run = f"{RUN}.check_nfs -i inventory -e target=worker-1"
+    assert found.reason.startswith(f"{run} -e nfs_check_shares=192.0.2.10:/srv/data (with")
+    assert "look at the log of the kubelet on worker-1" in found.reason
+    assert found.evidence["shares"] == ["192.0.2.10:/srv/data"]
+
+
+def test_a_share_that_no_claim_gives() -> None:
+    inline = {"volumes": [{"name": "data", **nfs("2001:db8::1", "/srv/a b")}]}
+    found = one(pod(spec=inline), node())
+    assert found.control == "STOR-09" and "[2001:db8::1]:/srv/a b" in found.summary
+    # What a shell would take apart is in no command.
+    assert "nfs_check_shares" not in found.reason and f"{RUN}.check_nfs" in found.reason
+    assert one(running(spec=inline, metadata={"deletionTimestamp": ago(90)}), node()).control
+
+
+def test_what_is_told_of_a_share_counts_more() -> None:
+    said = event("FailedMount", "Output: mount.nfs: access denied by server while mounting")
+    found = one(pod(), claim(), volume(csi=None, **nfs()), node(), said)
+    assert "does not export that directory" in found.summary and "shares" not in found.evidence
+
+
 def test_claim_says_why() -> None:
     missing = event(
         "ProvisioningFailed", 'storageclass.storage.k8s.io "fast" not found', of="uid-shop-data"
