@@ -48,8 +48,10 @@ class Driver:
     prefixed: bool = False
 
 
-# Both say allow_other as well, which a new mount gets where the dead one had it.
+# All say allow_other as well, which a new mount gets where the dead one had it.
 _S3FS = ("use_path_request_style", "mp_umask=000", "endpoint={region}")
+# Without it, rclone cannot add to a file (rclone.org/commands/rclone_mount, "VFS File Caching").
+_RCLONE = ("--vfs-cache-mode=writes",)
 
 # Of drivers that are not here nothing is assumed.
 KNOWN = (
@@ -82,14 +84,20 @@ KNOWN = (
         "ru.yandex.s3.csi",
         STAGING,
         "yandex-cloud/k8s-csi-s3 pkg/driver/nodeserver.go NodePublishVolume",
-        (DriverOptions("s3fs", _S3FS, "yandex-cloud/k8s-csi-s3 pkg/mounter/s3fs.go Mount"),),
+        (
+            DriverOptions("s3fs", _S3FS, "yandex-cloud/k8s-csi-s3 pkg/mounter/s3fs.go Mount"),
+            DriverOptions("rclone", _RCLONE, "yandex-cloud/k8s-csi-s3 pkg/mounter/rclone.go Mount"),
+        ),
     ),
     # One FUSE mount for each pod, or (s3backer) a loop device on a file of the staging mount.
     Driver(
         "ch.ctrox.csi.s3-driver",
         ELSEWHERE,
         "ctrox/csi-s3 pkg/mounter/s3backer.go Mount",
-        (DriverOptions("s3fs", _S3FS, "ctrox/csi-s3 pkg/mounter/s3fs.go Mount"),),
+        (
+            DriverOptions("s3fs", _S3FS, "ctrox/csi-s3 pkg/mounter/s3fs.go Mount"),
+            DriverOptions("rclone", _RCLONE, "ctrox/csi-s3 pkg/mounter/rclone.go Mount"),
+        ),
     ),
 )
 

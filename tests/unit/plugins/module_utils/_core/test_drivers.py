@@ -49,6 +49,8 @@ def test_the_table_has_a_source_for_each() -> None:
             "eu",
             ["use_path_request_style", "mp_umask=000", "endpoint=eu"],
         ),
+        ("ru.yandex.s3.csi", "rclone", "eu", ["--vfs-cache-mode=writes"]),
+        ("ch.ctrox.csi.s3-driver", "rclone", "", ["--vfs-cache-mode=writes"]),
         ("ru.yandex.s3.csi", "geesefs", "eu", []),
         ("csi.example.com", "s3fs", "eu", []),
         # A comma would begin another option. The volume is refused where the region is checked.
