@@ -23,8 +23,8 @@ from .._core.texts import lines, stripped
 _ANSWER_SECONDS = 8.0
 # The errno that the tools exit with when no monitor answers in time.
 _ETIMEDOUT = 110
-# A metadata server answers EPERM before Ceph 16, and then the tool, which connects to it apart, also
-# complains of a keyring that it does not need (seen with 14.2.21).
+# A metadata server of 14.2.21 answers EPERM. Then the tool, which connects to it apart, also
+# complains of a keyring that it does not need.
 _FORBIDDEN = ("Error EACCES", "Error EPERM: problem getting command descriptions from mds.")
 _MON_HOST = re.compile(r"^\s*mon[ _]host\s*=\s*(.+?)\s*$", re.MULTILINE | re.ASCII)
 
