@@ -13,7 +13,7 @@ STAGES := $(RUN) --lab --kind --report --bare -P tests/tools/stages.py
 # Tests on nodes keep a processor busy and the others mostly wait, so they come first and run beside the others.
 SUITES := tests/kubelets tests/faults tests/vm tests/adhoc tests/ceph tests/cluster tests/cluster_faults tests/eda tests/failover \
 	tests/failover_faults tests/report tests/runner
-# On the Ceph of these Debian releases; not yet run on those of bullseye (14) and sid (20): make test-matrix CEPHS=sid
+# On the Ceph of these Debian releases; not yet run as a whole on those of bullseye (14) and sid (20): make test-matrix CEPHS=sid
 CEPHS := trixie
 CEPH_SUITES := tests/ceph tests/failover/test_fail_over.py::test_out_of_service_taint
 # Of the tests that CI takes in turn: those of the number that the commit chooses, those of number K, or (ALL=1) all.

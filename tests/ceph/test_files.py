@@ -51,6 +51,11 @@ def test_the_session_of_a_fenced_client_ends(storage: Storage, metadata: Metadat
             ("refuse", "ceph_session_left")
         ]
         storage.ceph.change_blocklist("add", A, "3600")
+        if not storage.ceph.ranges:
+            # Before Ceph 16 a metadata server ends only sessions of clients that an entry names.
+            left, _files = read(storage, "storage-ops", gone=[A], gone_timeout=5)
+            assert [one["code"] for one in left.findings] == ["ceph_session_left"]
+            storage.ceph.change_blocklist("add", found[A]["entry"], "3600")
         proof, files = read(storage, "storage-ops", gone=[A])
         assert proof.findings == [] and [one["address"] for one in files["sessions"]] == [B]
         with pytest.raises(OSError, match="endpoint shutdown"):

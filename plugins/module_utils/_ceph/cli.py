@@ -23,6 +23,9 @@ from .._core.texts import lines, stripped
 _ANSWER_SECONDS = 8.0
 # The errno that the tools exit with when no monitor answers in time.
 _ETIMEDOUT = 110
+# A metadata server of 14.2.21 answers EPERM. Then the tool, which connects to it apart, also
+# complains of a keyring that it does not need.
+_FORBIDDEN = ("Error EACCES", "Error EPERM: problem getting command descriptions from mds.")
 _MON_HOST = re.compile(r"^\s*mon[ _]host\s*=\s*(.+?)\s*$", re.MULTILINE | re.ASCII)
 
 
@@ -147,7 +150,7 @@ class Ceph:
                 + ("" if os.path.basename(result.argv[0]) == "ceph" else self._silent_osds()),
                 code="ceph_unreachable",
             )
-        if "Error EACCES" in said:
+        if any(words in said for words in _FORBIDDEN):
             return Denied(f"{_last_line(said)}, as {connection.name}")
         if (
             "unable to find a keyring" in said

@@ -85,6 +85,13 @@ MDSMAP: dict[str, Any] = {
 FAILED = {**MDSMAP, "in": [0], "up": {}, "failed": [0], "info": {}}
 OSDS = {"fsid": "e85137c6", "blocklist": {}, "range_blocklist": {}}
 EACCES = "Error EACCES: problem getting command descriptions from mds.4121\n"
+# Of Ceph 14.2.21, whose keyring was given and is enough for the monitor.
+EPERM = (
+    "2026-11-26 11:36:39.983 7f3c4e380700 -1 auth: unable to find a keyring on /etc/ceph/keyring,: "
+    "(2) No such file or directory\n"
+    "2026-11-26 11:36:44.419 7f3c2affd700  0 client.4135 ms_handle_reset on v2:127.0.0.1:6816/284\n"
+    "Error EPERM: problem getting command descriptions from mds.4121\n"
+)
 
 
 class Tools:
@@ -188,6 +195,7 @@ def failing(rc: int | None, err: str, **fields: Any) -> CommandResult:
     ("answer", "why"),
     [
         (failing(13, EACCES), "Grant mds 'allow *'"),
+        (failing(1, EPERM), "Grant mds 'allow *'"),
         (failing(None, "", problem="no answer within 13 s", timed_out=True), "does not answer"),
         ({"sessions": []}, "session ls lacks"),
         (None, "session ls lacks"),
