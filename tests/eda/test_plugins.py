@@ -25,8 +25,12 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from lab.common import patient
+from lab.kubernetes import api as k8s
+from support.cluster import Cluster
 
-PLUGINS = Path(__file__).parents[2] / "extensions" / "eda" / "plugins"
+ROOT = Path(__file__).parents[2]
+PLUGINS = ROOT / "extensions" / "eda" / "plugins"
+MANIFESTS = ROOT / "playbooks" / "files"
 # As ansible-rulebook loads them.
 FILTER = runpy.run_path(str(PLUGINS / "event_filter" / "alerts.py"))
 SHARES = FILTER["main"].__globals__["_SHARES"]
@@ -427,6 +431,51 @@ def test_a_watch_is_resumed(
     assert [each["kubernetes_event"]["pod"] for each in found] == ["a", "b", "d"]
     assert asked[:5] == ["100", "103", "103", "104", "100"]
     assert "c3ecre7" not in caplog.text and "500" in caplog.text
+
+
+def test_no_event_keeps_the_watch_from_its_beginning(
+    control_plane_current: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One that is nested deeper than Python reads, in the namespace that is listed first."""
+    cluster, api = control_plane_current, control_plane_current.api
+    caplog.set_level("INFO")
+    api.create(k8s.namespace("aaa"), k8s.pod("web-0"))
+    about = {"kind": "Pod", "namespace": "aaa", "name": "x"}
+    attack = json.dumps(
+        {
+            "metadata": {
+                "name": "0",
+                "managedFields": [
+                    {"manager": "x", "operation": "Update", "apiVersion": "v1"}
+                    | {"fieldsType": "FieldsV1", "fieldsV1": "DEEP"}
+                ],
+            },
+            "involvedObject": about,
+            "type": "Warning",
+            "reason": "FailedMount",
+        }
+    ).replace('"DEEP"', '{"f:a":' * 3000 + "{}" + "}" * 3000)
+    # The answer has it, too.
+    with pytest.raises(RecursionError):
+        api.request("POST", "/api/v1/namespaces/aaa/events", attack)
+    with pytest.raises(RecursionError):
+        api.request("GET", "/api/v1/events?limit=1&fieldSelector=type%3DWarning")
+    said: list[dict[str, str]] = []
+    kubeconfig = str(cluster.kubeconfig(MANIFESTS / "rbac-events.yml"))
+    watcher = SOURCE["Watcher"]({"kubeconfig": kubeconfig}, said.append)
+    thread = threading.Thread(target=watcher.run)
+    thread.start()
+    try:
+        cluster.wait(lambda: "watching the warnings" in caplog.text, "it watches", 20)
+        pod = api.find("Pod", "web-0")
+        assert pod
+        told = {**k8s.event(pod, "FailedMount", "x"), "firstTimestamp": "2026-01-01T00:00:00Z"}
+        api.create({**told, "count": 2})
+        cluster.wait(lambda: [one["pod"] for one in said] == ["web-0"], "it is told", 20)
+    finally:
+        watcher.stop()
+        thread.join(patient(30))
+    assert not thread.is_alive()
 
 
 def test_no_server_to_watch(tmp_path: Path) -> None:

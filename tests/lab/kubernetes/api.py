@@ -94,13 +94,13 @@ class Api:
         content: str = "application/json",
         timeout: float = 30,
     ) -> tuple[int, dict[str, Any]]:
-        """(status, answer), whatever the status."""
+        """(status, answer), whatever the status. ``body``: a text is sent as it is."""
         headers = {
             "Authorization": f"Bearer {self.token}",
             "Content-Type": content,
             "User-Agent": "lab",
         }
-        data = None if body is None else json.dumps(body)
+        data = body if body is None or isinstance(body, str) else json.dumps(body)
         for again in (True, False):
             connection: http.client.HTTPSConnection | None = getattr(
                 self._local, "connection", None

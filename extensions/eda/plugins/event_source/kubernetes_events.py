@@ -91,6 +91,10 @@ MAX_LINE = 1 << 20
 MAX_REMEMBERED = 10_000
 # As long as the rulebooks do not look at the same pod again.
 SHARE_SECONDS = 1800
+WANTED = "involvedObject.kind=Pod,type=Warning"
+# No object may have this name (IsDNS1123Subdomain of
+# staging/src/k8s.io/apimachinery/pkg/util/validation/validation.go).
+NO_NAME = "-"
 
 # What a change or an event that is none raises: a time in the year 0, say, which the API stores.
 _UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
@@ -270,7 +274,7 @@ class Watcher:
         while not self._stopped.is_set():
             try:
                 if not version:
-                    version = json.loads(list_events(limit=1).data)["metadata"]["resourceVersion"]
+                    version = self._now(list_events)
                     LOG.info("watching the warnings about pods from now on")
                 for seen, kept in follow(self._watch(list_events, version), self._wanted):
                     version, pause = seen, PAUSE
@@ -334,18 +338,28 @@ class Watcher:
         api = client.CoreV1Api(client.ApiClient(loaded))
         namespace = self._args.get("namespace")
 
-        def list_events(timeout: float = SILENT_SECONDS, **options: Any) -> Any:
+        def list_events(timeout: float = SILENT_SECONDS, name: str = "", **options: Any) -> Any:
             options = {
                 **options,
-                "field_selector": "involvedObject.kind=Pod,type=Warning",
+                "field_selector": WANTED if not name else f"metadata.name={name}",
                 "_preload_content": False,
                 "_request_timeout": timeout,
             }
-            if namespace:
-                return api.list_namespaced_event(namespace, **options)
+            if namespace or name:
+                return api.list_namespaced_event(namespace or "default", **options)
             return api.list_event_for_all_namespaces(**options)
 
         return list_events
+
+    @staticmethod
+    def _now(list_events: Callable[..., Any]) -> str:
+        """The version of all that the API server has now, from which to watch."""
+        # In a list of what cannot be: the first event of another one is whatever its writer made
+        # it, such as one that is nested thousands deep. By a name in a namespace the API server
+        # looks up one key, and goes through no events (ListPredicate of
+        # staging/src/k8s.io/apiserver/pkg/registry/generic/registry/store.go).
+        found = json.loads(list_events(name=NO_NAME).data)
+        return str(found["metadata"]["resourceVersion"])
 
     def _watch(self, list_events: Callable[..., Any], version: str) -> Iterator[bytes]:
         """The bytes of one watch."""

@@ -113,7 +113,11 @@ def test_a_volume_with_all_of_its_parts() -> None:
         "handle": "shared/pv-1",
         "recipe": "rclone",
         "sources": ["shared/pv-1"],
-        "options": ["--memory-limit=1000", "--dir-mode=0777", "allow_other,uid=1", "gid=2"],
+        "options": [
+            # Which the driver always gives it.
+            "--vfs-cache-mode=writes",
+            *("--memory-limit=1000", "--dir-mode=0777", "allow_other,uid=1", "gid=2"),
+        ],
         "endpoint": "https://s3.example.com",
         "secret_namespace": "kube-system",
         "region": "eu",
