@@ -9,6 +9,7 @@ mountinfo and mountpoint(1) show a dead mount like a healthy one, so each folder
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import errno
 import hashlib
@@ -246,9 +247,11 @@ def _rename(name: str) -> None:
 
 def way_of(owner: str) -> str:
     """In place of a device, the paths that an owner has made, which lead to mounts: there may be
-    any number of filesystems of its own on them. 40 bits, as many as there is room for.
+    any number of filesystems of its own on them. 60 bits, as many as there is room for: who
+    chooses the name of a namespace must not find one with the digest of another's.
     """
-    return f"{_WAY}{hashlib.sha256(owner.encode()).hexdigest()[:10]}"
+    digest = hashlib.sha256(owner.encode()).digest()
+    return f"{_WAY}{base64.urlsafe_b64encode(digest).decode()[:10]}"
 
 
 def held_children(host: Host, most: int = MOST_HELD) -> dict[str, list[int]]:
