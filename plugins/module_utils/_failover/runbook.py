@@ -692,11 +692,6 @@ class Failover:
                 f"{name} is attached to {pod.node} for pod {pod.title} ({attachment.name}, "
                 f"seen at {since:%H:%M:%S}Z)"
             ]
-        # A driver that attaches nothing (attachRequired: false), or none, as with NFS. The kubelet
-        # starts no container before all volumes of its pod are mounted (WaitForAttachAndMount in
-        # SyncPod of pkg/kubelet/kubelet.go).
-        if attachment is None and not covered.attachment.name and pod.ran:
-            return [], [f"pod {pod.title} on {pod.node} has {name}, which is not attached"]
         return [f"pod {pod.title} on {pod.node} waits for {name}: {_why_not(attachment)}"], []
 
     def _until_none(self, seconds: float, look: Callable[[], list[str]]) -> list[str]:

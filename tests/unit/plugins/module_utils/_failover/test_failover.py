@@ -233,11 +233,6 @@ class World(FakeCluster):
     def names(self, kind: str) -> list[str]:
         return [item["metadata"]["name"] for item in self.of(kind)]
 
-    def _driver_of(self, name: str) -> str:
-        """The driver of a PersistentVolume; empty if there is none."""
-        found = self.objects.get(f"/api/v1/persistentvolumes/{name}", {"spec": {}})
-        return str((found["spec"].get("csi") or {}).get("driver", ""))
-
     def attached(self) -> set[tuple[str, str]]:
         return {
             (item["spec"]["source"]["persistentVolumeName"], item["spec"]["nodeName"])
@@ -312,14 +307,13 @@ class World(FakeCluster):
         taken = {name for name, _node in self.attached()}
         for name, where in used:
             if name not in taken and where and not {"attach", f"attach {name}"} & self.broken:
-                driver = self._driver_of(name)
+                driver = self.objects[f"/api/v1/persistentvolumes/{name}"]["spec"]["csi"]["driver"]
                 if driver != NFS:
                     self.add(attachment(name[3:], where, driver))
         for item in self.of("Pod"):
             volumes = {
                 f"pv-{volume['persistentVolumeClaim']['claimName']}" for volume in _claimed(item)
             }
-            volumes = {name for name in volumes if self._driver_of(name) != NFS}
             here = {name for name, where in self.attached() if where == item["spec"]["nodeName"]}
             if (
                 item["spec"]["nodeName"] == "b"
@@ -2624,23 +2618,6 @@ def test_whatever_driver_has_it_nothing_is_written_by_a_node_that_is_off() -> No
     assert finding["evidence"]["fence"]["bmc"] == "192.0.2.11"
     assert world.attached() == {("pv-db", "b"), ("pv-other", "b")}
     assert world.ledger().phase == "detached"
-
-
-def test_what_is_never_attached_has_moved_once_its_new_pod_has_started() -> None:
-    """No VolumeAttachment comes for it, whoever waits."""
-    shares = OFF._replace(volumes=("pv-files",))
-    for broken, phase in (({"start"}, "fenced"), (set(), "detached")):
-        world = World(*claim("files", driver=NFS), pod("files-1", "files"), ledger=shares)
-        world.broken = broken
-        result = run(world, reading=None, power=says())
-        assert result["failed"] == bool(broken), result["msg"]
-        assert world.ledger().phase == phase
-        assert [action["action"] for action in result["actions"]][:2] == [
-            "taint_node",
-            "force_delete_pod",
-        ]
-    again = run(world, reading=None, power=says())
-    assert not again["failed"] and not again["changed"], again
 
 
 def test_what_others_have_switched_off_writes_nothing_either() -> None:
