@@ -176,7 +176,8 @@ def _unknown_with(host: Host, devices: Collection[str]) -> list[str]:
             among,
         )
     ]
-    return list(dict.fromkeys([*found, *long, *everywhere.unread.values()]))
+    unread = everywhere.unread.get(UNKNOWN, "")
+    return list(dict.fromkeys([*found, *long, *filter(None, [unread])]))
 
 
 def pod_folders(host: Host, root: str) -> tuple[PodFolder, ...]:
