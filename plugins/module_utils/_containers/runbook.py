@@ -25,6 +25,7 @@ from .._core.bounded import Deadline, Reply, call_each, find_program
 from .._core.engine import Action, ActionFailed, Finding, NotStarted, Plan
 from .._core.errors import StorageOpsError
 from .._core.texts import is_number
+from .._node import fdinfo
 from .._node.control_groups import UNKNOWN, container_id_of, pod_of, pod_uid_of, read
 from .._node.host import Fleeting, Host
 from .._node.kubelet import (
@@ -282,6 +283,7 @@ class StaleContainers:
             self._host,
             list(questions.values()),
             self._options.probe_timeout,
+            [device for _container, device in questions],
         )
         return {one: answer for one, (answer, _device) in zip(questions, replies)}
 
@@ -745,11 +747,16 @@ def _container_processes(host: Host) -> Iterable[tuple[str, str, int]]:
 
 
 def look_into(
-    host: Host, questions: Sequence[tuple[int, str]], timeout: float
+    host: Host,
+    questions: Sequence[tuple[int, str]],
+    timeout: float,
+    devices: Sequence[str] = (),
 ) -> list[tuple[Answer, str]]:
     """List folders as processes see them.
 
-    ``questions``: (pid, path). Returns for each what it answered, and the device mounted there.
+    ``questions``: (pid, path). ``devices``: for each, what was mounted there; of anything else
+    that hangs, the answer has no ``step``. Returns for each what it answered, and the device
+    mounted there.
     """
 
     owners = owners_of(host, [pid for pid, _point in questions])
@@ -763,7 +770,8 @@ def look_into(
         try:
             # /proc/PID/root is resolved in the process's mount namespace (proc_pid_root(5)).
             root = host.path(f"{host.living(str(pid))}/root")
-            return {"device": _list(root, point, way_of(owners[pid]), reached)}
+            wanted = devices[number] if devices else ""
+            return {"device": _list(root, point, way_of(owners[pid]), reached, wanted)}
         except OSError as error:
             name = errno.errorcode.get(error.errno or 0, str(error.errno))
             # JSON on the way from the child, so the error is named and not pickled.
@@ -801,17 +809,27 @@ def _judge(reply: Any, at_mount: bool) -> tuple[Answer, str]:
     return Answer(OK), reply.value["device"]
 
 
-def _list(root: str, point: str, way: str, reached: Callable[[], object]) -> str:
+def _list(root: str, point: str, way: str, reached: Callable[[], object], wanted: str = "") -> str:
     """Read one entry of a folder in another mount namespace, and return its device.
 
     No link on the way is followed: it would be resolved in this process's own namespace.
     ``way``: as for ``walked``. ``reached``: called where the server of the mount itself is asked,
-    and none on the way.
+    and none on the way. ``wanted``: the device of that mount, if it is known.
     """
     with walked(root, point, way) as found:
-        reached()
+        # Of others, who have the mount that was there before, this would say nothing.
+        if wanted in ("", _kept_device(found)):
+            reached()
         device = list_held(found).st_dev
     return f"{os.major(device)}:{os.minor(device)}"
+
+
+def _kept_device(descriptor: int) -> str:
+    """The device of what is held, without a question to its server; empty if it is not known."""
+    try:
+        return fdinfo.kept(descriptor).device
+    except OSError:
+        return ""
 
 
 def _doubt(point: str, device: str, answer: tuple[Answer, str]) -> str:

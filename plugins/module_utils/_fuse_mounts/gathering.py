@@ -9,8 +9,10 @@ No function here touches a FUSE mount: a look at a hung one would never return.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from functools import partial
 
 from .._core.bounded import find_program
 from .._core.errors import StorageOpsError
@@ -64,6 +66,7 @@ def details(
         parents=dict(zip(inside, kubelet.parents_problem(host, inside, state.root))),
         waiting={block.device: waiting_requests(host, block.device) for block in blocks},
         programs=_programs(options, blocks),
+        spare=spare(host, options) if remount else {},
         # As sd_booted(3) decides it.
         systemd=host.exists("/run/systemd/system"),
         folders=pod_folders(host, state.root) if blocks and not remount else (),
@@ -118,6 +121,28 @@ def _programs(options: FuseOptions, blocks: list[Superblock]) -> dict[str, str]:
     # PATH of an Ansible run may lack the folders of system programs; find_program knows them.
     paths = {name: find_program(name) for name in names}
     return {name: path for name, path in paths.items() if path}
+
+
+def spare(host: Host, options: FuseOptions) -> dict[str, int]:
+    """By folder in which the program of a recipe may keep files, a tenth of its file system in MiB;
+    without those that do not answer.
+    """
+    folders = {
+        fuse_recipes.folder_of(recipe, volume.options)
+        for volume in options.volumes
+        for recipe in fuse_recipes.RECIPES.values()
+        if recipe.spares
+    }
+    found = {folder: host.bounded(partial(_tenth, host.path(folder))) for folder in folders}
+    return {folder: reply.value for folder, reply in found.items() if not reply.problem}
+
+
+def _tenth(folder: str) -> int:
+    """Of the file system that a folder is on, or will be on."""
+    while not os.path.isdir(folder):
+        folder = os.path.dirname(folder)
+    status = os.statvfs(folder)
+    return max(1, status.f_blocks * status.f_frsize // 10 // 2**20)
 
 
 def fuse_servers(host: Host, asked: Sequence[Process]) -> tuple[tuple[int, ...], dict[int, str]]:
@@ -176,7 +201,8 @@ def _unknown_with(host: Host, devices: Collection[str]) -> list[str]:
             among,
         )
     ]
-    return list(dict.fromkeys([*found, *long, *everywhere.unread.values()]))
+    unread = everywhere.unread.get(UNKNOWN, "")
+    return list(dict.fromkeys([*found, *long, *filter(None, [unread])]))
 
 
 def pod_folders(host: Host, root: str) -> tuple[PodFolder, ...]:

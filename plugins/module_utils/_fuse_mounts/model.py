@@ -254,6 +254,7 @@ class FuseState:
     of processes that have /dev/fuse open. ``unread``: ID -> why it is not known of a process.
     ``crowded``: by device, how many mounts elsewhere there
     are, where too many to look at all of them. ``limits``: by driver, those of its container.
+    ``spare``: by folder on the node, a tenth of its file system in MiB.
     """
 
     node: str
@@ -276,6 +277,7 @@ class FuseState:
     # A tenant can mount a volume any number of times in namespaces of its own.
     crowded: dict[str, str] = field(default_factory=dict)
     limits: dict[str, Limits] = field(default_factory=dict)
+    spare: dict[str, int] = field(default_factory=dict)
     # Of pods, by their uid, as far as the node tells.
     namespaces: Mapping[str, str] = field(default_factory=dict)
 

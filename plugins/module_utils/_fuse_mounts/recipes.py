@@ -37,7 +37,8 @@ class Recipe:
     left out. ``style``: the syntax of that file, see untrusted.config_value. ``environment``:
     variables without secrets. ``long_options``: FUSE options are given as options of the program,
     with two dashes. ``names_remote``: the source in mountinfo is ``REMOTE:SOURCE``, with any name
-    for the remote.
+    for the remote. ``spares``: the options that say how much of a disk stays free; the first is in
+    MiB. ``keeps``: those for the folder of its files on the node; the first outranks the others.
     """
 
     name: str
@@ -48,6 +49,8 @@ class Recipe:
     environment: tuple[str, ...] = ()
     long_options: bool = False
     names_remote: bool = False
+    spares: tuple[str, ...] = ()
+    keeps: tuple[str, ...] = ()
 
     @property
     def fstype(self) -> str:
@@ -74,6 +77,11 @@ RECIPES = {
             "{access_key}:{secret_key}\n",
             "fields",
             at=("-o", "url={endpoint}"),
+            # What is open it keeps in files, without a name, until the disk has 10 MB left; since
+            # 1.94 until a tenth of it is left (src/fdcache.cpp IsSafeDiskSpace, src/s3fs.cpp main).
+            # It starts with one of these only, given once.
+            spares=("ensure_diskfree", "free_space_ratio"),
+            keeps=("use_cache", "tmpdir"),
         ),
         # The remote's name is ours, so that the source is a bucket and perhaps a folder, as for the
         # other. "rclone mount" takes FUSE options as its own flags
@@ -113,6 +121,26 @@ RECIPES = {
 def for_fstype(fstype: str) -> Recipe | None:
     """The recipe for mounts of this type, if there is one."""
     return next((recipe for recipe in RECIPES.values() if recipe.fstype == fstype), None)
+
+
+def option_values(options: Sequence[str]) -> dict[str, str]:
+    """By name, in the kernel's spelling with underscores, the last value of each mount option in
+    ``-o a,b=c`` or ``--a-b=c``; empty for none.
+    """
+    found = {}
+    for option in options:
+        text = re.sub(r"^(?:--|-o[ =]?)", "", option)
+        for word in re.split(r"[,\s]+", text, flags=re.UNICODE):
+            name, _equals, value = word.partition("=")
+            found[name.replace("-", "_")] = value
+    return found
+
+
+def folder_of(recipe: Recipe, options: Sequence[str]) -> str:
+    """The folder on the node in which a program with ``spares`` keeps files."""
+    given = option_values(options)
+    folders = (given.get(name, "") for name in recipe.keeps)
+    return next((one for one in folders if one.startswith("/")), "/tmp")
 
 
 def option_words(options: Sequence[str]) -> list[str]:

@@ -167,7 +167,7 @@ def _driver_limits(state: FuseState, entry: FuseVolume, recovery: Recovery) -> L
 def _label_problems(entry: FuseVolume, recovery: Recovery) -> list[Reason]:
     """SELinux labels of the dead mount that the options do not repeat."""
     # By name only: the user may know another label that fits.
-    given = {name for option in entry.options for name in _option_names(option)}
+    given = fuse_recipes.option_values(entry.options)
     # Not every program hands a label on to the kernel, so it is not added to the options here.
     # Where one was given but does not arrive, likeness.unlike refuses the new mount.
     labels = [option for option in recovery.kept if option not in KEPT]
@@ -207,7 +207,9 @@ def _filled(
         "endpoint": entry.endpoint,
         "region": entry.region,
     }
-    words = fuse_recipes.option_words(_options(entry, recipe, recovery))
+    words = fuse_recipes.option_words(
+        [*_options(entry, recipe, recovery), *_spare(state, entry, recipe)]
+    )
     # The user's command decides about the options by itself, with {options} or without.
     if recipe is None:
         argv = fuse_recipes.fill(entry.command, values, {"options": words})
@@ -230,7 +232,7 @@ def _options(
 ) -> list[str]:
     """The mount options, with those of the dead mount that decide who may see and change files."""
     options = list(entry.options)
-    given = {word for option in options for word in _option_names(option)}
+    given = fuse_recipes.option_values(options).keys()
     for option in (option for option in recovery.kept if option in KEPT):
         # allow_root and allow_other exclude each other in libfuse (mount.fuse3(8)).
         if not given & ({option, "allow_root"} if option == "allow_other" else {option}):
@@ -238,6 +240,29 @@ def _options(
                 f"--{option.replace('_', '-')}" if recipe and recipe.long_options else option
             )
     return options
+
+
+def _spare(state: FuseState, entry: FuseVolume, recipe: fuse_recipes.Recipe | None) -> list[str]:
+    """The option by which the program leaves others a part of the node's disk.
+
+    Raises Refused if that is not known.
+    """
+    if recipe is None or not recipe.spares:
+        return []
+    given = fuse_recipes.option_values(entry.options)
+    if any(name in given for name in recipe.spares):
+        return []
+    # What a driver's container writes is counted for its pod. What our unit writes is counted for
+    # none, and a full disk has the kubelet evict any pods of the node
+    # (kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction).
+    folder = fuse_recipes.folder_of(recipe, entry.options)
+    if folder not in state.spare:
+        raise Refused(
+            f"how large the file system of {printable(folder)} is, which {recipe.name} must not "
+            f"fill, is not known: give {recipe.spares[0]} in 'options'",
+            code="evidence_unreadable",
+        )
+    return [f"{recipe.spares[0]}={state.spare[folder]}"]
 
 
 # A server whose files are elsewhere needs one right of root: to mount (CAP_SYS_ADMIN, mount(2)).
@@ -277,15 +302,6 @@ def _limits(
     )
     # A user's own command may serve files of the node, for which it needs more rights of root.
     return limits if recipe is None else limits + _CONFINED
-
-
-def _option_names(option: str) -> list[str]:
-    """The names in ``-o a,b=c`` or ``--a-b=c``, in the kernel's spelling with underscores."""
-    text = re.sub(r"^(?:--|-o[ =]?)", "", option)
-    return [
-        word.partition("=")[0].replace("-", "_")
-        for word in re.split(r"[,\s]+", text, flags=re.UNICODE)
-    ]
 
 
 def _word_problems(entry: FuseVolume, source: str) -> list[Reason]:

@@ -6,9 +6,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 
-from .host import Fleeting, Host, ends
+from .host import Fleeting, Host, ends, of_living
 
 # In place of a pod's UID, where it is not known whose a process is. It may be any pod's, and is
 # never taken for the node's own. The kernel does not tell a control group whose path has 4096
@@ -67,12 +68,24 @@ def text_of(base: str) -> str:
     return text
 
 
-def read(host: Host, pid: str) -> str:
-    """The control group of a process, or UNKNOWN; empty if it has ended."""
+def of_process(base: str) -> str:
+    """The control group of a process, or UNKNOWN; empty if it has ended. ``base``: its folder."""
+    # With version 2 the first thread goes on showing it when it has ended (proc_cgroup_show), and
+    # no other one, which may end at any moment, is asked. No container takes a process from one pod
+    # to another (cgroups(7)). What shows no pod may be one of version 1.
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        text = text_of(base)
+        if pod_uid_of(text):
+            return text
     try:
-        return host.of_living(pid, text_of) or ""
+        return of_living(base, text_of) or ""
     except Fleeting:
         return UNKNOWN
+
+
+def read(host: Host, pid: str) -> str:
+    """The same, by the ID of the process."""
+    return of_process(host.path(f"/proc/{pid}"))
 
 
 def pod_of(host: Host, pid: str) -> str:

@@ -16,7 +16,7 @@ from .._core.turns import within
 from .control_groups import container_id_of, of_pod, read
 from .host import Host
 from .mounts import Mount
-from .namespaces import Namespace, Namespaces
+from .namespaces import UNTOLD, Namespace, Namespaces
 
 # How many mounts of one filesystem are kept that one pod has in all its mount namespaces, and how
 # many of all. A tenant may make any number of namespaces, each with 100,000 mounts
@@ -37,7 +37,7 @@ class Others(NamedTuple):
     since these tell about propagation.
 
     ``crowded``: by device, a text about where there are too many to read them all. ``namespaces``:
-    by the pid of a mount, and of process 1, the mount namespace.
+    by the pid of a mount, and of process 1, the mount namespace; empty if that is not known.
     """
 
     mounts: tuple[Mount, ...]
@@ -82,7 +82,9 @@ def other_mounts(host: Host, devices: Collection[str]) -> Others:
     mounts = [*filter(None, parents), *(copy.mount for copy in found)]
     unique = {(mount.pid, mount.id): mount for mount in mounts}
     # Kept now: that process may end before the others of its namespace do.
-    spaces = {copy.mount.pid: copy.namespace.link for copy in found}
+    links = {copy.mount.pid: copy.namespace.link for copy in found}
+    # A process that tells its own only later is in none of these, for all that is known.
+    spaces = {pid: "" if link.startswith(UNTOLD) else link for pid, link in links.items()}
     return Others(tuple(unique.values()), crowded, {"1": own, **spaces})
 
 

@@ -54,8 +54,10 @@ _CAPABILITIES = re.compile(r"^Cap(?:Prm|Eff|Bnd):\s*([0-9a-f]+)$", re.MULTILINE 
 _CAP_SYS_ADMIN = 1 << 21
 # Bytes. Options that are looked for come first; a Java program has a few thousand.
 _MOST_COMMAND_LINE = 65_536
-# How often a process is read whose threads end meanwhile.
-LOOKS = 20
+# How often a process is read whose threads end meanwhile. One file of a thread takes less than most
+# threads live, and those that wait for a processor live longer. So at most one such process of each
+# processor is looked at so often.
+LOOKS = 100
 # The bit of a thread that ends, and has dropped its files or will (include/linux/sched.h).
 _PF_EXITING = 4
 
@@ -230,12 +232,14 @@ class Host:
         # since, or have it from fusermount3, which is set-user-ID: it is in its bounding set then.
         # Containers do not have it there, unless they are privileged.
 
-        def reading(base: str) -> bool:
-            # Both of one thread that lives: one that has ended shows neither, as one that may.
-            return _user_namespace(base) in FIRST_USERS and is_admin(base)
-
         try:
-            return bool(self.of_living(pid, reading))
+            # Each of a thread that lives, but not of the same: a process enters no other user
+            # namespace while it has several threads (unshare(2), setns(2)), and never comes back
+            # to the first one.
+            return bool(
+                self.of_living(pid, is_admin)
+                and self.of_living(pid, lambda base: _user_namespace(base) in FIRST_USERS)
+            )
         except (Fleeting, OSError):
             return True
 
@@ -327,9 +331,11 @@ class Host:
         return True
 
 
-def living(base: str) -> str:
+def living(base: str, look: int = 0) -> str:
     """The folder of a process in /proc, or of another thread of it if its first has ended; its own
     if all have.
+
+    ``look``: how often the others have ended meanwhile.
     """
     # The first stays as a zombie, without open files, mounts and namespaces (kernel/exit.c do_exit,
     # exit_task_namespaces). Others are released when they end. /proc/TID is in no listing, and has
@@ -341,9 +347,10 @@ def living(base: str) -> str:
             os.readlink(f"{base}/ns/mnt")
         return base
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-        # The newest, which lives longest where threads follow each other.
+        # The newest, which lives longest where threads follow each other; and in turns with it the
+        # oldest, which lives on where others do that beside it.
         others = [task for task in os.listdir(f"{base}/task") if task != pid]
-        return f"{proc}/{others[-1]}" if others else base
+        return f"{proc}/{others[0 if look % 2 else -1]}" if others else base
     return base
 
 
@@ -354,10 +361,10 @@ def of_living(base: str, function: Callable[[str], _Found], files: bool = False)
     when the thread ends. ``files``: it looks at open files. Raises Fleeting, and PermissionError.
     """
     found, denied = None, 0
-    for _look in range(LOOKS):
+    for look in range(LOOKS):
         thread = base
         try:
-            thread = living(base)
+            thread = living(base, look)
             found = function(thread)
             if not (files and ends(thread)):
                 return found

@@ -10,7 +10,7 @@ import fcntl
 import os
 import stat
 import struct
-from collections.abc import Iterable
+from collections.abc import Mapping
 
 from .._core.bounded import call_each
 from . import fdinfo
@@ -27,30 +27,46 @@ _INFO_BYTES = 232
 _DEPTH = 8
 
 
-def read_backing(host: Host, devices: Iterable[str]) -> dict[str, str]:
+def is_loop(device: str) -> bool:
+    """Whether a device, as major:minor, is a loop device."""
+    return device.startswith(f"{MAJOR}:")
+
+
+def read_backing(host: Host, devices: Mapping[str, str]) -> dict[str, str]:
     """Loop device -> filesystem of its backing file, both as major:minor, at any depth.
 
-    What cannot be told is left out.
+    ``devices``: with whose turns each uses up. What cannot be told is left out.
     """
     # The kernel is asked about the open file: the path in sysfs may be another file's by now. That
     # may block, if the filesystem has a server that does not answer.
     found: dict[str, str] = {}
     asked: set[str] = set()
-    wanted = set(devices)
+    wanted = dict(devices)
     for _depth in range(_DEPTH):
-        wanted = {device for device in wanted if device.startswith(f"{MAJOR}:")} - asked
+        wanted = {
+            device: owner
+            for device, owner in wanted.items()
+            if is_loop(device) and device not in asked
+        }
         if not wanted:
             break
-        asked |= wanted
+        asked.update(wanted)
         order = sorted(wanted)
         paths = [host.path(_node_of(host, device)) for device in order]
         questions = list(zip(order, paths))
-        replies = call_each(_ask, questions, host.command_timeout, host.deadline.remaining())
+        # In turns, since a tenant may have any number of loop devices on files of such a server.
+        replies = call_each(
+            _ask,
+            questions,
+            host.command_timeout,
+            host.deadline.share(2 * host.command_timeout),
+            owners=[wanted[device] for device in order],
+        )
         answers = {
             device: reply.value for device, reply in zip(order, replies) if not reply.problem
         }
         found.update({device: below for device, below in answers.items() if below})
-        wanted = set(answers.values())
+        wanted = {below: wanted[device] for device, below in answers.items()}
     return found
 
 

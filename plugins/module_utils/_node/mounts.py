@@ -11,16 +11,19 @@ import functools
 import hashlib
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Callable, Optional, Protocol
 
+from .._core import untrusted
 from .._core.errors import StorageOpsError
 from .host import MOST_LINE, MOST_WORD, MOST_WORDS, Host
 
 # Before Linux 5.8 a mount may be missing from mountinfo while others come and go (fixed by cursors
 # in fs/namespace.c m_start), so it is read until two readings are the same.
 _READINGS = 10
+# How many of the mounts that have changed a message names, and how many characters of each path.
+_MOST_NAMED, _SHOWN = 3, 200
 
 # fusectl: a folder for each connection (Documentation/filesystems/fuse.rst, fs/fuse/control.c).
 CONNECTIONS = "/sys/fs/fuse/connections"
@@ -286,6 +289,7 @@ def read_table(host: Host, pid: str, most: float = math.inf) -> MountTable:
     not so long by the root of the mount alone.
     """
     path, before = f"{host.living(pid)}/mountinfo", b""
+    points: dict[tuple[int, str], str] = {}
     for _reading in range(_READINGS):
         digest = hashlib.sha256()
         try:
@@ -308,11 +312,30 @@ def read_table(host: Host, pid: str, most: float = math.inf) -> MountTable:
         if digest.digest() == before:
             return MountTable(found)
         before = digest.digest()
+        last, points = points, {(one.id, one.device): one.point[:_SHOWN] for one in found}
     raise StorageOpsError(
         f"{path} was different each of {_READINGS} times that it was read: run this again when "
-        "fewer mounts change",
+        f"fewer mounts change{_changing(last, points, found)}",
         code="device_changing",
     )
+
+
+def _changing(
+    last: Mapping[tuple[int, str], str], now: Mapping[tuple[int, str], str], found: list[Mount]
+) -> str:
+    """Which mounts have come or gone between two readings, and those with long paths, with which
+    each reading takes long. The kubelet's mount points tell the pods.
+    """
+    changed = [point for key, point in {**last, **now}.items() if (key in last) is not (key in now)]
+    long = [one.point for one in found if is_shortened(one.root)]
+    return _named("came or went the last time", changed) + _named("have a long path", long)
+
+
+def _named(what: str, points: list[str]) -> str:
+    several = list(dict.fromkeys(points))
+    named = ", ".join(untrusted.shown(point, _SHOWN) for point in several[:_MOST_NAMED])
+    more = len(several) - _MOST_NAMED
+    return f". These {what}: {named}{f' and {more} more' if more > 0 else ''}" if several else ""
 
 
 def _table(host: Host, path: str, pid: str, most: float, digest: _Digest) -> Iterator[Mount]:

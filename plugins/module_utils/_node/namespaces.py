@@ -32,6 +32,8 @@ _TURN = 0.1
 # Errors for a process that has ended, or ends (fs/proc_namespace.c mounts_open_common). There are
 # others: ENOMEM for a path that is longer than the kernel has room for (fs/seq_file.c).
 ENDED = (errno.ENOENT, errno.ESRCH, errno.EINVAL)
+# How the link of a namespace begins that is not known.
+UNTOLD = "unknown, of pid "
 
 
 # By mount namespace and path of the root, IDs of processes.
@@ -42,8 +44,8 @@ class Namespace(NamedTuple):
     """A mount namespace, as the processes with one root see it.
 
     ``pid``: one of these; ``others``: more of them, should that one end. ``link``: text of its
-    /proc/PID/ns/mnt. ``pod``: UID of their pod, UNKNOWN, or empty. ``owner``: the pod, or the
-    control group of what is in none.
+    /proc/PID/ns/mnt, or of UNTOLD and the process that does not tell it. ``pod``: UID of their pod,
+    UNKNOWN, or empty. ``owner``: the pod, or the control group of what is in none.
     """
 
     pid: str
@@ -256,7 +258,7 @@ def _view_of(host: Host, pid: str) -> tuple[str, str]:
         return host.of_living(pid, _reading) or ("", "")
     except Fleeting:
         # By itself: it may be any.
-        return f"unknown, of pid {pid}", ""
+        return f"{UNTOLD}{pid}", ""
 
 
 def _reading(base: str) -> tuple[str, str]:

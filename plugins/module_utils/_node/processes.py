@@ -19,7 +19,7 @@ from .._core.errors import StorageOpsError
 from .._core.texts import is_number
 from .._core.turns import in_turns
 from . import fdinfo, threads
-from .control_groups import UNKNOWN, container_id_of, of_pod, pod_uid_of, text_of
+from .control_groups import UNKNOWN, container_id_of, of_pod, of_process, pod_uid_of, text_of
 from .host import Fleeting, Host, of_living, target_of
 from .threads import FILES, FOLDERS, each_apart
 
@@ -228,38 +228,46 @@ def _apart(proc: str, identity: Identity, deadline: Deadline) -> list[Identity]:
 
 def _owner(base: str) -> tuple[str, str]:
     """Pod and owner of a process, as of a ``Process``."""
-    try:
-        cgroup = text_of(base)
-        # A pod's process whose first thread has ended may look as if it were in no pod.
-        if not pod_uid_of(cgroup):
-            cgroup = of_living(base, text_of) or UNKNOWN
     # If it has ended, its identity shows that.
-    except (FileNotFoundError, ProcessLookupError, Fleeting):
-        cgroup = UNKNOWN
+    cgroup = of_process(base) or UNKNOWN
     pod = pod_uid_of(cgroup)
     return pod, pod or cgroup
 
 
 def _identity(proc: str, pid: int) -> Identity | None:
     """The fields of a ``Process`` but its uses; None if it has ended."""
+    base = f"{proc}/{pid}"
     try:
-        return of_living(f"{proc}/{pid}", partial(_identity_of, pid))
+        return of_living(base, partial(_identity_of, pid))
     except Fleeting:
-        nothing = {"namespace": "", "pod": UNKNOWN, "container": "", "owner": UNKNOWN}
-        return {"pid": pid, "command": "", **nothing}
+        return _in_parts(pid, base)
+
+
+def _in_parts(pid: int, base: str) -> Identity | None:
+    """The same of a process of which no thread lives until all of that is read."""
+    # One file is mostly read. Without it, the process may be of any pod, or in any namespace.
+    cgroup = of_process(base)
+    try:
+        namespace = of_living(base, lambda thread: os.readlink(f"{thread}/ns/mnt"))
+    except Fleeting:
+        namespace = ""
+    if namespace is None or not cgroup:
+        return None
+    return {"pid": pid, "command": "", "namespace": namespace, **_whose(cgroup)}
 
 
 def _identity_of(pid: int, base: str) -> Identity:
-    cgroup = text_of(base)
-    pod = pod_uid_of(cgroup)
     return {
+        **_whose(text_of(base)),
         "pid": pid,
         "command": _text(f"{base}/comm").rstrip("\n"),
         "namespace": os.readlink(f"{base}/ns/mnt"),
-        "pod": pod,
-        "container": container_id_of(cgroup),
-        "owner": pod or cgroup,
     }
+
+
+def _whose(cgroup: str) -> Identity:
+    pod = pod_uid_of(cgroup)
+    return {"pod": pod, "container": container_id_of(cgroup), "owner": pod or cgroup}
 
 
 def _process(proc: str, pid: int) -> tuple[Any, list[tuple[int, str]]] | None:

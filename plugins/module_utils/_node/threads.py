@@ -18,7 +18,7 @@ from typing import Callable, TypeVar
 
 from .._core.bounded import Deadline
 from .._core.errors import StorageOpsError
-from .host import LOOKS, Fleeting, ends, is_admin, of_living
+from .host import Fleeting, ends, is_admin, of_living
 
 # Of one process, so many threads are looked at, which takes some seconds, and 60 MiB. Large
 # programs have a few thousand.
@@ -26,6 +26,8 @@ MOST_THREADS = 500_000
 # Of one process, so many tables that its threads have for themselves. Programs have one or two; and
 # each is compared with all threads.
 MOST_APART = 32
+# How often they are listed while some of them end.
+_LISTS = 20
 # Types of kcmp(2): the table of open files; root and working directory.
 FILES, FOLDERS = 2, 3
 # The number of kcmp(2) (arch/*/entry/syscalls/*.tbl; include/uapi/asm-generic/unistd.h).
@@ -50,7 +52,7 @@ def of_others(base: str, look: Callable[[str], _Found]) -> list[_Found]:
     """
     seen = {os.path.basename(os.path.realpath(base))}
     found = []
-    for _look in range(LOOKS):
+    for _list in range(_LISTS):
         # Those that have come meanwhile: each has what the thread has that made it.
         new = [task for task in os.listdir(f"{base}/task") if task not in seen]
         seen.update(new)

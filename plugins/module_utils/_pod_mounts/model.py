@@ -14,6 +14,7 @@ from typing import Any
 from .._core import drivers
 from .._node import kubelet
 from .._node.kubelet import Place, VolumeNote
+from .._node.loops import is_loop
 from .._node.mounts import Mount, MountTable
 from .._node.probes import Answer
 from .._node.processes import Process
@@ -147,16 +148,36 @@ class Stack:
         return [layer for layer in self.layers if self.staged and not self.right(layer)]
 
     @property
+    def unread(self) -> list[Mount]:
+        """The strange layers on a loop device of which it is not known where its file is."""
+        return [layer for layer in self.strange if self._is_unread(layer)]
+
+    def _is_unread(self, layer: Mount) -> bool:
+        below = layer.device
+        for _depth in range(len(self.loops) + 1):
+            if not is_loop(below):
+                return False
+            if below not in self.loops:
+                return True
+            below = self.loops[below]
+        return False
+
+    @property
     def wrong(self) -> list[Mount]:
         """The layers that are not the volume, since the driver publishes only what it staged."""
         # Only of such a driver is it known that the pod's mount has to be the staged one.
-        return self.strange if self.publishes == drivers.STAGING else []
+        if self.publishes != drivers.STAGING:
+            return []
+        unread = self.unread
+        return [layer for layer in self.strange if layer not in unread]
 
     @property
     def unknown(self) -> list[Mount]:
-        """The layers that may be the volume: its driver may have mounted them elsewhere."""
+        """The layers that may be the volume: its driver may have mounted them elsewhere, or a file
+        of it may be behind their loop device.
+        """
         # Judged as unknown, which is reported and never repaired.
-        return [] if self.publishes == drivers.STAGING else self.strange
+        return self.unread if self.publishes == drivers.STAGING else self.strange
 
     def verdict(self, layer: Mount) -> str:
         """What a layer is, for the evidence; empty if that is not known."""

@@ -161,13 +161,19 @@ class PodMounts:
         named = [place for place in state.places(kubelet.STAGING) if place.volume]
         # Each note is read once, however many pods mount the volume.
         paths = list(dict.fromkeys(place.note for place in [*places, *named]))
-        devices = [layer.device for place in places for layer in state.table.layers(place.point)]
+        namespaces = kubelet.namespaces_of(host)
+        # Of one that several pods have, the first.
+        devices = {
+            layer.device: kubelet.owner_of(place.point, root, namespaces)
+            for place in reversed(places)
+            for layer in state.table.layers(place.point)
+        }
         return replace(
             state,
             notes=dict(zip(paths, kubelet.read_notes(host, paths, root))),
             loops=loops.read_backing(host, devices),
             publish_from=self._options.publish_from,
-            namespaces=kubelet.namespaces_of(host),
+            namespaces=namespaces,
         )
 
     def _ask(self, state: PodMountState) -> dict[str, probes.Answer]:

@@ -147,13 +147,24 @@ def _judge_bare(stack: Stack, finding: Finding) -> None:
 
 
 def _judge_unknown(stack: Stack, finding: Finding) -> None:
-    """The driver may publish another mount than the one that it staged."""
+    """The driver may publish another mount than the one that it staged, or it is not known whether
+    it has.
+    """
     layers = stack.unknown or stack.layers[-1:]
     strange = ", ".join(f"{show(layer.source)} ({layer.device})" for layer in layers)
     finding.severity = "minor"
     finding.summary = (
         f"whether the pod's mount is its volume cannot be told: {strange} is not what is staged"
     )
+    if stack.publishes == drivers.STAGING:
+        finding.refuse(
+            Reason(
+                "evidence_unreadable",
+                "the kernel did not say on which file system the file behind that loop device is: "
+                "run this again",
+            )
+        )
+        return
     finding.refuse(
         Reason(
             "driver_unknown",

@@ -186,7 +186,15 @@ def world(recipe: str, source: str = "s3fs", comm: str = "x", handle: str = "h")
     processes = (Process(7, comm, "mnt", UID, "c1", ()),)
     dead = {"0:50": Answer("dead", "statvfs", "ENOTCONN", "gone")}
     return FuseState(
-        "n1", ROOT, MountTable(mounts), dead, others, processes, notes, programs=programs
+        "n1",
+        ROOT,
+        MountTable(mounts),
+        dead,
+        others,
+        processes,
+        notes,
+        programs=programs,
+        spare={"/tmp": 512},
     )
 
 

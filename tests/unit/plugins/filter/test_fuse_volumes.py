@@ -348,6 +348,7 @@ def words_of_root(planted: dict[str, str], driver: str, recipe: str, by_driver: 
         "/var/lib/kubelet",
         MountTable(parse_mountinfo("20 1 8:1 / / rw - ext4 /dev/sda rw", "1")),
         programs={name: f"/usr/bin/{name}" for name in RECIPES},
+        spare={"/tmp": 512},
     )
     recovery = Recovery(
         "abcdefabcdef", "/var/lib/kubelet/x", ("0:50",), (), fstype="fuse.s3fs", kept=()

@@ -109,6 +109,25 @@ def test_folders_are_seen_as_a_process_sees_them(tmp_path: Path) -> None:
     assert answers[5][0].error == "ENOENT"
 
 
+@pytest.mark.parametrize(("wanted", "reached"), [("", 1), ("here", 1), ("0:999", 0)])
+def test_only_the_mount_that_was_asked_speaks_for_other_containers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wanted: str, reached: int
+) -> None:
+    """Whoever made the way to it can have mounted another one there by then, which hangs: the dead
+    mounts of others, who have the first one, were taken for hung.
+    """
+    status = os.stat(tmp_path)
+    here = f"{os.major(status.st_dev)}:{os.minor(status.st_dev)}"
+    calls: list[int] = []
+    given = here if wanted == "here" else wanted
+    assert containers._list("/", str(tmp_path), "x", lambda: calls.append(1), given) == here
+    assert len(calls) == reached
+    # Where the kernel does not tell, it speaks for none.
+    monkeypatch.setattr(containers.fdinfo, "kept", lambda _file: os.stat("/nowhere"))
+    containers._list("/", str(tmp_path), "x", lambda: calls.append(1), here)
+    assert len(calls) == reached
+
+
 def test_only_what_had_all_its_time_is_hung(monkeypatch: pytest.MonkeyPatch) -> None:
     """A child that could not be started, or died, says nothing of the mount."""
     replies = [Reply(problem="no answer", timed_out=True, left=7), Reply(problem="the probe died")]
@@ -205,7 +224,7 @@ def test_each_file_system_of_a_container_is_asked_once(
     asked: list[tuple[int, str]] = []
 
     def asking(
-        _host: Host, questions: Sequence[tuple[int, str]], _timeout: float
+        _host: Host, questions: Sequence[tuple[int, str]], _timeout: float, devices: list[str]
     ) -> list[tuple[Answer, str]]:
         asked.extend(questions)
         return [(Answer(OK), "0:50")] * len(questions)
@@ -236,9 +255,10 @@ def test_one_that_hangs_is_asked_in_one_container_only(
     asked: list[tuple[int, str]] = []
 
     def asking(
-        _host: Host, questions: Sequence[tuple[int, str]], _timeout: float
+        _host: Host, questions: Sequence[tuple[int, str]], _timeout: float, devices: list[str]
     ) -> list[tuple[Answer, str]]:
         asked.extend(questions)
+        assert devices == ["0:50"] * len(questions)
         return [(answer, "")] * len(questions)
 
     monkeypatch.setattr(containers, "look_into", asking)
@@ -295,7 +315,7 @@ def test_what_children_of_earlier_runs_wait_for_is_not_asked_again(
     asked: list[tuple[int, str]] = []
 
     def asking(
-        _host: Host, questions: Sequence[tuple[int, str]], _timeout: float
+        _host: Host, questions: Sequence[tuple[int, str]], _timeout: float, devices: list[str]
     ) -> list[tuple[Answer, str]]:
         asked.extend(questions)
         return [(Answer(OK), "0:51")] * len(questions)

@@ -16,7 +16,10 @@ from typing import Any, Callable
 import pytest
 from ansible.module_utils import basic
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import (
+    Deadline,
+    Reply,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
     ActionFailed,
     NotStarted,
@@ -58,6 +61,19 @@ def test_an_audit_has_the_defaults() -> None:
     """And no limit to stay under, since it repairs nothing."""
     found = options.fuse_options({"probe_timeout": 2.0, "kubelet_root": "/k", "maps": []})
     assert found == FuseOptions(probe_timeout=2.0, kubelet_root="/k", max_repairs=1_000_000)
+
+
+def test_a_tenth_of_the_disk_on_which_a_program_keeps_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its folder may not be there yet. What does not answer is left out, and so is refused."""
+    node = host(tmp_path)
+    given = FuseOptions(volumes=(FuseVolume("a", options=("tmpdir=/b/c",)), FuseVolume("d")))
+    status = os.statvfs(tmp_path)
+    size = status.f_blocks * status.f_frsize // 10 // 2**20
+    assert gathering.spare(node, given) == {"/b/c": size, "/tmp": size}
+    monkeypatch.setattr(node, "bounded", lambda *_more: Reply(problem="no answer"))
+    assert gathering.spare(node, given) == {}
 
 
 def test_what_the_module_leaves_out_is_what_the_plan_takes_for_granted() -> None:

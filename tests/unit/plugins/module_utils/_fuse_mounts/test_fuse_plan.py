@@ -105,6 +105,7 @@ def state(*mounts: Mount, answers: dict[str, Answer] | None = None, **more: Any)
     facts: dict[str, Any] = {
         "notes": NOTES,
         "programs": {"s3fs": "/usr/bin/s3fs", "bindfs": "/usr/bin/bindfs"},
+        "spare": {"/tmp": 512},
         **more,
     }
     return FuseState(
@@ -194,6 +195,7 @@ def test_command_line_of_the_new_mount() -> None:
     assert program[4:] == [
         *("-o", f"passwd_file={folder}/credentials", "-o", "url=https://s3"),
         *("-o", "use_path_request_style", "-o", "$$x", "-o", "allow_other"),
+        *("-o", "ensure_diskfree=512"),
     ]
     assert action.subject.recovery.service.secret == "AKIDEXAMPLE:s3cr3t-key\n"
     assert "s3cr3t" not in repr(action.to_result()) + repr(action)
@@ -769,6 +771,35 @@ def test_options_that_are_carried_over(
         for word in command
         if word in ("allow_other", "default_permissions", "--allow-other", "--default-permissions")
     ] == added
+
+
+@pytest.mark.parametrize(
+    ("given", "added"),
+    [
+        (("ro",), ["ensure_diskfree=512"]),
+        # Both together, or one twice, s3fs refuses.
+        (("ensure_diskfree=9",), []),
+        (("-o allow_other,free_space_ratio=5",), []),
+        (("tmpdir=/big",), ["ensure_diskfree=700"]),
+        # It measures only the cache, where there is one.
+        (("tmpdir=/big", "-ouse_cache=/more"), ["ensure_diskfree=90"]),
+        (("use_cache=",), ["ensure_diskfree=512"]),
+    ],
+)
+def test_a_server_leaves_room_on_the_nodes_disk(given: tuple[str, ...], added: list[str]) -> None:
+    """s3fs keeps each open file, and a tenant's server may have one of any size: it filled the disk
+    of the node, and the kubelet evicted the pods of others.
+    """
+    found = state(spare={"/tmp": 512, "/big": 700, "/more": 90})
+    command = only(found, volumes=(replace(VOLUME, options=given),)).repair[0].command
+    own = [word for word in command if "ensure_diskfree" in word and word not in given]
+    assert own == added
+    # How much that is depends on the node. rclone has a limit of its own.
+    finding = only(state(spare={}), volumes=(replace(VOLUME, options=("tmpdir=/big",)),))
+    assert finding.verdict == "refuse" and "how large the file system of /big is" in finding.reason
+    assert finding.code == "evidence_unreadable"
+    rclone = state(mount(10, STAGING, fstype="fuse.rclone"), programs={"rclone": "/r"}, spare={})
+    assert only(rclone, volumes=(replace(VOLUME, recipe="rclone"),)).verdict == "repair"
 
 
 def test_nobody_needs_to_remove_the_credentials() -> None:

@@ -87,6 +87,7 @@ class Node:
             MountTable(self.mounts),
             notes=self.notes,
             programs={"s3fs": "/usr/bin/s3fs"},
+            spare={"/tmp": 512},
             **{"answers": dead, **more},
         )
 

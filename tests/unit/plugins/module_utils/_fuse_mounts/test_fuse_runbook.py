@@ -58,7 +58,11 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.
     Step,
     Target,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import probes, unmount
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import (
+    probes,
+    threads,
+    unmount,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kubelet import (
     absent_points,
     digest_of,
@@ -67,6 +71,9 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts 
     CONNECTIONS,
     Mount,
     MountTable,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.namespaces import (
+    Namespaces,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes import (
     DEAD,
@@ -1831,7 +1838,7 @@ def test_only_what_is_not_there_is_absent(scene: Scene, tmp_path: Path) -> None:
     assert absent_points(scene.node, paths) == ["/gone", "/file/inside"]
 
 
-def test_processes_of_pods(scene: Scene) -> None:
+def test_processes_of_pods(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     other = "0a1b2c3d-1111-2222-3333-777777777777"
     runs(scene)
     scene.node.process(21, "side", f"kubepods/pod{UID}/{21:064x}")
@@ -1847,5 +1854,13 @@ def test_processes_of_pods(scene: Scene) -> None:
         (scene.node.root / f"proc/{pid}/cgroup").symlink_to("x" * 300)
     _web, _side, unknown = gathering.running_processes(scene.node, [UID], ["0:99"])
     assert unknown.startswith("the mount namespace of pid 23 of an unknown pod")
+    # What another pod has too many of to read is none of this volume.
+    scene.node.container(25, f"{25:064x}", other, mount(9, "/data", "0:98"))
+    for task in (25, 26, 27):
+        (scene.node.root / f"proc/25/task/{task}").mkdir(parents=True)
+    monkeypatch.setattr(threads, "MOST_THREADS", 2)
+    assert len(Namespaces(scene.node).unread) == 1
+    _web, _side, alone = gathering.running_processes(scene.node, [UID], ["0:99"])
+    assert alone == unknown
     # Without pods there is none to wait for.
     assert gathering.running_processes(scene.node, []) == []

@@ -51,6 +51,20 @@ def test_a_type_that_says_nothing(fstype: str) -> None:
     assert fuse_recipes.for_fstype(fstype) is None
 
 
+@pytest.mark.parametrize(
+    ("options", "folder"),
+    [
+        ([], "/tmp"),
+        (["tmpdir=/a"], "/a"),
+        (["tmpdir=/a", "-o tmpdir=/b"], "/b"),
+        (["tmpdir=/a,use_cache=/c"], "/c"),
+        (["tmpdir=a", "use_cache"], "/tmp"),
+    ],
+)
+def test_where_a_program_keeps_files(options: list[str], folder: str) -> None:
+    assert fuse_recipes.folder_of(RECIPES["s3fs"], options) == folder
+
+
 def test_placeholders() -> None:
     template = ["mount", "{options}", "-o", "x,{options}", "{source}:{nobody}", "{target}"]
     words = fuse_recipes.option_words(["a=1", "--cache=off"])

@@ -51,6 +51,21 @@ def test_only_what_is_needed_is_kept_of_other_namespaces(tmp_path: Path) -> None
     assert crowded == {}
 
 
+def test_where_a_copy_is_may_not_be_known(tmp_path: Path) -> None:
+    """The threads of its process follow each other. That one may tell its namespace a moment later,
+    and was then in none that has the copy.
+    """
+    node = namespaces(
+        tmp_path, p1=line(1, "8:1"), p7=line(1, "8:1") + line(2, "0:50", fstype="fuse.s3fs")
+    )
+    (tmp_path / "proc/7/task/7").mkdir(parents=True)
+    (tmp_path / "proc/7/stat").write_text(f"7 (a) S 1 1 1 0 -1 0{' 0' * 10} 2 0\n")
+    (tmp_path / "proc/7/ns/mnt").unlink()
+    found, _crowded, spaces = copies.other_mounts(node, ["0:50"])
+    assert [mount.id for mount in found if mount.device == "0:50"] == [2]
+    assert spaces == {"1": "mnt:[p1]", "7": ""}
+
+
 def test_of_a_crowd_the_first_are_looked_at_and_that_is_told(tmp_path: Path) -> None:
     mine = "".join(
         line(number, "0:50", fstype="fuse.s3fs") for number in range(2, copies.MOST_COPIES + 500)

@@ -272,6 +272,23 @@ def test_a_table_is_read_until_it_stands_still(
     )
     with pytest.raises(StorageOpsError, match="different each"):
         mounts.read_table(host, "7")
+    # Whose pods are in the way is said: theirs are the mounts that change, and the long paths.
+    monkeypatch.setattr(
+        Host,
+        "lines",
+        lambda *_args: [
+            one,
+            b"2 1 0:2 /%s /k/pods/deep/x rw - a b rw" % (b"x" * 5000),
+            *(b"%d 1 0:3 / /k/pods/jobs/%d rw - a b rw" % (next(changing), n) for n in range(9)),
+        ],
+    )
+    with pytest.raises(StorageOpsError, match="different each") as raised:
+        mounts.read_table(host, "7")
+    assert (
+        ". These came or went the last time: /k/pods/jobs/0, /k/pods/jobs/1, /k/pods/jobs/2 and 6 "
+        "more. These have a long path: /k/pods/deep/x"
+    ) in str(raised.value)
+    assert "x" * 300 not in str(raised.value) and raised.value.code == "device_changing"
     # A tenant renames folders of its volume as often as it likes.
     monkeypatch.setattr(
         Host, "lines", lambda *_args: [one, b"2 1 0:2 /%d /x rw - a b rw" % next(changing)]

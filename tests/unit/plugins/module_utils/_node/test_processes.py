@@ -31,6 +31,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import 
     fdinfo,
     host,
     processes,
+    threads,
     unmount,
     usage,
 )
@@ -487,6 +488,133 @@ def test_a_process_whose_threads_follow_each_other_has_not_ended(tmp_path: Path)
         assert all(seen)
 
 
+def fleeting(tmp_path: Path, *, pod: str = POD) -> Host:
+    """Process 7, of which each thread ends when one file of it was read. Its first one has ended,
+    and goes on showing what it shows with control groups of version 2.
+    """
+    first, other = tmp_path / "proc/7", tmp_path / "proc/8"
+    for thread in (7, 8):
+        (first / f"task/{thread}").mkdir(parents=True)
+    (first / "ns").mkdir()
+    (first / "ns/user").symlink_to("user:[4026531837]")
+    (first / "stat").write_text(f"7 (a) Z 1 1 1 0 -1 4194308{' 0' * 10} 2 0\n")
+    (first / "cgroup").write_text(f"0::/kubepods/pod{pod}/{ID}\n" if pod else "0::/\n")
+    # All that was let go of before: its capabilities may be those that others still have.
+    (first / "status").write_text("CapPrm:\t0\nCapEff:\t0\nCapBnd:\t0\n")
+    (other / "ns").mkdir(parents=True)
+    (other / "ns/mnt").symlink_to("mnt:[7]")
+    return Host(Deadline(60), 5, str(tmp_path))
+
+
+def test_what_is_known_of_a_process_whose_threads_follow_each_other(tmp_path: Path) -> None:
+    """One of any tenant was of any pod, and in any mount namespace: no pod mount of the node was
+    unmounted while it ran.
+    """
+    node = fleeting(tmp_path)
+    # Without the right to it, none of its threads has mounts for itself.
+    (tmp_path / "proc/8/status").write_text("CapPrm:\t0\nCapEff:\t0\nCapBnd:\t0\n")
+    (one,) = processes.identify(node)
+    assert (one.pid, one.pod, one.owner, one.container) == (7, POD, POD, ID)
+    assert (one.namespace, one.unknown) == ("mnt:[7]", processes.NOT_READ)
+    assert one.describe() == f"a process of pod {POD} (pid 7)"
+    assert control_groups.pod_of(node, "7") == POD
+    # It is known by its mount namespace that it is not inside; where it may be, its files count.
+    assert processes.read_processes(node, {"mnt:[1]"}) == [one]
+    (asked,) = processes.read_processes(node, {"mnt:[7]"})
+    assert (asked.pod, asked.namespace) == (POD, "mnt:[7]") and "threads end" in asked.unknown
+
+
+def test_what_is_not_known_of_a_process_whose_threads_follow_each_other(tmp_path: Path) -> None:
+    """The first thread, which has ended, speaks neither for the mount namespace nor for the
+    capabilities of the others. And it is never the node's own.
+    """
+    node = fleeting(tmp_path)
+    (tmp_path / "proc/8/ns/mnt").unlink()
+    found = processes.identify(node)
+    assert {(one.pod, one.namespace) for one in found} == {(POD, "")}
+    assert all(one.may_be_in({"mnt:[1]"}) for one in found)
+    assert node.may_mount("7") and threads.may_have_namespaces(f"{tmp_path}/proc/7")
+    (tmp_path / "proc/7/cgroup").write_text("0::/\n")
+    unknown = (control_groups.UNKNOWN,) * 2
+    assert {(one.pod, one.owner) for one in processes.identify(node)} == {unknown}
+    assert control_groups.pod_of(node, "7") == control_groups.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("bounds", "user", "may"),
+    [
+        ("0", "user:[4026531837]", False),
+        ("0000000000200000", "user:[4026531837]", True),
+        ("0000000000200000", "user:[4026532000]", False),
+    ],
+)
+def test_what_threads_that_follow_each_other_may_do(
+    tmp_path: Path, bounds: str, user: str, may: bool
+) -> None:
+    """Each thread shows its capabilities, and the next one its user namespace, which they share."""
+    node = fleeting(tmp_path)
+    for thread, other in (("8", "9"), ("9", "8")):
+        (tmp_path / f"proc/7/task/{other}").mkdir(exist_ok=True)
+        (tmp_path / f"proc/{thread}/ns").mkdir(parents=True, exist_ok=True)
+    (tmp_path / "proc/8/status").write_text(f"CapPrm:\t0\nCapEff:\t0\nCapBnd:\t{bounds}\n")
+    (tmp_path / "proc/9/ns/user").symlink_to(user)
+    (tmp_path / "proc/9/ns/mnt").symlink_to("mnt:[7]")
+    assert node.may_mount("7") is may
+
+
+# One without rights in a control group of its own: a tenant's, but for its parent.
+_TENANT = f"""
+import ctypes, os, sys
+with open(sys.argv[1] + "/cgroup.procs", "w") as group:
+    group.write(str(os.getpid()))
+assert not ctypes.CDLL(None).prctl(24, 21, 0, 0, 0)  # PR_CAPBSET_DROP, CAP_SYS_ADMIN
+os.setresuid(65534, 65534, 65534)
+{_CHAIN}"""
+
+
+@contextlib.contextmanager
+def group_of_a_pod() -> Iterator[str]:
+    """A control group of version 2 as that of a container; its folder."""
+    mounted = [line.split(" ") for line in Path("/proc/self/mounts").read_text().splitlines()]
+    top = next((Path(words[1]) for words in mounted if words[2] == "cgroup2"), Path("/nowhere"))
+    folder = top / f"kubepods-storage_ops-{os.getpid()}/pod{POD}/{ID}"
+    try:
+        folder.mkdir(parents=True)
+    except OSError as error:
+        pytest.skip(f"no control group can be made here: {error}")
+    try:
+        yield str(folder)
+    finally:
+        for one in (folder, *list(folder.parents)[:2]):
+            # The process that was killed leaves it first.
+            while one.exists():
+                with contextlib.suppress(OSError):
+                    one.rmdir()
+                time.sleep(0.01)
+
+
+def test_a_tenants_process_whose_threads_follow_each_other_is_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On this kernel: whose it is, its mount namespace, and that it may not mount."""
+    command = [sys.executable, "-c", _TENANT]
+    with group_of_a_pod() as group, subprocess.Popen([*command, group]) as other:
+        try:
+            while " Z " not in Path(f"/proc/{other.pid}/stat").read_text():
+                assert other.poll() is None
+                time.sleep(0.01)
+            node = Host(Deadline(600), 300)
+            monkeypatch.setattr(processes, "_pids", lambda _proc: [other.pid])
+            here = os.readlink("/proc/self/ns/mnt")
+            for _look in range(20):
+                assert control_groups.pod_of(node, str(other.pid)) == POD
+                assert not node.may_mount(str(other.pid))
+                (one,) = processes.identify(node)
+                assert (one.pod, one.container, one.namespace) == (POD, ID, here)
+        finally:
+            other.kill()
+
+
 @pytest.mark.parametrize("ended", [True, False])
 def test_a_thread_that_ends_is_looked_at_again(tmp_path: Path, ended: bool) -> None:
     """The first thread has ended, and each other one does in the middle of the look."""
@@ -569,7 +697,7 @@ def passing_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, gone: int) ->
         (folder / "status").write_text("CapPrm:\t0\nCapEff:\t0\nCapBnd:\t0\n")
     looks: list[int] = []
 
-    def living(base: str) -> str:
+    def living(base: str, _look: int) -> str:
         looks.append(len(looks))
         return str(tmp_path / "proc" / ("8" if len(looks) > gone else "9"))
 
@@ -596,7 +724,7 @@ def test_a_thread_that_has_just_ended_is_no_evidence(
     assert (node.namespace("7"), node.owner("7"), node.may_mount("7")) == ("", None, False)
 
 
-@pytest.mark.parametrize("allowed", [1, 30])
+@pytest.mark.parametrize("allowed", [1, host.LOOKS + 1])
 def test_a_link_that_may_not_be_read_is_one_of_a_thread_that_lives(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, allowed: int
 ) -> None:

@@ -236,6 +236,34 @@ def test_loop_devices_on_a_file_of_the_volume(
         assert only(state).repair == []
 
 
+@pytest.mark.parametrize(
+    ("layer", "loops", "severity"),
+    [
+        (LOOP, {}, "minor"),
+        (LOOP, {LOOP: "7:1"}, "minor"),
+        (LOOP, {LOOP: B}, "critical"),
+        (LOOP, {LOOP: "7:1", "7:1": LOOP}, "critical"),
+        (B, {}, "critical"),
+    ],
+)
+def test_a_loop_device_that_was_not_asked_is_not_wrong(
+    layer: str, loops: dict[str, str], severity: str
+) -> None:
+    """Its file may be the volume's. The pod was moved off the node, while the devices of another
+    tenant took the time of all.
+    """
+    said = {DRIVER: "staging"}
+    finding = only(stacked((layer, "/")).state(loops=loops, publish_from=said))
+    assert (finding.severity, finding.repair) == (severity, [])
+    known = severity == "critical"
+    assert (finding.code == "evidence_unreadable") is not known
+    assert bool(finding.workload) is known
+    assert finding.evidence["layers"][0]["is"] == ("wrong" if known else "unknown")
+    # Nor is anything taken from above it.
+    beside = stacked((A, "/"), (layer, "/")).state(loops=loops, publish_from=said)
+    assert bool(only(beside).repair) is known
+
+
 def test_a_loop_device_is_right_only_where_the_whole_filesystem_is_staged() -> None:
     """Where its file is in that, the kernel does not say."""
     lines = Lines()
