@@ -206,7 +206,7 @@ class FenceCase:
             **(_of_host(host, self.state.now) if host else _NO_HOST),
             "volumes": [
                 f"{found.name} ({found.claim or 'no claim'})"
-                + ("" if found.attachment.name else ", not attached any more")
+                + ("" if found.attachment.name else f", not attached{' any more' * found.is_rbd}")
                 for found in self.meant
             ],
             "observations": f"{reading.observations} in {reading.seconds:g} s"
