@@ -880,11 +880,9 @@ def _bare_deletions(
 ) -> list[Deletion]:
     """The pods that have storage in line, and that no volume of the fence takes off the node.
     ``before``: what is deleted for these volumes.
-
-    Only from a node that is off: there nothing writes to it, whatever it is.
     """
     # Filters choose among volumes, and these have none.
-    if not _is_off(state) or options.filters.active:
+    if options.filters.active:
         return []
     host, uids = state.node.host, {one.pod.uid for one in before if one.pod}
     fenced = {covered.name for covered in state.covered}
@@ -899,6 +897,7 @@ def _bare_deletions(
         # It would be made again on this node.
         and not _is_daemon(lost.pod)
         and not _doomed([lost])
+        # No fence covers it but that of a node that is off.
         and not _beside(state, lost)
     ]
     turns = in_turns(bare, lambda lost: lost.pod.namespace)

@@ -2702,11 +2702,20 @@ def test_which_pods_with_storage_in_line_are_left(spec: dict[str, Any]) -> None:
     keeps = in_line("keeps", **spec)
     keeps["spec"]["volumes"].append({"name": "d", "persistentVolumeClaim": {"claimName": "doomed"}})
     doomed = claim("doomed", driver=OTHER, deletionTimestamp="2026-01-01T00:00:00Z")
-    world = shares(daemon, late, keeps, *doomed, version="v1.20.2")
+    # Beside one that keeps their volume there, too.
+    shared, other = in_line("shared", **spec), in_line("other", **spec)
+    for item, names in ((shared, ["plain"]), (other, ["plain", "doomed"])):
+        item["spec"]["volumes"] += [
+            {"name": name, "persistentVolumeClaim": {"claimName": name}} for name in names
+        ]
+    world = shares(daemon, late, keeps, shared, other, *doomed, version="v1.20.2")
     world.broken |= {"collect", "attach"}
     run(world, reading=None, power=says())
     left = [item["metadata"]["name"] for item in world.of("Pod")]
-    assert sorted(name for name in left if "again" not in name) == ["daemon", "keeps", "late"]
+    assert sorted(name for name in left if "again" not in name) == [
+        *("daemon", "keeps", "late"),
+        *("other", "plain-0", "shared"),
+    ]
 
 
 def test_storage_in_line_is_moved_only_from_a_node_that_is_off() -> None:
@@ -2759,6 +2768,23 @@ def test_what_is_never_attached_has_moved_once_its_new_pod_runs() -> None:
     world.broken.clear()
     assert not run(world, reading=None, power=says())["failed"]
     assert world.ledger().phase == "detached"
+
+
+class OldPods(World):
+    """Whose new pods are the old ones, as far as their uid tells."""
+
+    def add(self, item: dict[str, Any]) -> dict[str, Any]:
+        meta = item["metadata"]
+        if item["kind"] == "Pod":
+            meta["uid"] = f"uid-{meta['name'].removesuffix('-again')}"
+        return super().add(item)
+
+
+def test_a_pod_that_was_on_the_lost_node_is_no_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    for made, failed in ((World, False), (OldPods, True)):
+        monkeypatch.setitem(globals(), "World", made)
+        result = run(shares(), reading=None, power=says())
+        assert result["failed"] is failed, result["msg"]
 
 
 def test_what_pods_elsewhere_had_before_does_not_wait_for_these() -> None:

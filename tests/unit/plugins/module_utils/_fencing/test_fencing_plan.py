@@ -3084,7 +3084,7 @@ def test_a_node_with_nothing_but_nfs_is_fenced_only_as_a_whole(
         assert pure.intend(again, replace(prove, method="auto")).plan.findings == []
     what = "w (nfs.csi.k8s.io)" if volumes else IN_LINE[0]
     for method in ("auto", "ceph", "network_fence", "none"):
-        given = replace(OPTIONS, method=method)
+        given = replace(OPTIONS, method=method, node_confirmed_off=method != "none")
         refused(pure.intend(found, given), f"It has {what}", "use method external, power, or none")
 
 
