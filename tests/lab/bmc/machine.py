@@ -17,8 +17,8 @@ from pathlib import Path
 
 from ..kubernetes.process import Process
 
-# It counts for as long as it has power, as a node that writes. Its power may be gone between any two
-# steps, so the file is replaced, and never empty.
+# It counts for as long as it has power, as a node that writes. Its power may be gone between any
+# two steps, so the file is replaced, and never empty.
 _WORK = """
 import itertools, pathlib, sys, time
 new = pathlib.Path(sys.argv[1] + ".new")
