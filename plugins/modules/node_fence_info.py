@@ -15,7 +15,7 @@ description:
   - STOR-16 covers three cases. A volume of a lost node is still held, by its VolumeAttachment or,
     with O(ceph), by a watcher of its image. Or the node may still use an RBD volume that Kubernetes
     has detached by force, six minutes after the pods were gone. Or the fail-over of the node was
-    interrupted.
+    interrupted. Volumes that are never attached, as those of NFS, are no finding.
   - STOR-17 finds a fence that was forgotten, or that does not match its ledger. A node that is back
     still has a ledger, the taint C(node.kubernetes.io/out-of-service) or a Fenced NetworkFence. A
     fence has expired. The annotation of a ledger is missing or old, or there is no ledger for it.
@@ -176,7 +176,7 @@ lost:
           description:
             - Whether it has no VolumeAttachment on this node, which is not Ready, but may be open
               there, since a pod on the node uses it or its kubelet last reported it as in use. Only
-              for RBD volumes that no proven fence covers.
+              for volumes that no proven fence covers.
           type: bool
           returned: always
         pv:

@@ -46,6 +46,11 @@ notes:
     keeps no other volume from its proof. It becomes a finding of its own, the ledger names the
     others as C(detached) and stays in the phase C(fenced), and the task fails at its end. The next
     run continues with what is left. The fence covers the whole node, so it stays for all of them.
+  - Volumes that are never attached, as those of NFS, are part of a fence only if the node is off.
+    One has arrived once its new pod on another node is C(Running) and has a container that runs, if
+    no VolumeAttachment contradicts that. For this the account needs the permission to get its
+    CSIDriver. From a node that is off, pods that have storage in line are force-deleted too, unless
+    a filter is given.
   - The containers on the lost node may keep running. The fence protects the storage from them, but
     not the application. They may still answer requests and read cached data.
   - A ledger only describes the past, and an entry can be removed from Ceph's blocklist at any time.

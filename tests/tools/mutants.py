@@ -43,6 +43,7 @@ EVIDENCE = (
     *("client_of", "sources_of", "watchers_of"),
     *("alone_on", "only_node", "seen_now", "shown_at"),
     *("is_after_silence", "lost_since", "_tainted_since"),
+    *("shown_unattached", "shown_mounted"),
 )
 # What no test can tell apart, and why: (file, function, condition) -> reason.
 EQUAL: dict[tuple[str, str, str], str] = {}

@@ -26,6 +26,7 @@ from .._core.engine import Action, Finding, Plan
 from .._core.turns import in_turns
 from .._core.untrusted import few
 from .._fences.ceph_reading import Reading
+from .._fences.inline import inline_storage
 from .._fences.ledger import Entry, Ledger, is_noted, read_note
 from .._fences.power import PowerReading, proof_doubts
 from .._fences.proof import missing
@@ -40,6 +41,7 @@ from .._fences.state import (
     opposing,
 )
 from .._kube.objects import (
+    Attachment,
     Claim,
     Pod,
     Tenant,
@@ -68,22 +70,9 @@ _TAINT_RELEASE = (1, 28)
 # minute (seconds): --attach-detach-reconcile-sync-period, reconcilerSyncDuration of
 # pkg/controller/volume/attachdetach/attach_detach_controller.go.
 _NOTICE_SECONDS = 90.0
-# What a pod's volume may be without any storage that another node could write to as well, or whose
-# claim is judged instead: fields of VolumeSource in k8s.io/api/core/v1 types.go.
-_HARMLESS = {
-    *(
-        "name",
-        "emptyDir",
-        "configMap",
-        "secret",
-        "projected",
-        "downwardAPI",
-        "gitRepo",
-        "image",
-        "hostPath",
-    ),
-    *("ephemeral", "persistentVolumeClaim"),
-}
+# What a pod that no volume of the fence takes off the node is counted by; no PersistentVolume has
+# such a name.
+BARE = "pods with storage in line"
 # At most so many claims of one namespace are read. A kubelet runs 110 pods (--max-pods), each of
 # which has a few.
 MOST_CLAIMS = 1000
@@ -98,10 +87,6 @@ MOST_DELETIONS = 500
 # And of those that Kubernetes would delete as well, only later, so many: as many as a kubelet runs.
 # Any number may be on the node without running.
 MOST_HASTENED = 110
-# Drivers whose inline volumes hold nothing but keys and certificates, made on the node for one pod.
-# Inline CSI volumes (ephemeral, KEP-596) of these drivers are made on the node for one pod and hold
-# no data.
-_SECRETS = ("secrets-store.csi.k8s.io", "csi.cert-manager.io", "csi.spiffe.io")
 WARNING = (
     "the containers of this node may still run: storage is protected from them by the fence, the "
     "application is not. They may answer requests, and read what they have cached"
@@ -173,23 +158,29 @@ class FailoverState(NamedTuple):
 
 
 class Deletion(NamedTuple):
-    """What is deleted so that a volume leaves: one of its pods, or its attachment (without a pod).
+    """What is deleted so that a volume leaves: one of its pods, or its attachment.
 
-    ``volumes``: the names of those that it keeps on the node, since a pod may use several;
+    ``volumes``: the names of those that it keeps on the node, since a pod may use several, or BARE;
     ``needed``: without it they stay. Others Kubernetes deletes, too, only later.
     """
 
-    covered: AttachedVolume
     volumes: tuple[str, ...]
     pod: Pod | None = None
+    attachment: Attachment | None = None
     needed: bool = True
+
+    @property
+    def is_bare(self) -> bool:
+        """It is a pod that has storage in line, and no volume of the fence."""
+        return self.volumes == (BARE,)
 
 
 class Subject(NamedTuple):
     """What the actions of a finding are about.
 
-    ``volumes``: those that leave; ``awaited``: those whose new attachments are awaited; ``done``:
-    then nothing of the fence is left on the node; ``deletion``: what of one volume is deleted.
+    ``volumes``: those that leave; ``awaited``: those that are awaited elsewhere; ``done``: then
+    nothing of the fence is left on the node; ``deletion``: what of one volume is deleted; ``bare``:
+    the pods that leave and have storage in line, and no volume of the fence.
     """
 
     volumes: tuple[AttachedVolume, ...]
@@ -197,6 +188,7 @@ class Subject(NamedTuple):
     attach_timeout: float
     done: bool = False
     deletion: Deletion | None = None
+    bare: tuple[Pod, ...] = ()
 
 
 class Remark(str):
@@ -218,13 +210,12 @@ def pick_lost_pod(item: dict[str, Any]) -> LostPod | None:
         return None
     # Of what its tenant may write in any number, only what is shown or read is kept.
     claims = pod.claims[: MOST_CLAIMS + 1]
-    inline = (text for volume in spec.get("volumes") or [] for text in _inline(volume))
     return LostPod(
         pod._replace(claims=claims),
         volumes={},
         # Also for a while: pods that end too late are deleted by force here.
         tolerates=any(tolerates(one, *TAINT) for one in spec.get("tolerations") or []),
-        inline=tuple(islice(inline, MOST_CLAIMS)),
+        inline=tuple(islice(inline_storage(spec), MOST_CLAIMS)),
         more=len(pod.claims) - len(claims),
     )
 
@@ -285,22 +276,6 @@ def _why_unclear(claim: Claim | None) -> str:
     # controller manager writes Lost, too (syncBoundClaim of
     # pkg/controller/volume/persistentvolume/pv_controller.go).
     return f"is {claim.phase}, and no volume says so" if claim.phase in ("Bound", "Lost") else ""
-
-
-def _inline(volume: Mapping[str, Any]) -> list[str]:
-    """What a pod's volume is, as a sentence, if it is storage that has no claim."""
-    # A pod's spec may name storage itself, as an NFS export or an iSCSI LUN, with no
-    # PersistentVolume and no VolumeAttachment: nothing here fences that.
-    kinds = [
-        kind
-        for kind, source in volume.items()
-        if kind not in _HARMLESS and (source or {}).get("driver") not in _SECRETS
-    ]
-    return [
-        f"the inline {' '.join(filter(None, (kind, volume[kind].get('driver'))))} volume "
-        f"{volume['name']}"
-        for kind in kinds
-    ]
 
 
 def is_out_of_service(host: HostRecord) -> bool:
@@ -390,15 +365,19 @@ def _judge(
     # The taint where it may be used: Kubernetes then does all of it in its own order.
     tainting = options.detach != "volumes" and not reasons
     fit, findings = _sort(state, selected, tainting, options)
-    deletions, left = _first(_deletions(state, fit, tainting))
+    every = _deletions(state, fit, tainting)
+    every += _bare_deletions(state, every, tainting, options)
+    deletions, left = _first(every)
     findings += _next_time(options, fit, left)
     going = [covered for covered in fit if not left[covered.name]]
-    done = _is_done(state, ledger, options, len(going) == len(held))
+    all_go = len(going) == len(held) and not left[BARE]
+    done = _is_done(state, ledger, options, all_go)
     awaited = _awaited(state, ledger, options, going, done)
     # Also with nothing left to detach: a run that was killed has still to be seen through.
     if going or done or awaited or deletions:
-        finding.evidence.update(_evidence(state, going, tainting, options, reasons))
-        about = Subject(tuple(going), awaited, _patience(options, tainting), done)
+        bare = tuple(one.pod for one in deletions if one.is_bare and one.pod)
+        about = Subject(tuple(going), awaited, _patience(options, tainting), done, bare=bare)
+        finding.evidence.update(_evidence(state, about, tainting, options, reasons))
         finding.repair = _actions(state, options, about, tainting, deletions)
         if not going and not deletions:
             finding.summary = f"what has left the lost node {options.node} is awaited elsewhere"
@@ -677,8 +656,7 @@ def _filter_obstacles(state: FailoverState, options: FailoverOptions) -> list[Re
 
 
 def _is_off(state: FailoverState) -> bool:
-    """The fence is that the node has no power, so that it writes to no storage at all."""
-    return state.node.ledger is not None and state.node.ledger.is_off
+    return state.node.ledger is not None and state.node.ledger.covers_all_drivers
 
 
 def _unfenced(state: FailoverState) -> list[str]:
@@ -686,7 +664,7 @@ def _unfenced(state: FailoverState) -> list[str]:
     pods use without.
     """
     if _is_off(state):
-        return []
+        return [_title(found) for found in _in_doubt(state)]
     # Plugins that are not CSI have no VolumeAttachments, so the node's own status is asked too.
     covered = {found.name for found in state.covered}
     attached = [
@@ -698,6 +676,18 @@ def _unfenced(state: FailoverState) -> list[str]:
     known = covered | {entry.attachment.volume for entry in state.node.attached}
     used = [text for lost in state.pods for text in _used_unfenced(state.node, lost, known)]
     return [*dict.fromkeys([*attached, *used]), *_only_in_status(state)]
+
+
+def _in_doubt(state: FailoverState) -> list[AttachedVolume]:
+    """Of a node that only the operator says is off, the RBD volumes that the fence left out.
+
+    Ceph may show that a client has one open, and that may be the node.
+    """
+    ledger = state.node.ledger
+    if ledger is None or ledger.is_off:
+        return []
+    fenced = {found.name for found in state.covered}
+    return [found for found in state.node.held if found.is_rbd and found.name not in fenced]
 
 
 def _used_unfenced(state: NodeState, lost: LostPod, known: set[str]) -> list[str]:
@@ -769,16 +759,23 @@ def _volume_obstacles(
     return reasons
 
 
+def _beside(state: FailoverState, lost: LostPod) -> list[str]:
+    """What of its storage the fence does not cover."""
+    if _is_off(state):
+        in_doubt = {found.name for found in _in_doubt(state)}
+        return [name for name in lost.volumes if name in in_doubt]
+    fenced = {found.name for found in state.covered}
+    others = [name for name in lost.volumes if name not in fenced] + [*lost.inline]
+    # Its volume may have had any storage, and the pod has it mounted all the same.
+    return others + [f"the volume of {text}" for text in lost.unclear]
+
+
 def _pod_obstacles(
     state: FailoverState, lost: LostPod, tainting: bool, options: FailoverOptions
 ) -> list[Reason]:
     """Why this pod keeps its volumes on the node."""
-    reasons, pod = [], lost.pod
-    fenced = {found.name for found in state.covered}
-    others = [name for name in lost.volumes if name not in fenced] + [*lost.inline]
-    # Its volume may have had any storage, and the pod has it mounted all the same.
-    others += [f"the volume of {text}" for text in lost.unclear]
-    if others and not _is_off(state) and not options.accept_unfenced_volumes:
+    reasons, pod, others = [], lost.pod, _beside(state, lost)
+    if others and not options.accept_unfenced_volumes:
         reasons.append(
             Reason(
                 "volume_not_fenced",
@@ -817,7 +814,7 @@ def _actions(
         *_taint_action(state, options, about, tainting),
         *(_delete_action(deletion, about) for deletion in deletions),
     ]
-    if about.volumes:
+    if about.volumes or about.bare:
         places = [
             attachment_path(covered.attachment)
             for covered in about.volumes
@@ -839,7 +836,8 @@ def _taint_action(
     pkg/controller/volume/attachdetach/reconciler/reconciler.go).
     """
     host = state.node.host
-    if not (tainting and about.volumes and host) or is_out_of_service(host):
+    leaves = about.volumes or about.bare
+    if not (tainting and leaves and host) or is_out_of_service(host):
         return []
     taint = f"spec.taints += {TAINT[0]}={TAINT[1]}:{TAINT[2]}"
     return [Action("taint_node", options.node, ["PATCH", node_path(options.node), taint], about)]
@@ -864,19 +862,46 @@ def _deletions(
         # A DaemonSet's controller may not have seen the taint yet, and would make the pod again on
         # this node.
         found += [
-            Deletion(
-                covered,
-                tuple(lost.volumes),
-                lost.pod,
-                lost.tolerates or not tainting,
-            )
+            Deletion(tuple(lost.volumes), lost.pod, needed=lost.tolerates or not tainting)
             for lost in pods.values()
             if not (tainting and _is_daemon(lost.pod))
         ]
         # Pods first: while one is there, the controller manager attaches the volume again.
         if not tainting and covered.attachment.name and not covered.attachment.deleted:
-            found.append(Deletion(covered, (covered.name,)))
+            found.append(Deletion((covered.name,), attachment=covered.attachment))
     return found
+
+
+def _bare_deletions(
+    state: FailoverState,
+    before: Iterable[Deletion],
+    tainting: bool,
+    options: FailoverOptions,
+) -> list[Deletion]:
+    """The pods that have storage in line, and that no volume of the fence takes off the node.
+    ``before``: what is deleted for these volumes.
+    """
+    # Filters choose among volumes, and these have none.
+    if options.filters.active:
+        return []
+    host, uids = state.node.host, {one.pod.uid for one in before if one.pod}
+    fenced = {covered.name for covered in state.covered}
+    bare = [
+        lost
+        for lost in state.pods
+        if lost.inline
+        and lost.pod.uid not in uids
+        # What keeps a volume of the fence there keeps its pods.
+        and not fenced & set(lost.volumes)
+        and not is_too_late(lost.pod, host.node if host else None)
+        # It would be made again on this node.
+        and not _is_daemon(lost.pod)
+        and not _doomed([lost])
+        # No fence covers it but that of a node that is off.
+        and not _beside(state, lost)
+    ]
+    turns = in_turns(bare, lambda lost: lost.pod.namespace)
+    return [Deletion((BARE,), lost.pod, needed=lost.tolerates or not tainting) for lost in turns]
 
 
 def _namespace(covered: AttachedVolume) -> str:
@@ -905,34 +930,47 @@ def _next_time(
     options: FailoverOptions, volumes: Iterable[AttachedVolume], left: Mapping[str, int]
 ) -> list[Finding]:
     """The findings about volumes that are detached by a further run only."""
-    return [
+    found = [
         _left_there(
-            options,
-            covered,
-            [
-                Reason(
-                    "too_many_deletions",
-                    f"{left[covered.name]} of its pods and attachments are left, since a run "
-                    f"deletes at most {MOST_DELETIONS}, in turns of namespaces: run again",
-                )
-            ],
+            options, covered, [_too_many(left[covered.name], "of its pods and attachments")]
         )
         for covered in volumes
         if left[covered.name]
     ]
+    if left[BARE]:
+        finding = Finding(
+            control="STOR-16",
+            severity="critical",
+            kind="Node",
+            name=options.node,
+            node=options.node,
+            summary=f"{left[BARE]} {BARE} stay on the lost node {options.node}",
+            verdict="repair",
+            named=True,
+        )
+        finding.refuse(_too_many(left[BARE], BARE))
+        found.append(finding)
+    return found
+
+
+def _too_many(number: int, what: str) -> Reason:
+    return Reason(
+        "too_many_deletions",
+        f"{number} {what} are left, since a run deletes at most {MOST_DELETIONS}, in turns of "
+        "namespaces: run again",
+    )
 
 
 def _delete_action(deletion: Deletion, about: Subject) -> Action:
-    pod, entry = deletion.pod, deletion.covered.attachment
+    pod, entry = deletion.pod, deletion.attachment
     about = about._replace(deletion=deletion)
-    if pod is None:
-        return Action(
-            "delete_volumeattachment", entry.name, ["DELETE", attachment_path(entry)], about
-        )
-    # A grace period of 0 removes the object without the kubelet, which does not answer; the fence
-    # is what makes that safe (Kubernetes documentation, "Forced Pod termination").
-    command = ["DELETE", pod_path(pod), "gracePeriodSeconds=0"]
-    return Action("force_delete_pod", pod.title, command, about)
+    if pod:
+        # A grace period of 0 removes the object without the kubelet, which does not answer; the
+        # fence is what makes that safe (Kubernetes documentation, "Forced Pod termination").
+        command = ["DELETE", pod_path(pod), "gracePeriodSeconds=0"]
+        return Action("force_delete_pod", pod.title, command, about)
+    where = attachment_path(entry) if entry else ""
+    return Action("delete_volumeattachment", entry.name if entry else "", ["DELETE", where], about)
 
 
 def _arrivals(options: FailoverOptions, about: Subject) -> list[Action]:
@@ -940,9 +978,11 @@ def _arrivals(options: FailoverOptions, about: Subject) -> list[Action]:
     # The ledger says "detached" only once the volumes are in use elsewhere or free, so a run that
     # was killed before is ended by the next.
     names = ", ".join(covered.name for covered in about.awaited)
-    actions = [Action("wait_attached", names, ["GET", "pods, volumeattachments"], about)]
+    actions = []
+    if about.awaited:
+        actions.append(Action("wait_attached", names, ["GET", "pods, volumeattachments"], about))
     # Attached, and still not in use: its filesystem may need a check, or NodeStage may be refused.
-    if options.ready_timeout:
+    if about.awaited and options.ready_timeout:
         actions.append(Action("wait_ready", names, ["GET", "pods"], about))
     noted = "phase detached" if about.done else f"detached {names}"
     where = ["PATCH", node_path(options.node), f"the ledger: {noted}"]
@@ -952,6 +992,7 @@ def _arrivals(options: FailoverOptions, about: Subject) -> list[Action]:
 def _describe(state: FailoverState, options: FailoverOptions) -> Finding:
     ledger, host = state.node.ledger, state.node.host
     volumes = [covered for covered in state.covered if covered.attachment.name]
+    used = len(_held(state)) - len(volumes)
     evidence: dict[str, Any] = {
         "ready": f"{host.node.ready} since {host.node.ready_since:%Y-%m-%dT%H:%M:%SZ}"
         if host and host.node.ready_since
@@ -975,7 +1016,7 @@ def _describe(state: FailoverState, options: FailoverOptions) -> Finding:
         name=options.node,
         node=options.node,
         summary=f"{len(volumes)} volume{'s' * (len(volumes) != 1)} of the fence still attached to "
-        f"the lost node {options.node}",
+        f"the lost node {options.node}" + (f", and {used} used there without" if used else ""),
         verdict="repair",
         reason=("the node is off" if ledger.power else "the node is fenced") if ledger else "",
         named=True,
@@ -990,23 +1031,18 @@ def _patience(options: FailoverOptions, tainting: bool) -> float:
 
 def _evidence(
     state: FailoverState,
-    going: list[AttachedVolume],
+    about: Subject,
     tainting: bool,
     options: FailoverOptions,
     reasons: list[Reason],
 ) -> dict[str, Any]:
+    pods = [lost.pod for covered in about.volumes for lost in _users(state, covered)]
     return {
         "detach": "taint" if tainting else "volumes",
         # Whoever chose the way needs no reason for it.
         "why_no_taint": reasons if options.detach == "auto" else [],
-        "volumes": [_title(covered) for covered in going],
-        "pods": list(
-            dict.fromkeys(
-                f"{lost.pod.title} ({lost.pod.uid})"
-                for covered in going
-                for lost in _users(state, covered)
-            )
-        ),
+        "volumes": [_title(covered) for covered in about.volumes],
+        "pods": list(dict.fromkeys(f"{pod.title} ({pod.uid})" for pod in [*pods, *about.bare])),
         # Told in any case: with the user's consent these are detached, too.
         "not_fenced": _unfenced(state),
         **({} if _is_off(state) else {"warning": WARNING}),
@@ -1026,6 +1062,24 @@ def _left_there(
 def late(options: FailoverOptions, covered: AttachedVolume, reason: Reason) -> Finding:
     """The finding about a volume whose fail-over failed, and that of the others did not."""
     finding = _about_volume(options, covered, f"is not failed over from {options.node}")
+    finding.fail(reason)
+    return finding
+
+
+def stuck(options: FailoverOptions, pod: Pod, reason: Reason) -> Finding:
+    """The finding about a pod without a volume of the fence that was deleted and is there still."""
+    finding = Finding(
+        control="STOR-16",
+        severity="critical",
+        kind="Pod",
+        namespace=pod.namespace,
+        name=pod.name,
+        node=options.node,
+        summary=f"pod {pod.title} stays on the lost node {options.node}",
+        verdict="repair",
+        named=True,
+        evidence={"uid": pod.uid},
+    )
     finding.fail(reason)
     return finding
 

@@ -63,6 +63,7 @@ from .._kube.objects import (
 from . import plan as pure
 from .looks import PodLists, read_attachments
 from .plan import FailoverOptions, FailoverState, LostPod, Remark, Subject
+from .unattached import Told, read_told, shown_mounted, shown_unattached
 
 # A wait ends with so much left of the deadline (seconds), so that what was proven is noted.
 _KEPT_SECONDS = LEAST_SECONDS + 15.0
@@ -369,8 +370,8 @@ class Failover:
         # Of its other volumes, findings say already that they stay.
         names = [name for name in deletion.volumes if name in ours]
         if deletion.needed:
-            # With no other volume the run has come to nothing.
-            if not self._begun or ours <= {*names}:
+            # With no other volume the run has come to nothing, and a pod without any is no volume.
+            if not self._begun or ours <= {*names} or deletion.is_bare:
                 return
             told = [Remark(name, str(why)) for name in names]
             self._give_up(subject, why.code, "its turn did not come", told)
@@ -395,8 +396,8 @@ class Failover:
         # succeeded (kubernetes-csi/external-attacher pkg/controller/csi_handler.go); it is never
         # removed here. For ceph-csi that call does nothing, which is why the fence has to be there
         # before.
-        if subject.deletion:
-            entry = subject.deletion.covered.attachment
+        if subject.deletion and subject.deletion.attachment:
+            entry = subject.deletion.attachment
             self._delete(attachment_path(entry), entry.uid, dry_run)
 
     def _delete(self, where: str, uid: str, dry_run: bool, grace: int | None = None) -> None:
@@ -432,7 +433,7 @@ class Failover:
 
     def _wait_detached(self, subject: Subject) -> None:
         seconds = self._options.detach_timeout
-        left = self._until_none(seconds, lambda: self._left(subject))
+        left = self._until_none(seconds, lambda: [*self._left(subject), *self._left_bare(subject)])
         self._give_up(
             subject,
             code="not_detached",
@@ -478,16 +479,22 @@ class Failover:
         left, the action has failed.
         """
         volumes = {covered.name: covered for covered in (*subject.volumes, *subject.awaited)}
+        pods = {_key(pod): pod for pod in subject.bare}
         by_volume: dict[str, list[str]] = {}
         for text in told:
             by_volume.setdefault(text.volume if isinstance(text, Remark) else "", []).append(text)
-        others = {covered.name for covered in self._timely([*volumes.values()])} - set(by_volume)
+        others = {covered.name for covered in self._timely([*volumes.values()])} | {*pods}
+        others -= {*by_volume, *self._late}
         # What is told of no volume, as that the API server did not answer, is true of all.
         if told and ("" in by_volume or not others):
             raise ActionFailed(f"{what}: {few(told, '; ')}{then}", code=code)
         for name, texts in by_volume.items():
             reason = Reason(code, f"{what}: {few(texts, '; ')}{then}")
-            self._plan.findings.append(pure.late(self._options, volumes[name], reason))
+            self._plan.findings.append(
+                pure.stuck(self._options, pods[name], reason)
+                if name in pods
+                else pure.late(self._options, volumes[name], reason)
+            )
             self._late.add(name)
 
     _waits: Mapping[str, Callable[[Failover, Subject], None]] = {
@@ -507,16 +514,6 @@ class Failover:
         Of a volume that several nodes can have those that were made since the node was lost; others
         may have had trouble before.
         """
-        # A PersistentVolume that only one node can have is in use by its new pod alone once it is
-        # attached there.
-        seen = self._state.node if self._state else None
-        lost = seen.host.node.lost_since(seen.now) if seen and seen.host else None
-
-        def is_new(tenant: Tenant, covered: AttachedVolume) -> bool:
-            made = tenant.pod.created
-            alone = covered.volume is not None and covered.volume.exclusive
-            return alone or not lost or not made or made >= lost
-
         awaited = self._timely(subject.awaited)
         tenants, unread = self._pods.read(awaited)
         found = [tenant for tenant in tenants if tenant.pod.node and not tenant.pod.deleted]
@@ -525,9 +522,18 @@ class Failover:
             tenant.pod.uid: tenant
             for covered in awaited
             for tenant in users[covered.name]
-            if is_new(tenant, covered)
+            if self._is_new(tenant, covered)
         }
         return [*new.values()], unread
+
+    def _is_new(self, tenant: Tenant, covered: AttachedVolume) -> bool:
+        # A PersistentVolume that only one node can have is in use by its new pod alone once it is
+        # attached there.
+        seen = self._state.node if self._state else None
+        lost = seen.host.node.lost_since(seen.now) if seen and seen.host else None
+        made = tenant.pod.created
+        alone = covered.volume is not None and covered.volume.exclusive
+        return alone or not lost or not made or made >= lost
 
     def _not_running(self, subject: Subject) -> list[str]:
         """What the pods say that do not run, for each volume that they use."""
@@ -606,6 +612,19 @@ class Failover:
             left += [Remark(covered.name, text) for text in found]
         return left
 
+    def _left_bare(self, subject: Subject) -> list[str]:
+        """Those pods without a volume of the fence that are still on the lost node."""
+        bare = [pod for pod in subject.bare if _key(pod) not in self._late]
+        if not bare:
+            return []
+        node, folder = self._options.node, path("v1", "pods")
+        there = {*self._cluster.list(folder, _uid, fields=f"spec.nodeName={node}")}
+        return [
+            Remark(_key(pod), f"pod {pod.title} is still on {node}")
+            for pod in bare
+            if pod.uid in there
+        ]
+
     def _waiting(self, subject: Subject, early: bool) -> list[str]:
         """Which pods elsewhere still wait for their volume; what has been reached goes to the
         proof. ``early``: pods may yet be made.
@@ -628,9 +647,13 @@ class Failover:
                 if tenant.pod.node
             ],
         )
+        told = read_told(self._cluster, known)
         for covered in known:
             users = users_of[covered.name]
-            waits, proven = self._reached(covered, users, attachments, early)
+            # No attachment keeps pods from having had it before, whatever trouble these have.
+            if shown_unattached(covered, told):
+                users = [tenant for tenant in users if self._is_new(tenant, covered)]
+            waits, proven = self._reached(covered, users, attachments, told, early)
             waiting += [Remark(covered.name, text) for text in waits]
             proof += [Remark(covered.name, text) for text in proven]
         self._proof = proof
@@ -652,35 +675,35 @@ class Failover:
         covered: AttachedVolume,
         users: list[Tenant],
         attachments: Mapping[tuple[str, str], Attachment],
+        told: Told,
         early: bool,
     ) -> tuple[list[str], list[str]]:
         """Why a volume has not reached all of its pods elsewhere yet, and what proves that it has
         reached pods, or is free for them.
         """
-        placed = [tenant.pod for tenant in users if tenant.pod.node]
+        placed = [tenant for tenant in users if tenant.pod.node]
         if not placed and early:
-            return [f"no pod elsewhere uses {covered.name} yet"], []
+            return [f"no new pod elsewhere uses {covered.name} yet"], []
         if not placed:
             return [], [_free(covered, users)]
         waits: list[str] = []
         proven: list[str] = []
-        for pod in placed:
-            waiting, arrived = self._arrived(
-                covered, pod, attachments.get((covered.name, pod.node))
-            )
+        for tenant in placed:
+            attachment = attachments.get((covered.name, tenant.pod.node))
+            waiting, arrived = self._arrived(covered, tenant, attachment, told)
             waits += waiting
             proven += arrived
         return waits, proven
 
     def _arrived(
-        self, covered: AttachedVolume, pod: Pod, attachment: Attachment | None
+        self, covered: AttachedVolume, tenant: Tenant, attachment: Attachment | None, told: Told
     ) -> tuple[list[str], list[str]]:
         """Why a pod that has a node still waits for the volume, or else what proves that it has
         it.
         """
         # status.attached is set by the external-attacher after ControllerPublishVolume
         # (VolumeAttachmentStatus of k8s.io/api/storage/v1), before the kubelet stages the volume.
-        name, node = covered.name, self._options.node
+        name, node, pod = covered.name, self._options.node, tenant.pod
         if pod.node == node:
             return [
                 f"pod {pod.title} came to the lost node {node} again: it tolerates its "
@@ -692,7 +715,28 @@ class Failover:
                 f"{name} is attached to {pod.node} for pod {pod.title} ({attachment.name}, "
                 f"seen at {since:%H:%M:%S}Z)"
             ]
-        return [f"pod {pod.title} on {pod.node} waits for {name}: {_why_not(attachment)}"], []
+        never = None if attachment else shown_unattached(covered, told)
+        has_it = self._mounted(covered, tenant) if never else None
+        if has_it:
+            return [], [f"{name} is in use: {has_it}, and {never}"]
+        why = f"{never}, and the pod does not run with it yet" if never else _why_not(attachment)
+        if covered.attachment.driver in told.unread:
+            why += f"; this account may not read CSIDriver {covered.attachment.driver}"
+        return [f"pod {pod.title} on {pod.node} waits for {name}: {why}"], []
+
+    def _mounted(self, covered: AttachedVolume, tenant: Tenant) -> str | None:
+        """What shows that this pod has a volume that is never attached."""
+        volume = covered.volume
+        if volume is None:
+            return None
+        item = self._cluster.get(
+            path("v1", "persistentvolumeclaims", volume.claim_name, volume.claim_namespace)
+        )
+        fenced = (
+            frozenset(lost.pod.uid for lost in self._state.pods) if self._state else frozenset()
+        )
+        claim = pick_claim(item) if item else None
+        return shown_mounted(tenant, claim, volume, self._options.node, fenced)
 
     def _until_none(self, seconds: float, look: Callable[[], list[str]]) -> list[str]:
         """As everywhere, but under the Lease, which is renewed meanwhile."""
@@ -728,7 +772,7 @@ class Failover:
         """What proves that the volumes have left the node, and are where pods wait for them."""
         subject: Subject = finding.repair[0].subject
         self._pods.begin()
-        self._doubt(subject, self._left(subject))
+        self._doubt(subject, [*self._left(subject), *self._left_bare(subject)])
         self._doubt(subject, self._waiting(subject, early=False))
         if self._options.ready_timeout:
             self._doubt(subject, self._not_running(subject))
@@ -744,6 +788,11 @@ class Failover:
             f"{covered.name} has no VolumeAttachment and no pod on {self._options.node} (seen at "
             f"{self._detached[covered.name]:%H:%M:%S}Z)"
             for covered in self._timely(subject.volumes)
+        ]
+        gone += [
+            f"pod {pod.title} ({pod.uid}) is not on {self._options.node} any more"
+            for pod in subject.bare
+            if _key(pod) not in self._late
         ]
         self._plan.findings += self._homeless.values()
         ready = [
@@ -867,6 +916,15 @@ def _known(volumes: Iterable[AttachedVolume], unread: Iterable[Remark]) -> list[
     """Those whose pods were read."""
     names = {remark.volume for remark in unread}
     return [covered for covered in volumes if covered.name not in names]
+
+
+def _key(pod: Pod) -> str:
+    """What a pod is told by beside volumes; no PersistentVolume has such a name."""
+    return f"pod/{pod.uid}"
+
+
+def _uid(item: Object) -> str:
+    return str(item["metadata"]["uid"])
 
 
 def _runs(tenant: Tenant) -> bool:

@@ -103,6 +103,12 @@ class LostNode(NamedTuple):
     neighbours: tuple[dict[str, Any], ...] = ()
     neighbours_left_out: int = 0
 
+    @property
+    def left_open(self) -> tuple[AttachedVolume, ...]:
+        """The RBD volumes of ``used``, which Kubernetes has detached by force."""
+        # Many others are never attached, and then no attachment keeps them from other nodes.
+        return tuple(found for found in self.used if found.is_rbd)
+
     def lost_for(self, now: datetime, grace: float) -> float:
         """Seconds since it was last heard of; 0 unless that is longer than the grace."""
         # lastTransitionTime is when the condition became Unknown, which is the node monitor grace
@@ -386,7 +392,7 @@ def _exclusive(
         for volume in lost.volumes
         if is_exclusive(volume) and _is_held(volume.attachment, in_use)
     ]
-    return attached, [volume for volume in lost.used if is_exclusive(volume)]
+    return attached, [volume for volume in lost.left_open if is_exclusive(volume)]
 
 
 def _what_it_holds(attached: list[AttachedVolume], used: list[AttachedVolume]) -> str:

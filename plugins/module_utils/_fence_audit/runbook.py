@@ -24,6 +24,7 @@ from .._fences.state import (
     ATTACHMENTS,
     AttachedVolume,
     HostRecord,
+    OnNodes,
     attached_volume,
     find_used,
     is_too_late,
@@ -195,15 +196,15 @@ class FenceAudit:
         volumes = self._volumes(held | _fenced(names, ledgers))
         # Of a Ready node the kubelet itself unmounts what nothing needs.
         silent = {name: hosts.get(name) for name in names if not pure.is_ready(hosts.get(name))}
-        ran: set[tuple[str, str]] = set()
-        used = find_used(self._cluster, silent, ledgers, attachments, volumes, self._cached, ran)
+        seen = OnNodes.nothing()
+        used = find_used(self._cluster, silent, ledgers, attachments, volumes, self._cached, seen)
         # One pass over all attachments, not one for each volume.
         by_volume = _by_volume(attachments, held)
         lost = []
         for name in names:
             more = used.get(name, ())
             attached = [
-                entry._replace(too_late=is_too_late(entry, hosts.get(name), ran))
+                entry._replace(too_late=is_too_late(entry, hosts.get(name), seen.ran))
                 for entry in _attached(here[name], volumes, by_volume)
             ]
             gone = _fenced_away(name, ledgers.get(name), (*attached, *more), volumes)
@@ -233,7 +234,7 @@ class FenceAudit:
             volume
             for found in lost
             if not pure.is_ready(found.host)
-            for volume in (*found.volumes, *found.used)
+            for volume in (*found.volumes, *found.left_open)
             if pure.is_exclusive(volume)
         ]
         claims = {volume.volume.claim for volume in volumes if volume.volume and volume.claim}

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
+from itertools import islice
 from typing import Any, NamedTuple
 
 from .._ceph.images import root_of
@@ -30,6 +31,10 @@ from .._kube.objects import (
     pick_volume,
     unique_name,
 )
+from .._kube.objects import (
+    is_too_late as is_pod_too_late,
+)
+from .inline import inline_storage
 from .ledger import FenceObject, Ledger, Ledgers
 from .network_fence import UNFENCED, NetworkFence, covered, list_fences, may_act_on
 from .record import Records
@@ -47,6 +52,8 @@ _MAX_GETS = 100
 # So many claims of pods are kept. Anyone who may create pods may name a lost node in any number of
 # them, and 43,000 claims in each.
 _MOST_CLAIMS = 10_000
+# And of so many pods and volumes in line is told.
+_MOST_INLINE = 20
 # ceph-csi's own name for RBD, which others put something before, as Rook does; and how the names of
 # all its drivers end.
 _RBD, _CEPH_CSI = "rbd.csi.ceph.com", ".csi.ceph.com"
@@ -155,6 +162,18 @@ class AttachedVolume(NamedTuple):
         return names_cephfs(self.attachment.driver)
 
     @property
+    def storage(self) -> str:
+        """Its driver, or the kind of storage that needs none."""
+        share = self.volume.share if self.volume else ""
+        return self.attachment.driver or ("nfs" if share else "no driver")
+
+    @property
+    def can_be_awaited(self) -> bool:
+        """Something will show that another node has it: its attachment, or that a pod runs."""
+        # Of what only the kubelet attaches, as an in-tree iSCSI volume, no object of the API tells.
+        return bool(self.attachment.driver or (self.volume and self.volume.share))
+
+    @property
     def file_system(self) -> str:
         """The CephFS that it is in; empty where the volume does not tell it."""
         return str(self._attributes.get("fsName") or "")
@@ -200,7 +219,8 @@ class NodeState(NamedTuple):
     ``ledgers``: those of other nodes; ``used``: see find_used; ``attaching``: see
     drivers_that_attach; ``unread``: which ledgers of others were not read, as a sentence;
     ``records``: from where nodes reached Ceph, read for a fence alone; ``single``: by volume, the
-    attachment of what another node has, and no other beside it.
+    attachment of what another node has, and no other beside it; ``inline``: storage that pods on
+    the node have in line, as sentences, of many only some.
     """
 
     now: datetime
@@ -217,6 +237,7 @@ class NodeState(NamedTuple):
     unread: str = ""
     records: Records = Records()
     single: Mapping[str, Attachment] = {}
+    inline: tuple[str, ...] = ()
 
     @property
     def held(self) -> tuple[AttachedVolume, ...]:
@@ -346,6 +367,35 @@ def without_attachment(
     )
 
 
+class OnNodes(NamedTuple):
+    """What the pods on nodes show besides the volumes that they use.
+
+    ``ran``: the claims of volumes attached there of which a pod there has ever run a container;
+    ``inline``: see NodeState; those of pods that a node cannot have started are left out.
+    """
+
+    ran: set[tuple[str, str]]
+    inline: dict[str, None]
+
+    @classmethod
+    def nothing(cls) -> OnNodes:
+        """Before any pod was read."""
+        return cls(set(), {})
+
+    def note(
+        self, item: Object, pod: Pod, host: HostRecord | None, attached: Collection[Any]
+    ) -> None:
+        """A pod. ``attached``: the claims of the volumes that are attached to its node."""
+        if pod.ran:
+            claims_here = ((pod.namespace, claim) for claim in pod.claims)
+            self.ran.update(claim for claim in claims_here if claim in attached)
+        # The scheduler takes no node that is lost, so whoever made such a pod has named the node.
+        if pod.terminal or is_pod_too_late(pod, host.node if host else None):
+            return
+        texts = (f"{text} of pod {pod.title}" for text in inline_storage(item["spec"]))
+        self.inline.update(dict.fromkeys(islice(texts, _MOST_INLINE - len(self.inline))))
+
+
 def find_used(
     cluster: Cluster,
     hosts: Mapping[str, HostRecord | None],
@@ -353,17 +403,17 @@ def find_used(
     attachments: Sequence[Attachment],
     volumes: Mapping[str, Object],
     cached: bool = False,
-    ran: set[tuple[str, str]] | None = None,
+    seen: OnNodes | None = None,
 ) -> dict[str, tuple[AttachedVolume, ...]]:
-    """By node, the RBD volumes that it may have open although they are not attached to it, but for
+    """By node, the volumes that it may have open although they are not attached to it, but for
     those of a fence that is proven.
 
-    Six minutes after the pods of a lost node are gone, Kubernetes detaches by force, and its
-    clients stay. They are known by its pods, if it has any, and by what its kubelet called in use:
-    that stays, since only the kubelet writes it, and keeps any other volume attached.
+    Some are never attached, as those of NFS. Others were: six minutes after the pods of a lost node
+    are gone, Kubernetes detaches by force, and its clients stay. They are known by its pods, if it
+    has any, and by what its kubelet called in use: that stays, since only the kubelet writes it,
+    and keeps any other volume attached.
     ``attachments``: all of the cluster; ``volumes``: the PersistentVolumes of those to these
-    nodes, by name; ``ran``: gets the claims of volumes attached there of which a pod there has ever
-    run a container.
+    nodes, by name; ``seen``: gets what the pods there show besides.
     """
     # After maxWaitForUnmountDuration, six minutes, the controller detaches by force
     # (ReconcilerMaxWaitForUnmountDuration in DefaultTimerConfig of
@@ -375,10 +425,10 @@ def find_used(
     here = {name: {found.volume for found in by_node.get(name, ())} for name in hosts}
     attached = {name: _keys_of(volumes, theirs) for name, theirs in here.items()}
     # Most lost nodes use nothing unattached, and then the list of all volumes is not read.
-    pods = _pods(cluster, hosts, cached, attached, ran)
+    pods = _pods(cluster, hosts, cached, attached, seen)
     if pods is None:
-        only = _claims_of_images(cluster, cached)
-        pods = _pods(cluster, hosts, cached, attached, ran, only)
+        only = _claims_of_volumes(cluster, cached)
+        pods = _pods(cluster, hosts, cached, attached, seen, only)
     users = _users(pods or (), hosts)
     unlisted = {
         name: _unlisted(host, name, {found.name for found in by_node.get(name, ())})
@@ -439,13 +489,12 @@ def _users(pods: Iterable[Pod], hosts: Iterable[str]) -> dict[str, dict[Any, lis
     return users
 
 
-def _claims_of_images(cluster: Cluster, cached: bool) -> set[tuple[str, str]]:
-    """The claims that are bound to an RBD volume."""
+def _claims_of_volumes(cluster: Cluster, cached: bool) -> set[tuple[str, str]]:
+    """The claims that are bound to a volume."""
 
     def pick(item: Object) -> tuple[str, str] | None:
         volume = pick_volume(item)
-        is_rbd = without_attachment(volume.name, "", item).is_rbd
-        return volume.claim if is_rbd and volume.phase == "Bound" else None
+        return volume.claim if volume.phase == "Bound" else None
 
     return set(cluster.list(path("v1", "persistentvolumes"), pick, cached=cached))
 
@@ -475,13 +524,7 @@ def _is_used(
 def _not_fenced(
     entries: Iterable[AttachedVolume], fenced: tuple[str, ...]
 ) -> tuple[AttachedVolume, ...]:
-    # An in-tree volume that is not migrated is never attached, and nothing could be awaited
-    # elsewhere.
-    return tuple(
-        entry
-        for entry in entries
-        if entry.is_rbd and entry.attachment.driver and entry.name not in fenced
-    )
+    return tuple(entry for entry in entries if entry.can_be_awaited and entry.name not in fenced)
 
 
 def _pods(
@@ -489,13 +532,13 @@ def _pods(
     hosts: Mapping[str, HostRecord | None],
     cached: bool,
     attached: Mapping[str, set[Any]],
-    ran: set[tuple[str, str]] | None,
+    seen: OnNodes | None,
     only: set[tuple[str, str]] | None = None,
 ) -> list[Pod] | None:
     """The pods on these nodes that have not ended, each with those of its claims that are not
     attached to its node, of ``only`` these. None if that is more than can be kept.
 
-    ``ran``: see find_used.
+    ``seen``: see find_used.
     """
     kept = 0
 
@@ -504,9 +547,8 @@ def _pods(
         if item["spec"].get("nodeName") not in hosts or (only is None and kept > _MOST_CLAIMS):
             return None
         pod = pick_pod(item)
-        if ran is not None and pod.ran:
-            claims_here = ((pod.namespace, claim) for claim in pod.claims)
-            ran.update(claim for claim in claims_here if claim in attached[pod.node])
+        if seen is not None:
+            seen.note(item, pod, hosts[pod.node], attached[pod.node])
         claims = tuple(
             claim
             for claim in pod.claims
@@ -572,16 +614,16 @@ def gather_node(cluster: Cluster, node: str, ledgers: Ledgers) -> NodeState:
     hosts = cluster.list(path("v1", "nodes"), pick_host_record)
     others = [other for other in hosts if other.node.name != node]
     fences, ledger = list_fences(cluster), ledgers.read(node, item)
-    ran: set[tuple[str, str]] = set()
+    seen = OnNodes.nothing()
     by_node = {node: ledger} if ledger else {}
-    used = find_used(cluster, {node: host}, by_node, attachments, volumes, ran=ran)
+    used = find_used(cluster, {node: host}, by_node, attachments, volumes, seen=seen)
     others_fenced = tuple(found for found in ledgers.all() if found.node != node)
     return NodeState(
         cluster.now(),
         cluster.version(),
         host,
         item,
-        tuple(_attached(found, volumes, elsewhere, host, ran) for found in here),
+        tuple(_attached(found, volumes, elsewhere, host, seen.ran) for found in here),
         tuple(others),
         fences,
         ledger,
@@ -590,6 +632,7 @@ def gather_node(cluster: Cluster, node: str, ledgers: Ledgers) -> NodeState:
         drivers_that_attach(attachments),
         ledgers.unread,
         single=_single(elsewhere, names),
+        inline=tuple(seen.inline),
     )
 
 

@@ -25,25 +25,33 @@ _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE |
 
 
 def check_volumes(case: FenceCase) -> None:
-    """The user means at least one volume that the node may have open."""
-    # Ceph's blocklist protects images that the node itself opens, and no other storage. A node
-    # that is off has nothing open.
-    options, node = case.options, case.options.node
+    """The user means at least one volume that the node may have open, or some storage in line."""
     # A fence that stands goes on, even once Kubernetes has detached its volumes.
     if case.known:
         return
-    drivers = sorted({found.attachment.driver for found in case.state.held})
-    if not case.meant:
-        meant = f" of cluster_id {options.cluster_id}" if options.cluster_id else ""
-        case.reasons.append(
-            Reason(
-                "nothing_to_repair",
-                f"no {'' if case.by_power else 'RBD '}volume{meant} is attached to node {node}, or "
-                "used there without, so there is nothing to fence; the drivers of what is attached "
-                f"are {', '.join(drivers) or 'none'}"
-                + (f". Left out: {few(case.stays, '; ')}" if case.left_out else ""),
-            )
+    if not case.fenced and not (case.is_off and case.state.inline):
+        case.reasons.append(Reason("nothing_to_repair", _nothing_meant(case)))
+
+
+def _nothing_meant(case: FenceCase) -> str:
+    # Ceph's blocklist protects images that the node itself opens, and no other storage: no entry
+    # keeps a node from NFS, and none is made for CephFS alone (files.py). A node that is off has
+    # nothing open.
+    cluster_id, node = case.options.cluster_id, case.options.node
+    kind = "volume" if case.is_off else "RBD volume"
+    said = (
+        f"no {kind}{f' of cluster_id {cluster_id}' if cluster_id else ''} is attached to node "
+        f"{node}, or used there without, so there is nothing to fence"
+    )
+    others = [f"{found.name} ({found.storage})" for found in case.state.held if not found.is_rbd]
+    others += case.state.inline
+    if others and not case.is_off:
+        said += (
+            f". It has {few(others)}, and for these alone nothing is fenced in Ceph: if the node "
+            "is off, or can be switched off, use method external, power, or none with "
+            "node_confirmed_off"
         )
+    return said + (f". Left out: {few(case.stays, '; ')}" if case.left_out else "")
 
 
 def check_reading(case: FenceCase) -> None:

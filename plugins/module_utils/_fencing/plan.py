@@ -174,6 +174,7 @@ def _judge(case: FenceCase) -> Ledger | None:
         check_fences(case, fences)
     # What shows no client at all is judged last, by what the method does about it.
     check_silent(case, method)
+    check_attached_here(case, case.beside)
     check_ledgers(case, method)
     if case.reasons or not settle_doubts(case):
         return None
@@ -372,8 +373,10 @@ def is_alone(state: NodeState, ledger: Ledger) -> bool:
     """
     # Then an entry may be replaced with a gap: for a moment the lost node could write, but no other
     # node does.
+    # What is not in Ceph is no matter of an entry.
     here = {found.name for found in state.attached if not found.elsewhere}
-    return not state.used and set(ledger.volumes) <= here
+    open_there = [found for found in state.used if found.is_rbd or found.is_cephfs]
+    return not open_there and set(ledger.volumes) <= here
 
 
 def _finding(state: NodeState, options: FenceOptions, evidence: dict[str, object]) -> Finding:

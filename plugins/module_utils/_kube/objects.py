@@ -736,6 +736,8 @@ class Tenant(NamedTuple):
     grace: float = _DEFAULT_GRACE
     # Why it does not run.
     trouble: str = ""
+    # Its kubelet says that a container runs.
+    started: bool = False
     # Names of its volumes that are deleted with it; the latter without those in memory.
     ephemeral: tuple[str, ...] = ()
     empty_dirs: tuple[str, ...] = ()
@@ -752,9 +754,15 @@ def pick_tenant(item: dict[str, Any], claims: Collection[str]) -> Tenant | None:
         pod,
         _DEFAULT_GRACE if grace is None else float(grace),
         "; ".join([*_unscheduled(item), *pod.waiting]),
+        any(_is_running(entry) for entry in _container_statuses(item.get("status") or {})),
         tuple(volume["name"] for volume in volumes if "ephemeral" in volume),
         tuple(volume["name"] for volume in volumes if _is_empty_dir_on_disk(volume)),
     )
+
+
+def _is_running(container: dict[str, Any]) -> bool:
+    """Its state says so, which that of a container without a known state does not."""
+    return (container.get("state") or {}).get("running") is not None
 
 
 def _unscheduled(item: dict[str, Any]) -> list[str]:

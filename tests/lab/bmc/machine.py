@@ -17,11 +17,14 @@ from pathlib import Path
 
 from ..kubernetes.process import Process
 
-# It counts for as long as it has power, as a node that writes.
+# It counts for as long as it has power, as a node that writes. Its power may be gone between any
+# two steps, so the file is replaced, and never empty.
 _WORK = """
 import itertools, pathlib, sys, time
+new = pathlib.Path(sys.argv[1] + ".new")
 for number in itertools.count(1):
-    pathlib.Path(sys.argv[1]).write_text(str(number))
+    new.write_text(str(number))
+    new.replace(sys.argv[1])
     time.sleep(0.02)
 """
 

@@ -233,6 +233,11 @@ class World(FakeCluster):
     def names(self, kind: str) -> list[str]:
         return [item["metadata"]["name"] for item in self.of(kind)]
 
+    def _driver_of(self, name: str) -> str:
+        """The driver of a PersistentVolume; empty if there is none."""
+        found = self.objects.get(f"/api/v1/persistentvolumes/{name}", {"spec": {}})
+        return str((found["spec"].get("csi") or {}).get("driver", ""))
+
     def attached(self) -> set[tuple[str, str]]:
         return {
             (item["spec"]["source"]["persistentVolumeName"], item["spec"]["nodeName"])
@@ -307,13 +312,14 @@ class World(FakeCluster):
         taken = {name for name, _node in self.attached()}
         for name, where in used:
             if name not in taken and where and not {"attach", f"attach {name}"} & self.broken:
-                driver = self.objects[f"/api/v1/persistentvolumes/{name}"]["spec"]["csi"]["driver"]
-                if driver != NFS:
+                driver = self._driver_of(name)
+                if driver not in ("", NFS):
                     self.add(attachment(name[3:], where, driver))
         for item in self.of("Pod"):
             volumes = {
                 f"pv-{volume['persistentVolumeClaim']['claimName']}" for volume in _claimed(item)
             }
+            volumes = {name for name in volumes if self._driver_of(name) not in ("", NFS)}
             here = {name for name, where in self.attached() if where == item["spec"]["nodeName"]}
             if (
                 item["spec"]["nodeName"] == "b"
@@ -2618,6 +2624,230 @@ def test_whatever_driver_has_it_nothing_is_written_by_a_node_that_is_off() -> No
     assert finding["evidence"]["fence"]["bmc"] == "192.0.2.11"
     assert world.attached() == {("pv-db", "b"), ("pv-other", "b")}
     assert world.ledger().phase == "detached"
+
+
+SHARES = OFF._replace(volumes=("pv-csi", "pv-plain"))
+NEVER = {
+    "apiVersion": "storage.k8s.io/v1",
+    "kind": "CSIDriver",
+    "metadata": {"name": NFS},
+    "spec": {"attachRequired": False},
+}
+EXPORT = {"server": "192.0.2.1", "path": "/"}
+
+
+def shares(*more: dict[str, Any], **how: Any) -> World:
+    """A node with nothing but NFS: by a driver, by the kubelet itself, and in line."""
+    plain = claim("plain")
+    plain[1]["spec"]["nfs"] = EXPORT
+    del plain[1]["spec"]["csi"]
+    return World(
+        *(NEVER, *claim("csi", driver=NFS), *plain),
+        *(pod("csi-0", "csi"), pod("plain-0", "plain"), in_line("line-0"), *more),
+        **{"ledger": SHARES, **how},
+    )
+
+
+def in_line(name: str, **spec: Any) -> dict[str, Any]:
+    item = pod(name, **spec)
+    item["spec"]["volumes"].append({"name": "share", "nfs": EXPORT})
+    return item
+
+
+def moved_shares(world: World) -> dict[str, Any]:
+    """Fail it over, and see that a second run has nothing to do."""
+    result = run(world, reading=None, power=says())
+    done = verbs(result)
+    assert world.ledger().phase == "detached"
+    assert world.of("VolumeAttachment") == []
+    assert {item["spec"]["nodeName"] for item in world.of("Pod")} == {"b"}
+    again = run(world, reading=None, power=says())
+    assert not again["failed"] and not again["changed"], again
+    return {**result, "done": done}
+
+
+@pytest.mark.parametrize("version", ["v1.31.4", "v1.20.2"])
+def test_pods_with_nothing_but_nfs_leave_a_node_that_is_off(version: str) -> None:
+    """Nothing else would end them: its kubelet does not, and nothing is attached."""
+    world = shares(version=version)
+    # The pod garbage collector looks only every 20 s.
+    world.broken.add("collect")
+    result = moved_shares(world)
+    assert result["done"] == [
+        *(["taint_node"] if version == "v1.31.4" else []),
+        *["force_delete_pod"] * 3,
+        *("wait_detached", "wait_attached", "wait_ready", "record_detached"),
+    ]
+    proof = str(result["findings"])
+    assert "pv-csi is in use: pod shop/csi-0-again" in proof and f"{NFS} attaches nothing" in proof
+    assert "pv-plain is in use" in proof and "NFS is never attached" in proof
+    assert "pod shop/line-0 (" in proof and "is not on a any more" in proof
+    assert "0 volumes of the fence still attached to the lost node a, and 2 used there" in proof
+
+
+def test_a_node_with_nothing_but_storage_in_line() -> None:
+    world = World(in_line("line-0"), ledger=OFF._replace(volumes=()))
+    assert moved_shares(world)["done"] == [
+        *("taint_node", "force_delete_pod", "wait_detached", "record_detached"),
+    ]
+
+
+@pytest.mark.parametrize("spec", [{}, {"tolerations": TOLERANT}])
+def test_which_pods_with_storage_in_line_are_left(spec: dict[str, Any]) -> None:
+    """What would be made again there, what was never there, and what keeps data."""
+    daemon = in_line("daemon", owner="DaemonSet", **spec)
+    late = in_line("late", **spec)
+    late["metadata"]["creationTimestamp"] = "2026-01-02T00:00:00Z"
+    late["status"] = {"phase": "Pending"}
+    keeps = in_line("keeps", **spec)
+    keeps["spec"]["volumes"].append({"name": "d", "persistentVolumeClaim": {"claimName": "doomed"}})
+    doomed = claim("doomed", driver=OTHER, deletionTimestamp="2026-01-01T00:00:00Z")
+    # Beside one that keeps their volume there, too.
+    shared, other = in_line("shared", **spec), in_line("other", **spec)
+    for item, names in ((shared, ["plain"]), (other, ["plain", "doomed"])):
+        item["spec"]["volumes"] += [
+            {"name": name, "persistentVolumeClaim": {"claimName": name}} for name in names
+        ]
+    world = shares(daemon, late, keeps, shared, other, *doomed, version="v1.20.2")
+    world.broken |= {"collect", "attach"}
+    run(world, reading=None, power=says())
+    left = [item["metadata"]["name"] for item in world.of("Pod")]
+    assert sorted(name for name in left if "again" not in name) == [
+        *("daemon", "keeps", "late"),
+        *("other", "plain-0", "shared"),
+    ]
+
+
+def test_storage_in_line_is_moved_only_from_a_node_that_is_off() -> None:
+    world = standard()
+    world.add(in_line("line-0"))
+    world.broken.add("collect")
+    run(world, accept_unfenced_volumes=True)
+    assert "line-0" in world.names("Pod") and "db-1" not in world.names("Pod")
+    # And a filter chooses volumes.
+    world = shares(version="v1.20.2")
+    run(world, reading=None, power=says(), filters=Filters(claims=("shop/csi",)))
+    assert {"line-0", "plain-0", "csi-0-again"} == {*world.names("Pod")}
+
+
+def test_a_pod_with_storage_in_line_that_stays_keeps_no_volume_from_its_proof() -> None:
+    """Its tenant has given it a finalizer."""
+    world = shares()
+    stuck = world.objects["/api/v1/namespaces/shop/pods/line-0"]
+    stuck["metadata"]["finalizers"] = ["example.com/mine"]
+    result = run(world, reading=None, power=says())
+    assert result["failed"], result["msg"]
+    (told,) = (one for one in result["findings"] if one["object"]["kind"] == "Pod")
+    assert "pod shop/line-0 is still on a" in told["reason"] and told["code"] == "not_detached"
+    assert world.ledger().phase == "fenced"
+    assert world.ledger().detached == ("pv-csi", "pv-plain")
+    del world.objects["/api/v1/namespaces/shop/pods/line-0"]
+    assert not run(world, reading=None, power=says())["failed"]
+    assert world.ledger().phase == "detached"
+
+
+def test_more_pods_with_storage_in_line_than_a_run_deletes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(failover_plan, "MOST_DELETIONS", 3)
+    world = shares(in_line("line-1"), version="v1.20.2")
+    result = run(world, reading=None, power=says())
+    assert result["failed"] and "1 pods with storage in line are left" in str(result["findings"])
+    assert world.ledger().phase == "fenced"
+    assert not run(world, reading=None, power=says())["failed"]
+    assert world.ledger().phase == "detached"
+
+
+def test_what_is_never_attached_has_moved_once_its_new_pod_runs() -> None:
+    """Else it waits, and a further run ends it."""
+    world = shares()
+    world.broken.add("start")
+    result = run(world, reading=None, power=says())
+    assert result["failed"] and world.ledger().phase == "fenced"
+    assert "NFS is never attached, and the pod does not run with it yet" in result["msg"]
+    world.broken.clear()
+    assert not run(world, reading=None, power=says())["failed"]
+    assert world.ledger().phase == "detached"
+
+
+class OldPods(World):
+    """Whose new pods are the old ones, as far as their uid tells."""
+
+    def add(self, item: dict[str, Any]) -> dict[str, Any]:
+        meta = item["metadata"]
+        if item["kind"] == "Pod":
+            meta["uid"] = f"uid-{meta['name'].removesuffix('-again')}"
+        return super().add(item)
+
+
+def test_a_pod_that_was_on_the_lost_node_is_no_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    for made, failed in ((World, False), (OldPods, True)):
+        monkeypatch.setitem(globals(), "World", made)
+        result = run(shares(), reading=None, power=says())
+        assert result["failed"] is failed, result["msg"]
+
+
+def test_what_pods_elsewhere_had_before_does_not_wait_for_these() -> None:
+    """Several nodes may have it, and one of its pods may have trouble that is not ours."""
+    old = pod("old", "plain", node_name="c")
+    old["metadata"]["creationTimestamp"] = "2025-01-01T00:00:00Z"
+    world = shares(old)
+    world.objects["/api/v1/persistentvolumes/pv-plain"]["spec"]["accessModes"] = ["ReadWriteMany"]
+    assert not run(world, reading=None, power=says())["failed"]
+    assert world.ledger().phase == "detached"
+
+
+@pytest.mark.parametrize("phase", ["Running", "Unknown"])
+def test_after_a_detach_by_force_only_an_attachment_proves_anything(phase: str) -> None:
+    """Its new pod is said to run, and the driver attaches."""
+    new = pod("db-1-again", "db", node_name="b")
+    new["status"] = {"phase": phase, "conditions": [{"type": "Ready", "status": "True"}]}
+    world = World(*claim("db"), {**NEVER, "metadata": {"name": RBD}, "spec": {}})
+    world.broken.add("attach")
+    world.add(new)
+    result = run(world)
+    assert result["failed"] and "there is no VolumeAttachment" in result["msg"], result
+    assert world.ledger().phase == "fenced"
+
+
+def test_an_account_that_may_not_read_drivers_is_told() -> None:
+    world = shares()
+
+    def forbid(verb: str, path: str) -> None:
+        if "csidrivers" in path:
+            raise Forbidden("no", 403)
+
+    world.before = forbid
+    result = run(world, reading=None, power=says())
+    assert result["failed"] and f"may not read CSIDriver {NFS}" in str(result["findings"])
+    assert world.ledger().detached == ("pv-plain",)
+
+
+SAID = LEDGER._replace(method="none", entries=(), addresses=(), volumes=("pv-csi", "pv-plain"))
+
+
+def test_the_word_that_a_node_is_off_is_about_all_of_its_volumes() -> None:
+    world = shares(ledger=SAID)
+    result = run(world, reading=None)
+    assert verbs(result)[:4] == ["taint_node", *["force_delete_pod"] * 3]
+    assert world.ledger().phase == "detached" and "line-0" not in world.names("Pod")
+    assert "warning" not in result["findings"][0]["evidence"]
+
+
+def test_what_the_fence_left_out_of_a_node_that_is_said_to_be_off_stays() -> None:
+    """Ceph showed that a client has it open, and that may be the node."""
+    both = pod("csi-0", "csi", "db")
+    line = in_line("line-1")
+    line["spec"]["volumes"].append({"name": "d", "persistentVolumeClaim": {"claimName": "db"}})
+    world = shares(*claim("db"), attachment("db"), line, ledger=SAID)
+    world.remove(world.objects["/api/v1/namespaces/shop/pods/csi-0"])
+    world.add(both)
+    result = run(world, reading=None)
+    assert result["failed"] and OUT not in world.taints
+    assert "pod shop/csi-0 uses it together with pv-db, which is not fenced" in str(result)
+    assert world.attached() == {("pv-db", "a")}
+    assert {"csi-0", "line-1", "plain-0-again"} <= {*world.names("Pod")}
+    assert world.ledger().detached == ("pv-plain",)
 
 
 def test_what_others_have_switched_off_writes_nothing_either() -> None:

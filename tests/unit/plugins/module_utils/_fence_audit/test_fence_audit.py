@@ -409,6 +409,15 @@ def test_a_volume_that_was_detached_by_force(sign: list[Object]) -> None:
     ]
 
 
+def test_what_is_never_attached_is_told_and_is_no_finding() -> None:
+    """No attachment keeps it from other nodes; but a node that is switched off is fenced for it."""
+    share = volume("pv-files", driver="nfs.csi.k8s.io")
+    result = audit(world(LOST, pod("pv-files"), share), "a")
+    (held,) = result["lost"][0]["volumes"]
+    assert (held["name"], held["used"], held["driver"]) == ("pv-files", True, "nfs.csi.k8s.io")
+    assert held["pv"] == {} and result["findings"] == []
+
+
 def test_who_waits_for_what_was_detached_by_force() -> None:
     new = pod("pv-db", "b", "db-2", "Pending")
     for modes, held in ((("ReadWriteOnce",), True), (("ReadWriteMany",), False)):

@@ -456,7 +456,7 @@ class TestAVolumeThatWasAttachedTooLate:
         assert not self.late(silent(), self.attached(), item=volume("v", claimRef=None))
 
 
-def test_of_pods_with_any_number_of_claims_those_are_kept_that_have_an_image(
+def test_of_pods_with_any_number_of_claims_those_are_kept_that_have_a_volume(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Any number of pods may name a lost node, with 43,000 claims each."""
@@ -480,13 +480,13 @@ def test_of_pods_with_any_number_of_claims_those_are_kept_that_have_an_image(
     ]
     there = (volume("v"), volume("w", "csi.example.com"), pod("v"), pod("w"))
     found, cluster = gather(node("a"), *there, *late)
-    assert [entry.name for entry in found.used] == ["v"]
-    assert kept == [0, 1]
+    assert [entry.name for entry in found.used] == ["v", "w"]
+    assert kept == [0, 2]
     # As few as anyone has are kept as they are, and what is attached is none of them.
     few, cluster = gather(node("a"), *there, late[0], attachment("va", "v", "a"))
-    assert few.used == () and kept[2:] == [0, 0]
+    assert [entry.name for entry in few.used] == ["w"] and kept[2:] == [0, 1]
     monkeypatch.setattr(fence_state, "_MOST_CLAIMS", 60)
-    assert [entry.name for entry in gather(node("a"), *there, late[0])[0].used] == ["v"]
+    assert [entry.name for entry in gather(node("a"), *there, late[0])[0].used] == ["v", "w"]
     assert kept[4:] == [52]
 
 
@@ -544,9 +544,13 @@ def test_what_was_detached_by_force_is_the_nodes_still() -> None:
     ] == [
         ("db-scratch", "shop/db-scratch", "", "a"),
         ("ending", "shop/ending", "", "a"),
+        ("files", "shop/files", "", "a"),
         ("gone", "shop/gone", "", "a"),
     ]
-    assert [[other.node for other in entry.elsewhere] for entry in found.used] == [[], [], ["b"]]
+    assert [[other.node for other in entry.elsewhere] for entry in found.used] == [
+        *([], [], []),
+        ["b"],
+    ]
     assert found.attached == () and found.held == found.used
     assert cluster.requests.count(LISTED) == 1 and not [
         request for request in cluster.requests if "claims" in request
@@ -559,6 +563,57 @@ def test_what_is_attached_explains_pods_and_volumes_in_use() -> None:
     assert found.used == () and LISTED not in cluster.requests
     # Whatever the attachment is called.
     assert gather(in_use("v"), volume("v"), pod("v"), attachment("va", "v", "a"))[0].used == ()
+
+
+NFS = {"server": "192.0.2.1", "path": "/"}
+
+
+def test_what_is_never_attached_is_the_nodes_too() -> None:
+    """NFS by a driver or by the kubelet itself; but what another node can never have is not."""
+    local = {"csi": None, "local": {"path": "/mnt"}}
+    found, _cluster = gather(
+        node("a"),
+        volume("csi", "nfs.csi.k8s.io"),
+        volume("plain", csi=None, nfs=NFS),
+        volume("disk", **local),
+        volume("idle", csi=None, nfs=NFS),
+        *(pod("csi"), pod("plain"), pod("disk"), pod("idle", on="b")),
+    )
+    assert [(entry.name, entry.storage, entry.is_rbd) for entry in found.used] == [
+        ("csi", "nfs.csi.k8s.io", False),
+        ("plain", "nfs", False),
+    ]
+    assert found.inline == ()
+
+
+def in_line(name: str, **more: Any) -> dict[str, Any]:
+    """A pod that has NFS in line, and keys."""
+    item = pod(name, **more)
+    secrets = {"name": "keys", "csi": {"driver": "secrets-store.csi.k8s.io"}}
+    item["spec"]["volumes"] = [
+        {"name": "files", "nfs": NFS},
+        secrets,
+        {"name": "t", "emptyDir": {}},
+    ]
+    return item
+
+
+def test_storage_that_pods_have_in_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    late = {"creationTimestamp": "2026-01-01T12:00:01Z"}
+    found, _cluster = gather(
+        silent(),
+        in_line("one"),
+        in_line("ran", **late),
+        {**in_line("late", **late), "status": {"phase": "Pending"}},
+        in_line("done", phase="Succeeded"),
+        in_line("away", on="b"),
+    )
+    texts = [f"the inline nfs volume files of pod shop/{name}" for name in ("one", "ran")]
+    assert sorted(found.inline) == texts and found.used == ()
+    # Anyone may have any number of them.
+    monkeypatch.setattr(fence_state, "_MOST_INLINE", 1)
+    found, _cluster = gather(node("a"), in_line("one"), in_line("two"))
+    assert found.inline == (texts[0],)
 
 
 def test_a_migrated_volume_that_was_detached_by_force() -> None:

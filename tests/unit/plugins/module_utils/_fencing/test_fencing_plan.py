@@ -43,6 +43,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.state
     NodeState,
     attached_volume,
     pick_host_record,
+    without_attachment,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing import (
     lost,
@@ -3034,6 +3035,98 @@ def test_a_node_that_is_switched_off_is_fenced_for_every_driver() -> None:
     ):
         cordoned = again._replace(host=again.host and _cordoned(again.host))
         assert decide(cordoned, given).plan.findings == []
+
+
+NFS = "nfs.csi.k8s.io"
+IN_LINE = ("the inline nfs volume files of pod shop/web-0",)
+
+
+def mounted(name: str, driver: str = NFS) -> Any:
+    """One that is never attached to any node."""
+    return without_attachment(name, "a", nfs_volume(name, driver))
+
+
+def nfs_volume(name: str, driver: str) -> dict[str, Any]:
+    source = {"csi": {"driver": driver, "volumeHandle": name}} if driver else {"nfs": SHARE}
+    spec = {**source, "claimRef": {"namespace": "shop", "name": name}}
+    return {"metadata": {"name": name, "uid": f"uid-{name}"}, "spec": spec}
+
+
+SHARE = {"server": "192.0.2.1", "path": "/"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "volumes"),
+    [
+        ({"used": (mounted("w"), mounted("x", ""))}, ("w", "x")),
+        ({"inline": IN_LINE}, ()),
+        ({"used": (mounted("w"),), "inline": IN_LINE}, ("w",)),
+    ],
+    ids=["volumes", "in line", "both"],
+)
+def test_a_node_with_nothing_but_nfs_is_fenced_only_as_a_whole(
+    fields: dict[str, Any], volumes: tuple[str, ...]
+) -> None:
+    found = silent(**fields)
+    for begin, prove in (
+        (by_power("on"), by_power("off", "off")),
+        (by_others("off"), by_others("off", "off")),
+    ):
+        ledger = pure.intend(found, begin).ledger
+        assert ledger and (ledger.method, ledger.volumes) == (begin.method, volumes)
+        after = silent(ledger=ledger, **fields)
+        after = after._replace(now=NOW + timedelta(seconds=60))
+        proven = pure.confirm(after, prove).ledger
+        assert proven and (proven.phase, proven.volumes) == ("fenced", volumes)
+        # A second run, in which all of it has left.
+        again = silent(ledger=proven)
+        again = again._replace(host=again.host and _cordoned(again.host), now=after.now)
+        assert pure.intend(again, replace(prove, method="auto")).plan.findings == []
+    what = "w (nfs.csi.k8s.io)" if volumes else IN_LINE[0]
+    for method in ("auto", "ceph", "network_fence", "none"):
+        given = replace(OPTIONS, method=method, node_confirmed_off=method != "none")
+        refused(pure.intend(found, given), f"It has {what}", "use method external, power, or none")
+
+
+SAID = {"method": "none", "node_confirmed_off": True}
+
+
+def test_the_word_that_a_node_is_off_is_about_all_of_its_volumes() -> None:
+    """Ceph is asked about what is in Ceph, and about nothing else."""
+    other = volume("o", "csi.example.com")
+    for attached, inline, read, volumes in (
+        ([], (), (), ("n",)),
+        ([], IN_LINE, (), ("n",)),
+        ([other], (), (), ("n", "o")),
+        ([volume(), other], (), (image(),), ("n", "o", "v")),
+    ):
+        found = state(attached=attached, used=(mounted("n"),), inline=inline)
+        given = options(*read, **SAID)
+        ledger = intended(found, given)
+        assert (ledger.method, ledger.volumes) == ("none", volumes)
+        after = found._replace(ledger=ledger)
+        proven = pure.confirm(after, replace(given, proof="ceph")).ledger
+        assert proven and (proven.phase, proven.volumes) == ("fenced", volumes)
+    only = state(attached=[], inline=IN_LINE)
+    assert intended(only, options(**SAID)).volumes == ()
+    refused(pure.intend(state(attached=[]), options(**SAID)), "no volume is attached to node a")
+    # What Ceph shows contradicts it, as without the others.
+    held = options(image(watchers=[watcher()]), **SAID)
+    refused(pure.intend(state(attached=[volume(), other]), held), "is said to be off")
+    # And a machine that had the name before may run.
+    made = pick_host_record(node())._replace(created=NOW + timedelta(seconds=1))
+    older = state(attached=[other])._replace(host=made)
+    refused(pure.intend(older, options(**SAID)), "o was attached before this Node object was made")
+
+
+def test_what_is_not_in_ceph_is_left_where_ceph_is_the_fence() -> None:
+    """It joins no such fence, and is no matter of its entries."""
+    found = state(used=(mounted("w"),), inline=IN_LINE)
+    ledger = intended(found)
+    assert ledger.volumes == ("v",) and pure.is_alone(found, ledger)
+    files = mounted("f", "cephfs.csi.ceph.com")
+    for used in (moved("u"), files):
+        assert not pure.is_alone(found._replace(used=(mounted("w"), used)), ledger)
 
 
 def _cordoned(host: Any) -> Any:

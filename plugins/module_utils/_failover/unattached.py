@@ -1,0 +1,112 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What shows that a volume which is never attached is with its new pod: no VolumeAttachment will.
+
+That there is none proves nothing, since it is also so after a detach by force. So the volume must
+be one that no driver attaches, and its new pod must run: a kubelet starts no container before all
+volumes of its pod are mounted (WaitForAttachAndMount in SyncPod of pkg/kubelet/kubelet.go).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from .._fences.state import ATTACHMENTS, AttachedVolume
+from .._kube.client import Cluster, Forbidden, path
+from .._kube.objects import (
+    Claim,
+    Tenant,
+    Volume,
+    drivers_that_attach,
+    is_bound,
+    pick_attachment,
+    pick_driver,
+)
+
+
+class Told(NamedTuple):
+    """What the API tells now.
+
+    ``exempt``: the drivers of which a CSIDriver says attachRequired: false; ``unread``: those that
+    this account may not read; ``attaching``: the drivers that have any VolumeAttachment;
+    ``attached``: the volumes that have one.
+    """
+
+    exempt: frozenset[str] = frozenset()
+    unread: frozenset[str] = frozenset()
+    attaching: frozenset[str] = frozenset()
+    attached: frozenset[str] = frozenset()
+
+
+def read_told(cluster: Cluster, volumes: Iterable[AttachedVolume]) -> Told:
+    """Read it, as far as it matters for volumes that are not attached to the lost node."""
+    candidates = [
+        covered.volume for covered in volumes if covered.volume and not covered.attachment.name
+    ]
+    exempt, unread = set(), set()
+    for name in sorted({volume.driver for volume in candidates if volume.driver}):
+        # Without a CSIDriver a driver attaches (CanAttach of pkg/volume/csi/csi_plugin.go).
+        try:
+            item = cluster.get(path("storage.k8s.io/v1", "csidrivers", name))
+        except Forbidden:
+            unread.add(name)
+            continue
+        if item and not pick_driver(item).attach_required:
+            exempt.add(name)
+    told = Told(frozenset(exempt), frozenset(unread))
+    # The list may be long, and most volumes are attached.
+    if not any(volume.share or volume.driver in exempt for volume in candidates):
+        return told
+    # It is read after the CSIDrivers: what these allow is contradicted by what there is.
+    entries = cluster.list(ATTACHMENTS, pick_attachment)
+    return told._replace(
+        attaching=drivers_that_attach(entries),
+        attached=frozenset(entry.volume for entry in entries),
+    )
+
+
+def shown_unattached(covered: AttachedVolume, told: Told) -> str | None:
+    """By what the volume is never attached, as a message says it; None if it is, or may be."""
+    volume = covered.volume
+    if volume is None:
+        return None
+    if covered.attachment.name:
+        return None
+    if volume.name in told.attached:
+        return None
+    if volume.driver in told.attaching:
+        return None
+    if not volume.share and volume.driver not in told.exempt:
+        return None
+    return f"{volume.driver} attaches nothing" if volume.driver else "NFS is never attached"
+
+
+def shown_mounted(
+    tenant: Tenant, claim: Claim | None, volume: Volume, lost: str, fenced: frozenset[str]
+) -> str | None:
+    """What shows that this pod has such a volume mounted; None while nothing does.
+
+    ``claim``: as it is now; ``lost``: the node that is fenced; ``fenced``: the uids of its pods.
+    """
+    pod = tenant.pod
+    # Other words, as Unknown, or none at all, say nothing of the containers.
+    if pod.phase != "Running":
+        return None
+    if not pod.ready and not tenant.started:
+        return None
+    if pod.node == lost:
+        return None
+    if pod.uid in fenced:
+        return None
+    # A claim's name is no identity: one that was made again has another volume.
+    if claim is None:
+        return None
+    if claim.volume != volume.name:
+        return None
+    if not is_bound(claim, volume):
+        return None
+    how = "is Ready" if pod.ready else "has started"
+    return f"pod {pod.title} ({pod.uid}) {how} on {pod.node}"
