@@ -76,7 +76,7 @@ options:
       - V(external) is a node that others have switched off. The role only reads that, by its BMC or
         by a command, as for V(power). For O(state=intended) it must be off already.
       - V(none) fences nothing. It is for a node that is proven to be off, and requires
-        O(node_confirmed_off). The volumes of every driver are part of it.
+        O(node_confirmed_off).
       - V(auto) is V(network_fence) if a NetworkFence covers an address, else V(ceph). It is never
         V(none), and V(power) or V(external) only if such a fence has begun.
       - A fence that has begun keeps its method or changes to a stronger one. It changes from

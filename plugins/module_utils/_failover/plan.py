@@ -656,7 +656,8 @@ def _filter_obstacles(state: FailoverState, options: FailoverOptions) -> list[Re
 
 
 def _is_off(state: FailoverState) -> bool:
-    return state.node.ledger is not None and state.node.ledger.covers_all_drivers
+    """The fence is that the node has no power, so that it writes to no storage at all."""
+    return state.node.ledger is not None and state.node.ledger.is_off
 
 
 def _unfenced(state: FailoverState) -> list[str]:
@@ -664,7 +665,7 @@ def _unfenced(state: FailoverState) -> list[str]:
     pods use without.
     """
     if _is_off(state):
-        return [_title(found) for found in _in_doubt(state)]
+        return []
     # Plugins that are not CSI have no VolumeAttachments, so the node's own status is asked too.
     covered = {found.name for found in state.covered}
     attached = [
@@ -676,18 +677,6 @@ def _unfenced(state: FailoverState) -> list[str]:
     known = covered | {entry.attachment.volume for entry in state.node.attached}
     used = [text for lost in state.pods for text in _used_unfenced(state.node, lost, known)]
     return [*dict.fromkeys([*attached, *used]), *_only_in_status(state)]
-
-
-def _in_doubt(state: FailoverState) -> list[AttachedVolume]:
-    """Of a node that only the operator says is off, the RBD volumes that the fence left out.
-
-    Ceph may show that a client has one open, and that may be the node.
-    """
-    ledger = state.node.ledger
-    if ledger is None or ledger.is_off:
-        return []
-    fenced = {found.name for found in state.covered}
-    return [found for found in state.node.held if found.is_rbd and found.name not in fenced]
 
 
 def _used_unfenced(state: NodeState, lost: LostPod, known: set[str]) -> list[str]:
@@ -759,23 +748,16 @@ def _volume_obstacles(
     return reasons
 
 
-def _beside(state: FailoverState, lost: LostPod) -> list[str]:
-    """What of its storage the fence does not cover."""
-    if _is_off(state):
-        in_doubt = {found.name for found in _in_doubt(state)}
-        return [name for name in lost.volumes if name in in_doubt]
-    fenced = {found.name for found in state.covered}
-    others = [name for name in lost.volumes if name not in fenced] + [*lost.inline]
-    # Its volume may have had any storage, and the pod has it mounted all the same.
-    return others + [f"the volume of {text}" for text in lost.unclear]
-
-
 def _pod_obstacles(
     state: FailoverState, lost: LostPod, tainting: bool, options: FailoverOptions
 ) -> list[Reason]:
     """Why this pod keeps its volumes on the node."""
-    reasons, pod, others = [], lost.pod, _beside(state, lost)
-    if others and not options.accept_unfenced_volumes:
+    reasons, pod = [], lost.pod
+    fenced = {found.name for found in state.covered}
+    others = [name for name in lost.volumes if name not in fenced] + [*lost.inline]
+    # Its volume may have had any storage, and the pod has it mounted all the same.
+    others += [f"the volume of {text}" for text in lost.unclear]
+    if others and not _is_off(state) and not options.accept_unfenced_volumes:
         reasons.append(
             Reason(
                 "volume_not_fenced",
@@ -897,8 +879,6 @@ def _bare_deletions(
         # It would be made again on this node.
         and not _is_daemon(lost.pod)
         and not _doomed([lost])
-        # No fence covers it but that of a node that is off.
-        and not _beside(state, lost)
     ]
     turns = in_turns(bare, lambda lost: lost.pod.namespace)
     return [Deletion((BARE,), lost.pod, needed=lost.tolerates or not tainting) for lost in turns]

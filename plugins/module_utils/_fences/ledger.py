@@ -187,13 +187,8 @@ class Ledger(NamedTuple):
 
     @property
     def is_off(self) -> bool:
-        """The fence is that the node has no power, as something says that was asked."""
+        """The fence is that the node has no power, so that it writes to no storage at all."""
         return self.method in OFF_METHODS
-
-    @property
-    def covers_all_drivers(self) -> bool:
-        """The node writes to no storage at all: it has no power, or the operator has said so."""
-        return self.is_off or self.method == "none"
 
     def reached(self, phase: str) -> bool:
         """It has come to that phase, or is past it."""

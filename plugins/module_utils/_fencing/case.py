@@ -95,13 +95,9 @@ class FenceCase:
         wanted = self.known.method if options.method == "auto" and self.known else options.method
         self.off_method = wanted if wanted in OFF_METHODS else ""
         self.by_power = bool(self.off_method)
-        # Or the operator says that it is off.
-        said = wanted == "none" and options.node_confirmed_off
-        self.is_off = self.by_power or said
         # Every RBD volume that the node may have open, and those volumes that the user means.
         self.rbd = [found for found in state.held if found.is_rbd and not self._is_too_late(found)]
-        # ``beside``: what is fenced too where Ceph is asked about the others.
-        self.meant, self.beside = self._pick_meant()
+        self.meant = self._pick_meant()
         self.own = state.host.addresses if state.host else ()
         self._read(options.reading.images if options.reading else ())
 
@@ -121,27 +117,22 @@ class FenceCase:
         self.claims = claims_of(self.state, images, self.options, self.proven)
         self.recorded = recorded(self.state, self.options)
 
-    @property
-    def fenced(self) -> list[AttachedVolume]:
-        """All volumes of the fence."""
-        return [*self.meant, *self.beside]
-
-    def _is_wanted(self, found: AttachedVolume) -> bool:
-        if found.is_rbd and not self.by_power:
-            return self.options.cluster_id in ("", found.cluster_id)
+    def _pick_meant(self) -> list[AttachedVolume]:
         # What has no power writes to no storage, whatever its driver. A volume without a
         # PersistentVolume has no name by which a ledger could know it.
-        return self.is_off and bool(found.attachment.volume)
-
-    def _pick_meant(self) -> tuple[list[AttachedVolume], list[AttachedVolume]]:
-        wanted = [found for found in self.state.held if self._is_wanted(found)]
+        if self.by_power:
+            wanted = [found for found in self.state.held if found.attachment.volume]
+        else:
+            wanted = [
+                found
+                for found in self.state.held
+                if found.is_rbd and self.options.cluster_id in ("", found.cluster_id)
+            ]
         why = {found.name: self._why_left_out(found) for found in wanted}
         self.left_out = {
             name: reason for name, reason in why.items() if reason and not self.is_fenced(name)
         }
-        chosen = self._with_room([found for found in wanted if not why[found.name]])
-        meant = [found for found in chosen if self.by_power or found.is_rbd]
-        return meant, [found for found in chosen if not (self.by_power or found.is_rbd)]
+        return self._with_room([found for found in wanted if not why[found.name]])
 
     def _with_room(self, chosen: list[AttachedVolume]) -> list[AttachedVolume]:
         """Those that the ledger has, and of the others as many as it has room for."""
@@ -216,7 +207,7 @@ class FenceCase:
             "volumes": [
                 f"{found.name} ({found.claim or 'no claim'})"
                 + ("" if found.attachment.name else f", not attached{' any more' * found.is_rbd}")
-                for found in self.fenced
+                for found in self.meant
             ],
             "observations": f"{reading.observations} in {reading.seconds:g} s"
             if reading

@@ -121,7 +121,7 @@ def _unread(covered: list[Image], ledger: Ledger, state: NodeState) -> list[Reas
         for found in state.held
         if found.volume
         # One of CephFS has no image; see files.py.
-        and (found.is_rbd or not (ledger.covers_all_drivers or found.is_cephfs))
+        and (found.is_rbd or not (is_off or found.is_cephfs))
         and found.name in ledger.volumes
         and found.name not in read
     ]

@@ -29,7 +29,7 @@ def check_volumes(case: FenceCase) -> None:
     # A fence that stands goes on, even once Kubernetes has detached its volumes.
     if case.known:
         return
-    if not case.fenced and not (case.is_off and case.state.inline):
+    if not case.meant and not (case.by_power and case.state.inline):
         case.reasons.append(Reason("nothing_to_repair", _nothing_meant(case)))
 
 
@@ -38,18 +38,17 @@ def _nothing_meant(case: FenceCase) -> str:
     # keeps a node from NFS, and none is made for CephFS alone (files.py). A node that is off has
     # nothing open.
     cluster_id, node = case.options.cluster_id, case.options.node
-    kind = "volume" if case.is_off else "RBD volume"
+    kind = "volume" if case.by_power else "RBD volume"
     said = (
         f"no {kind}{f' of cluster_id {cluster_id}' if cluster_id else ''} is attached to node "
         f"{node}, or used there without, so there is nothing to fence"
     )
     others = [f"{found.name} ({found.storage})" for found in case.state.held if not found.is_rbd]
     others += case.state.inline
-    if others and not case.is_off:
+    if others and not case.by_power:
         said += (
             f". It has {few(others)}, and for these alone nothing is fenced in Ceph: if the node "
-            "is off, or can be switched off, use method external, power, or none with "
-            "node_confirmed_off"
+            "is off, or can be switched off, use method external or power"
         )
     return said + (f". Left out: {few(case.stays, '; ')}" if case.left_out else "")
 

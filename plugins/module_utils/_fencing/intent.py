@@ -114,7 +114,7 @@ def _machine(case: FenceCase, addresses: tuple[str, ...]) -> str:
     # before. At an address that this Node lists it is this machine; any other may be that one's, by
     # ceph-csi's note too, which knows a node by its name.
     before = set(case.known.volumes) if case.known else set()
-    new = [found for found in case.fenced if found.name not in before]
+    new = [found for found in case.meant if found.name not in before]
     if case.older(new) and not set(addresses) <= set(case.own):
         return UNKNOWN_MACHINE
     return case.state.host.machine if case.state.host else ""
@@ -155,7 +155,7 @@ def _volumes(case: FenceCase) -> tuple[str, ...]:
     before = set(case.state.ledger.volumes) if case.state.ledger else set()
     if case.old:
         before -= {found.name for found in case.state.held}
-    return tuple(sorted(before | {found.name for found in case.fenced}))
+    return tuple(sorted(before | {found.name for found in case.meant}))
 
 
 def _entries(case: FenceCase, method: str, addresses: tuple[str, ...]) -> tuple[Entry, ...]:

@@ -174,7 +174,6 @@ def _judge(case: FenceCase) -> Ledger | None:
         check_fences(case, fences)
     # What shows no client at all is judged last, by what the method does about it.
     check_silent(case, method)
-    check_attached_here(case, case.beside)
     check_ledgers(case, method)
     if case.reasons or not settle_doubts(case):
         return None

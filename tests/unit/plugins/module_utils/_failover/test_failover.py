@@ -2823,33 +2823,6 @@ def test_an_account_that_may_not_read_drivers_is_told() -> None:
     assert world.ledger().detached == ("pv-plain",)
 
 
-SAID = LEDGER._replace(method="none", entries=(), addresses=(), volumes=("pv-csi", "pv-plain"))
-
-
-def test_the_word_that_a_node_is_off_is_about_all_of_its_volumes() -> None:
-    world = shares(ledger=SAID)
-    result = run(world, reading=None)
-    assert verbs(result)[:4] == ["taint_node", *["force_delete_pod"] * 3]
-    assert world.ledger().phase == "detached" and "line-0" not in world.names("Pod")
-    assert "warning" not in result["findings"][0]["evidence"]
-
-
-def test_what_the_fence_left_out_of_a_node_that_is_said_to_be_off_stays() -> None:
-    """Ceph showed that a client has it open, and that may be the node."""
-    both = pod("csi-0", "csi", "db")
-    line = in_line("line-1")
-    line["spec"]["volumes"].append({"name": "d", "persistentVolumeClaim": {"claimName": "db"}})
-    world = shares(*claim("db"), attachment("db"), line, ledger=SAID)
-    world.remove(world.objects["/api/v1/namespaces/shop/pods/csi-0"])
-    world.add(both)
-    result = run(world, reading=None)
-    assert result["failed"] and OUT not in world.taints
-    assert "pod shop/csi-0 uses it together with pv-db, which is not fenced" in str(result)
-    assert world.attached() == {("pv-db", "a")}
-    assert {"csi-0", "line-1", "plain-0-again"} <= {*world.names("Pod")}
-    assert world.ledger().detached == ("pv-plain",)
-
-
 def test_what_others_have_switched_off_writes_nothing_either() -> None:
     """A command tells it right before and after, and must mean this machine."""
     told = {"kind": "external", "address": "cloud01", "system": "", "node": "a", "status": 0}
