@@ -100,6 +100,11 @@ def test_buckets_are_mounted_anew_and_no_secret_is_seen(node: Node, bucket: Buck
         "DevicePolicy=closed",
     ):
         assert node.sh(f"grep -c -x {line} /tmp/shown", check=False) == "2", line
+    # Both in one slice, which has a limit; a node of this size has the least.
+    groups = node.sh("grep ^ControlGroup= /tmp/shown").split()
+    ours = "/storage_ops.slice/storage_ops-fuse.slice/"
+    assert [group.partition("=")[2].startswith(ours) for group in groups] == [True] * 2
+    assert node.sh(f"cat /sys/fs/cgroup{ours}memory.max") == str(2048 * 2**20)
     assert "passwd_file=/run/storage_ops/fuse/" in node.sh("cat /tmp/seen")
     assert "rclone mount --config=/run/storage_ops/fuse/" in node.sh("cat /tmp/shown")
     for secret in bucket.secrets:

@@ -20,10 +20,13 @@ from .._core.errors import StorageOpsError
 from .._core.texts import words
 from .._node import fdinfo
 from .._node.host import Host
-from .model import CACHES, UNIT
+from .model import CACHES, SLICE, UNIT
 
-# Of system services, with control groups of version 2 and 1 (systemd.special(7); cgroups(7)).
-_SLICES = ("/sys/fs/cgroup/system.slice", "/sys/fs/cgroup/systemd/system.slice")
+# With control groups of version 2 and 1, the slice of system services, in which servers of earlier
+# releases are, and that of ours, which is there as long as it has a server (systemd.special(7);
+# cgroups(7); systemd.slice(5): one is below that whose name is the part before the dash).
+_TREES = ("/sys/fs/cgroup", "/sys/fs/cgroup/systemd")
+_OURS = f"{SLICE.partition('-')[0]}.slice/{SLICE}"
 _VARIABLE = "RCLONE_CACHE_DIR="
 # Bytes of what rclone notes of a file. It lists the parts that it has.
 _MOST_BYTES = 2**20
@@ -45,12 +48,13 @@ def tidy(host: Host) -> None:
 
 def _in_use(host: Host) -> set[str]:
     """The folders of the servers that run. Raises StorageOpsError if that is not known."""
-    slices = [folder for folder in _SLICES if host.exists(folder)]
-    if not slices:
+    trees = [tree for tree in _TREES if host.exists(f"{tree}/system.slice")]
+    if not trees:
         raise StorageOpsError("the services of this node are not known")
     pids = [
         pid
-        for folder in slices
+        for tree in trees
+        for folder in (f"{tree}/system.slice", f"{tree}/{_OURS}")
         for unit in host.names(folder)
         if unit.startswith(UNIT)
         for pid in words(host.read(f"{folder}/{unit}/cgroup.procs") or "")

@@ -25,6 +25,8 @@ PRIVATE = "/run/storage_ops/fuse"
 CACHES = "/var/cache/storage_ops/fuse"
 # How the names of our systemd units begin.
 UNIT = "storage_ops-fuse-"
+# The slice of all of them, which limits what they take together.
+SLICE = "storage_ops-fuse.slice"
 # Mebibytes and threads. The defaults are for a server whose driver's container has no limits, or
 # was not found; with less than the least values, none of the supported programs starts.
 DEFAULT_MEMORY, DEFAULT_TASKS = 1024, 512

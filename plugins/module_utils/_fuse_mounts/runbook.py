@@ -61,6 +61,7 @@ from .model import (
     printable,
 )
 from .records import lock, make_folder, note_of, read_unfinished, remove, write_private
+from .service import limit_command
 
 # Seconds that one step of a repair may take besides the time-outs that the user has set.
 _STEP_SECONDS = 5.0
@@ -372,6 +373,8 @@ class FuseRecovery:
         try:
             if service.secret:
                 write_private(host.path(secret), service.secret)
+            if not service.as_is:
+                self._limit_all()
             result = host.run(action.command, timeout)
             # systemd-run waits for a forking program to go into the background, and a slow mount
             # may take until the time-out. So a time-out here decides nothing; the mount table does.
@@ -383,6 +386,14 @@ class FuseRecovery:
         finally:
             # The program has read it at its start, and does not read it again.
             remove(host.path(secret))
+
+    def _limit_all(self) -> None:
+        """No program of ours is started before all of them have a limit of memory together."""
+        command = limit_command(self._host.read("/proc/meminfo") or "")
+        result = self._host.run(command, _STEP_SECONDS)
+        if not result.ok:
+            said = result.problem or " ".join(result.stderr.split())[:300]
+            raise ActionFailed(f"the memory of the mounts' programs could not be limited: {said}")
 
     def _appeared(self, recovery: Recovery, timeout: float, passed: float) -> Mount:
         """The new mount, once it is there. Raises ActionFailed after ``timeout``, or when its

@@ -27,6 +27,7 @@ from .model import (
     DEFAULT_TASKS,
     LEAST_MEMORY,
     LEAST_TASKS,
+    SLICE,
     FuseState,
     FuseVolume,
     Recovery,
@@ -34,6 +35,8 @@ from .model import (
     printable,
 )
 
+# Of the node's memory, all programs together get one such part, and at least so many MiB.
+_SHARE, _LEAST_TOTAL = 4, 2048
 # The next step where this host cannot mount the volume itself.
 BY_DRIVER = "let the driver mount it again for new pods (strategy kubelet)"
 # Names of mount options whose values are secrets: passwd=, sftp-pass=, session_token= and the like.
@@ -358,6 +361,18 @@ def _shown_secrets(entry: FuseVolume, service: Service) -> list[Reason]:
     ]
 
 
+def limit_command(meminfo: str) -> list[str]:
+    """The command line that limits the memory of all programs together; ``meminfo``: the text of
+    /proc/meminfo (proc_meminfo(5)).
+    """
+    # Each may take as much as the driver's container, and a tenant may have any number of volumes.
+    # Always the same on one node: a limit that is lowered would end programs that run. It is kept
+    # in /run, and holds as soon as the slice is there (systemctl(1) set-property).
+    found = re.search(r"^MemTotal:\s*([0-9]+) kB$", meminfo, re.MULTILINE | re.ASCII)
+    size = max(_LEAST_TOTAL, int(found[1]) // 1024 // _SHARE if found else 0)
+    return ["systemctl", "set-property", "--runtime", SLICE, f"MemoryMax={size}M"]
+
+
 def mount_command(recovery: Recovery, service: Service) -> list[str]:
     """The exact command line that starts the program."""
     if service.as_is:
@@ -371,6 +386,7 @@ def mount_command(recovery: Recovery, service: Service) -> list[str]:
         "--collect",
         f"--unit={recovery.unit}",
         f"--description=FUSE mount for {recovery.name}",
+        f"--slice={SLICE}",
     ]
     command.append(f"--property=Type={'simple' if service.foreground else 'forking'}")
     command += [f"--property={limit}" for limit in service.limits]

@@ -101,11 +101,15 @@ def test_a_note_that_is_a_link_is_not_followed(node: Node) -> None:
     assert node.tidy() == LEFT
 
 
-@pytest.mark.parametrize(
-    "folder", ["/sys/fs/cgroup/system.slice", "/sys/fs/cgroup/systemd/system.slice"]
-)
-def test_what_a_server_uses_stays(node: Node, folder: str) -> None:
-    """Also of another repair: it is of the same volume."""
+@pytest.mark.parametrize("folder", ["system.slice", "storage_ops.slice/storage_ops-fuse.slice"])
+@pytest.mark.parametrize("tree", ["/sys/fs/cgroup", "/sys/fs/cgroup/systemd"])
+def test_what_a_server_uses_stays(node: Node, tree: str, folder: str) -> None:
+    """Also of another repair: it is of the same volume. That of an earlier release was in the slice
+    of all services.
+    """
+    (node.root / "sys/fs/cgroup/system.slice").rmdir()
+    (node.root / tree[1:] / "system.slice").mkdir(parents=True)
+    folder = f"{tree}/{folder}"
     node.serve(folder, "fedcba9876543210")
     assert node.tidy() == LEFT
     # Of another volume.

@@ -20,6 +20,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts import (
     likeness,
     model,
+    service,
     stacks,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts import (
@@ -264,6 +265,21 @@ def test_a_server_has_the_limits_of_its_drivers_container(
     assert f"--property=TasksMax={tasks}" in command
     other = only(state(limits={"other": known})).repair[0].command
     assert "--property=MemoryMax=1024M" in other
+
+
+@pytest.mark.parametrize(
+    ("meminfo", "size"),
+    [
+        ("MemTotal:       32871284 kB\nMemFree: 4 kB\n", "8025M"),
+        ("MemTotal:        4028412 kB\n", "2048M"),
+        ("", "2048M"),
+    ],
+)
+def test_all_servers_together_have_a_limit(meminfo: str, size: str) -> None:
+    """Each had all that the driver's container may have: 30 volumes of a tenant 30 times that."""
+    command = service.limit_command(meminfo)
+    assert command[:4] == ["systemctl", "set-property", "--runtime", model.SLICE]
+    assert command[4:] == [f"MemoryMax={size}"]
 
 
 def test_a_server_of_another_user_is_not_replaced_by_one_of_root() -> None:

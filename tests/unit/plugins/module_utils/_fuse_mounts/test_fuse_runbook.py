@@ -228,6 +228,12 @@ def test_a_new_mount_takes_the_place_of_the_dead_ones(scene: Scene) -> None:
     assert [scene.top(point).root for point in POINTS] == ["/", "/", "/sub"]
     # Its server is the one that was started, and lives on without a trace of the repair.
     assert (len(scene.node.units), scene.left(), scene.ran("systemctl stop")) == (1, [], [])
+    # All of them have a limit together, before one starts.
+    limit = "systemctl set-property --runtime storage_ops-fuse.slice MemoryMax=2048M"
+    begun = [
+        line for line in scene.node.commands if line.startswith(("systemctl set", "systemd-run"))
+    ]
+    assert begun[0] == limit and " --slice=storage_ops-fuse.slice " in begun[1] and len(begun) == 2
     (finding,) = module.result["findings"]
     wanted = [f"{point} can be listed, and is of the new filesystem {NEW}" for point in POINTS]
     assert finding["evidence"]["proof"] == wanted
@@ -410,6 +416,13 @@ def fails(**result: Any) -> Callable[[Scene], None]:
     return prepare
 
 
+def unlimited(scene: Scene) -> None:
+    failed = CommandResult(("systemctl",), 1, "", "Access denied\n", 0.0)
+    scene.node.said["systemctl set-property"] = failed
+    # It is not even started.
+    scene.node.at("systemd-run", lambda: pytest.fail("without a limit"))
+
+
 def makes(**made: Any) -> Callable[[Scene], None]:
     def prepare(scene: Scene) -> None:
         scene.node.made = {"device": NEW, **made}
@@ -448,6 +461,10 @@ def has_a_link_for_it(scene: Scene) -> None:
 @pytest.mark.parametrize(
     ("prepare", "said"),
     [
+        (
+            unlimited,
+            "the memory of the mounts' programs could not be limited: Access denied",
+        ),
         (fails(rc=1, stderr="Unit exists"), "no FUSE mount came up: Unit exists"),
         (fails(problem="not installed"), "no FUSE mount came up: not installed"),
         (nothing, "no FUSE mount came up within 30 s"),
@@ -869,7 +886,8 @@ def stacked(scene: Scene) -> None:
 
 
 def kept(scene: Scene) -> None:
-    scene.node.put(f"{PRIVATE[1:]}/{scene.node.commands[0].split('fuse-')[1][:12]}/x", "")
+    (command,) = scene.ran("systemd-run")
+    scene.node.put(f"{PRIVATE[1:]}/{command.split('fuse-')[1][:12]}/x", "")
 
 
 @pytest.mark.parametrize(
@@ -1034,7 +1052,7 @@ def test_a_new_mount_that_is_not_in_use_yet_is_made_again(scene: Scene) -> None:
     scene.node.commands.clear()
     module = scene.repair()
     assert not module.failed, module.result["msg"]
-    first, second = scene.node.commands[:2]
+    first, _limit, second = scene.node.commands[:3]
     assert first == f"systemctl stop {unit}"
     assert second.startswith("systemd-run") and unit in second
     assert (scene.devices(), scene.left(), scene.node.units) == (RENEWED, [], {unit})
