@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -92,13 +93,12 @@ class KubeletScene(Scene):
 
     def wait_written(self, number: int, node: str = NODE_A, name: str = "db") -> None:
         """The application on this node has written more than so much."""
+        self.look(lambda: self.acknowledged(node, name) > number, f"{name} has written {number}")
+
+    def look(self, condition: Callable[[], object], what: str) -> None:
+        """Wait for something that a node is asked for."""
         # Each look takes the emulated processor from what is waited for.
-        wait(
-            lambda: self.acknowledged(node, name) > number,
-            f"{name} has written {number}",
-            POD_DEADLINE,
-            pause=1,
-        )
+        wait(condition, what, POD_DEADLINE, pause=1)
 
     def lines(self, node: str, name: str = "db") -> list[Line]:
         """All lines in the volume, as a node that has it mounted reads them."""

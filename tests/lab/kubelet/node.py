@@ -169,14 +169,15 @@ class KubeletVm(Vm):
         """Start the kubelet, which makes its Node."""
         self.run(["sh", "-esc", _script(self._files(ways))], timeout=120)
 
-    def lead_in(self, port: int) -> int:
+    def lead_in(self, port: int, protocol: str = "tcp") -> int:
         """A port of this machine's loopback that leads to this one of the node, until that is
         stopped.
         """
-        with socket.socket() as probe:
+        kind = socket.SOCK_STREAM if protocol == "tcp" else socket.SOCK_DGRAM
+        with socket.socket(type=kind) as probe:
             probe.bind(("127.0.0.1", 0))
             own: int = probe.getsockname()[1]
-        command = f"hostfwd_add n0 tcp:127.0.0.1:{own}-:{port}"
+        command = f"hostfwd_add n0 {protocol}:127.0.0.1:{own}-:{port}"
         line: dict[str, Any] = {"command-line": command}
         said = self.qmp.execute("human-monitor-command", **line)
         if said:
