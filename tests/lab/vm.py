@@ -173,7 +173,7 @@ class Vm:
     def power_on(self) -> None:
         """Boot from what the disk had when it was stopped: what was not flushed is lost."""
         with step(f"{self.name}: power on"):
-            self._launch()
+            self.launch()
             self._wait_for_boot()
             self.inventory()
 
@@ -385,9 +385,9 @@ class Vm:
             str(self.disk),
         ]
         subprocess.run(overlay, check=True, timeout=patient(60))
-        self._launch(*extra)
+        self.launch(*extra)
 
-    def _launch(self, *extra: str) -> None:
+    def launch(self, *extra: str) -> None:
         """Start qemu with the disk that there is."""
         # So that qemu inherits it.
         runs.current()

@@ -15,13 +15,16 @@ import subprocess
 import sys
 import uuid
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import bcrypt
 
 from ..common import LabError, wait
 from ..kubernetes.process import Process
-from .machine import Machine
+from .machine import machine_of, put_behind
+
+if TYPE_CHECKING:
+    from ..kubelet.node import KubeletVm
 
 USER, PASSWORD = "storage-ops", 'a "secret" of $HOME'
 # A management controller at the usual address of a BMC (ipmi_sim_cmd(5)).
@@ -48,22 +51,26 @@ set_working_mc 0x20
 IPMI_PASSWORD = "a-$ecret"
 _OUTSIDE = """import json, pathlib, sys
 sys.path.insert(0, {tests!r})
-from lab.bmc.machine import Machine
+from lab.bmc.machine import machine_of
 told = json.loads(sys.argv[1])
-state = "on" if Machine(pathlib.Path({folder!r})).says else "off"
+state = "on" if machine_of(pathlib.Path({folder!r})).says else "off"
 print(json.dumps({{"state": state, **told}}))
 """
 
 
 class Bmc:
-    """A BMC, and its machine, which has power when it starts."""
+    """A BMC, and its machine, which has power when it starts: a process, or this VM node, whose
+    life is its owner's business.
+    """
 
     kind = ""
     password = PASSWORD
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, vm: KubeletVm | None = None) -> None:
         folder.mkdir(parents=True)
-        self.folder, self.machine = folder, Machine(folder)
+        if vm:
+            put_behind(folder, vm)
+        self.folder, self.machine, self._vm = folder, machine_of(folder), vm
         self.port = _free_port(self.kind)
         self._process = Process(folder, "bmc")
 
@@ -78,7 +85,8 @@ class Bmc:
     def close(self) -> None:
         """Nothing is left of it."""
         self.stop()
-        self.machine.switch(False)
+        if not self._vm:
+            self.machine.switch(False)
 
     def __enter__(self) -> Bmc:
         self.machine.switch(True)
@@ -105,8 +113,8 @@ class Redfish(Bmc):
 
     kind = "redfish"
 
-    def __init__(self, folder: Path, machine_uuid: str) -> None:
-        super().__init__(folder)
+    def __init__(self, folder: Path, machine_uuid: str, vm: KubeletVm | None = None) -> None:
+        super().__init__(folder, vm)
         self._uuid = machine_uuid
         self.certificate = folder / "certificate.pem"
 

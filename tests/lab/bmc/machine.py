@@ -2,8 +2,8 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What stands behind a BMC: a machine that is a process. Its power is switched by whoever knows its
-folder.
+"""What stands behind a BMC: a machine that is a process, or a VM node. Its power is switched by
+whoever knows its folder.
 
 ``python -m lab.bmc.machine FOLDER get|set power [0|1]`` is what ipmi_sim runs (chassis_control in
 ipmi_lan(5)).
@@ -11,12 +11,18 @@ ipmi_lan(5)).
 
 from __future__ import annotations
 
+import json
 import signal
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..kubernetes.process import Process
 
+if TYPE_CHECKING:
+    from ..kubelet.node import KubeletVm
+
+_NODE = "node.json"
 # It counts for as long as it has power, as a node that writes. Its power may be gone between any
 # two steps, so the file is replaced, and never empty.
 _WORK = """
@@ -80,10 +86,46 @@ class Machine:
             self.switch(on)
 
 
+class VmMachine(Machine):
+    """A VM node: without power, all that its kernel did has ended."""
+
+    def __init__(self, folder: Path, vm: KubeletVm) -> None:
+        super().__init__(folder)
+        self._vm = vm
+
+    @property
+    def is_on(self) -> bool:
+        """It runs."""
+        return self._vm.running
+
+    def switch(self, on: bool) -> None:
+        """Take its power away, or have it begin to boot."""
+        if on and not self.is_on:
+            self._vm.launch()
+        elif not on:
+            self._vm.stop()
+
+
+def put_behind(folder: Path, vm: KubeletVm) -> None:
+    """From now on the machine of this folder is that node."""
+    told = {"name": vm.name, "node": vm.node, "address": vm.address}
+    (folder / _NODE).write_text(json.dumps(told))
+
+
+def machine_of(folder: Path) -> Machine:
+    """The machine of a BMC."""
+    if not (folder / _NODE).exists():
+        return Machine(folder)
+    # The others need nothing that a node is made of.
+    from ..kubelet.node import KubeletVm
+
+    return VmMachine(folder, KubeletVm(**json.loads((folder / _NODE).read_text())))
+
+
 def main() -> None:
     """One call of ipmi_sim."""
     folder, what, parameter, *values = sys.argv[1:]
-    machine = Machine(Path(folder))
+    machine = machine_of(Path(folder))
     if parameter != "power":
         sys.exit(f"only power can be {what}, not {parameter}")
     if what == "set":

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 
 """``python -m lab.bmc.redfish FOLDER PORT UUID``: the emulator of sushy-tools, whose one system is
-a Machine.
+the machine of that folder.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sushy_tools.emulator import main as emulator
 from sushy_tools.emulator.resources.systems import fakedriver
 from werkzeug.wrappers import Response
 
-from .machine import Machine
+from .machine import machine_of
 
 FOLDER = Path(sys.argv[1])
 # Where whoever controls the BMC has the reset done: what it names as the action's URL, and where
@@ -30,7 +30,7 @@ RESET = "/Actions/ComputerSystem.Reset"
 class Systems(fakedriver.FakeDriver):  # type: ignore[misc]
     """As the one with which it comes, with a machine behind."""
 
-    machine = Machine(FOLDER)
+    machine = machine_of(FOLDER)
 
     def set_power_state(self, identity: str, state: str) -> None:
         """Switch it, as ResetType says (DSP2046)."""
