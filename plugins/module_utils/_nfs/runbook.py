@@ -26,7 +26,7 @@ from .._core.bounded import call_each, run_command
 from .._core.engine import Plan
 from .._core.errors import BadOption, StorageOpsError
 from .._core.texts import is_number
-from .._node.control_groups import pod_of
+from .._node.control_groups import may_be_ours, pod_of
 from .._node.host import Host
 from .._node.kubelet import find_root, namespaces_of, owner_of
 from .._node.mounts import Mount, pass_over, read_table
@@ -759,7 +759,7 @@ def _ours(host: Host, folder: str) -> tuple[str, ...]:
     pids = [
         pid
         for pid in host.names("/proc")
-        if is_number(pid) and int(pid) != os.getpid() and not pod_of(host, pid)
+        if is_number(pid) and int(pid) != os.getpid() and may_be_ours(host, pod_of(host, pid))
     ]
     seconds = host.deadline.cap(host.command_timeout)
     replies = call_each(host.command_line, pids, seconds, seconds)

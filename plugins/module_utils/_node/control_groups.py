@@ -93,6 +93,13 @@ def pod_of(host: Host, pid: str) -> str:
     return pod_uid_of(read(host, pid))
 
 
+def may_be_ours(host: Host, pod: str) -> bool:
+    """A process of this pod may be one of this collection's: it is of no pod, or of the one through
+    which this module has come to a node without ssh (playbooks/files/node_pods), as no tenant's is.
+    """
+    return not pod or UNKNOWN != pod == pod_of(host, "self")
+
+
 def of_pod(pod: str) -> str:
     """`` of pod UID``, for a message; empty if there is none."""
     if pod == UNKNOWN:

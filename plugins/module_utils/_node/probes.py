@@ -24,7 +24,7 @@ from typing import Any, Callable
 from .._core.bounded import Reply, call_each
 from .._core.texts import is_number, words
 from . import fdinfo
-from .control_groups import pod_uid_of, text_of
+from .control_groups import may_be_ours, pod_uid_of, text_of
 from .host import Fleeting, Host
 
 OK = "ok"
@@ -351,14 +351,14 @@ def still(pids: Sequence[int]) -> str:
 
 
 def _is_ours(host: Host, pid: str) -> bool:
-    """A process is of no pod, and lives: one that has ended may be of any, and waits for nothing
-    but its parent.
+    """A process is of no pod but this module's, and lives: one that has ended may be of any, and
+    waits for nothing but its parent.
     """
     try:
         cgroup = host.of_living(pid, text_of)
     except Fleeting:
         return False
-    return cgroup is not None and not pod_uid_of(cgroup)
+    return cgroup is not None and may_be_ours(host, pod_uid_of(cgroup))
 
 
 def _is_killed(host: Host, pid: str) -> bool:

@@ -557,6 +557,11 @@ def test_no_pods_process_is_a_mount_of_this_check(tmp_path: Path) -> None:
         (tmp_path / f"proc/{pid}/cmdline").write_text("/sbin/mount.nfs\0nas:/a\0/run/x\0")
     node = Hanging(Deadline(60), 10, str(tmp_path))
     assert nfs._ours(node, "/run/x") == ("pid 77 (mount.nfs)",)
+    # This module may have come by a pod on the node, and so had its mount.
+    (tmp_path / "proc/self").mkdir()
+    (tmp_path / "proc/self/cgroup").write_text(f"0::/kubepods/pod{'1' * 32}/x\n")
+    (tmp_path / "proc/77/cgroup").write_text(f"0::/kubepods/pod{'1' * 32}/y\n")
+    assert nfs._ours(node, "/run/x") == ("pid 77 (mount.nfs)",)
     (tmp_path / "proc/78/cgroup").write_text("0::/system.slice/x.service\n")
     with pytest.raises(StorageOpsError, match="pid 78: no answer"):
         nfs._ours(node, "/run/x")
