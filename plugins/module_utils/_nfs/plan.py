@@ -426,12 +426,13 @@ def _rejected(attempt: Attempt, shut: str, other: str) -> tuple[str, str]:
     name = f"NFS {attempt.version}"
     # Most often the export lists the node's other address, not that of the storage network.
     if attempt.state == DENIED:
-        # mountd answers MNT3ERR_ACCES in both cases (RFC 1813, 5.2.1), as that of Linux does.
-        # The two cannot be told apart from here.
+        # mountd answers MNT3ERR_ACCES in both cases (RFC 1813, 5.2.1), as that of Linux does, and
+        # nfsd of Linux refuses a client to which it exports nothing at all. These cannot be told
+        # apart from here.
         also = (
             ", or there is no such export, of which mountd says the same"
             if attempt.version == "3"
-            else ""
+            else ", or the server exports nothing to this node any more"
         )
         return (
             f"the server denies this node access as {name}",

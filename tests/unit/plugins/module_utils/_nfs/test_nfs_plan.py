@@ -197,7 +197,7 @@ def test_none_offered() -> None:
             {"v3": 0.1, "v42": DENIED},
             "major",
             "the server denies this node access as NFS 4.2",
-            "another sec=; set mountOptions",
+            "another sec=, or the server exports nothing to this node any more; set mountOptions",
         ),
         (
             {"v3": DENIED},
