@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import json
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -28,6 +29,7 @@ from .kind.engine import Engine
 from .kind.node_image import node_image
 from .kind.python_image import python_image
 from .kubelet import node as kubelet
+from .kubernetes.api import Object
 from .kubernetes.attacher import Attacher
 from .kubernetes.build import CURRENT, OLD, PARTS, VERSIONS, Unavailable, binaries, current
 from .kubernetes.controlplane import USERS, ControlPlane, existing_planes, lost_after
@@ -169,6 +171,9 @@ def _add_kind(parser: argparse.ArgumentParser) -> None:
         "prints the path of an administrator's kubeconfig",
     )
     action("down", "end it, and delete its folder")
+    action(
+        "inventory", "write an inventory: its workers, and where its kubeconfig is"
+    ).add_argument("--output", type=Path, required=True)
     action("docker", "run docker with its engine; arguments after --").add_argument(
         "argv", nargs=argparse.REMAINDER, metavar="-- ARGUMENT"
     )
@@ -267,6 +272,8 @@ def _kind(options: argparse.Namespace) -> int:
         return prepare(kind_parts())
     elif options.action == "down":
         Kind(options.name, tied=False).remove()
+    elif options.action == "inventory":
+        options.output.write_text(json.dumps(_inventory(Kind(options.name, tied=False))))
     elif options.action == "docker":
         engine = Kind(options.name, tied=False).engine
         argv = options.argv[1:] if options.argv[:1] == ["--"] else options.argv
@@ -277,6 +284,15 @@ def _kind(options: argparse.Namespace) -> int:
         kind.start()
         print(kind.kubeconfig())
     return 0
+
+
+def _inventory(kind: Kind) -> Object:
+    workers = {"hosts": kind.hosts(*kind.workers)}
+    # Whoever runs Ansible: the implicit one would not have the variable.
+    own = {"ansible_connection": "local"}
+    own["ansible_python_interpreter"] = "{{ ansible_playbook_python }}"
+    known = {"kubeconfig": str(kind.kubeconfig())}
+    return {"all": {"vars": known, "hosts": {"localhost": own}, "children": {"workers": workers}}}
 
 
 def _cluster(options: argparse.Namespace) -> int:

@@ -117,16 +117,19 @@ class Reached:
         return Played.of(command, settings)
 
     def compliance(
-        self, folder: Path, user: User, options: dict[str, Any]
+        self, folder: Path, user: User, options: dict[str, Any], inventory: Path | None = None
     ) -> tuple[Played, dict[str, Any]]:
-        """The run of the night with all controls of a cluster, strict; and the report of it."""
+        """The run of the night with all controls of a cluster, strict; and the report of it. With
+        an inventory: with those of its nodes, too.
+        """
+        controls = range(1 if inventory else 11, 18)
         variables: dict[str, Any] = {
             "compliance_report_folder": str(folder),
-            "compliance_report_controls": "\n".join(f"STOR-{number}" for number in range(11, 18)),
+            "compliance_report_controls": "\n".join(f"STOR-{number:02}" for number in controls),
             "compliance_report_strict": "true",
             "compliance_cluster_options": json.dumps(options),
         }
-        played = self.playbook("compliance", user=user, **variables)
+        played = self.playbook("compliance", user=user, inventory=inventory, **variables)
         return played, json.loads((folder / "report.json").read_text())
 
     def kubeconfig(self, user: User = "admin", proxy: Proxy | None = None) -> Path:

@@ -81,16 +81,9 @@ class KindCluster(Running):
         super().__init__(kind, kind.workers)
 
     def inventory(self, folder: Path, *nodes: str) -> Path:
-        """Of these nodes as hosts, by their names, in which `docker exec` makes one root."""
-        common = {
-            "ansible_connection": "community.docker.docker",
-            "ansible_docker_extra_args": f"--host unix://{self.kind.engine.socket}",
-            "ansible_python_interpreter": "/usr/bin/python3",
-            "ansible_become": False,
-        }
+        """Of these nodes as hosts."""
         made = folder / "inventory.yml"
-        hosts = dict.fromkeys(nodes, common)
-        made.write_text(json.dumps({"all": {"hosts": hosts}}))
+        made.write_text(json.dumps({"all": {"hosts": self.kind.hosts(*nodes)}}))
         return made
 
     @contextlib.contextmanager

@@ -3,12 +3,14 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Runs the scenarios of a number from 0 to 19, every fourth one, or all of them.
+# Runs the scenarios of a number from 0 to 19, every fourth one, or all of them. Those on a cluster made by kind are run by
+# tests/kind, which has one.
 set -euo pipefail
 
 choice=$1
 chosen=()
-scenarios=(extensions/molecule/*/converge.yml)
+mapfile -t scenarios < <(grep --files-without-match --fixed-strings ../kind/create.yml extensions/molecule/*/molecule.yml |
+    grep --invert-match /default/)
 for index in "${!scenarios[@]}"; do
     if [ "$choice" = all ] || [ $((index % 4)) -eq $((choice % 4)) ]; then
         chosen+=(--scenario-name "$(basename "$(dirname "${scenarios[index]}")")")

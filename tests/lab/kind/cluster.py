@@ -122,6 +122,16 @@ class Kind(Access):
         """What kubectl on the control plane's node says, to an administrator."""
         return self.on(self.control_plane, "kubectl", *arguments)
 
+    def hosts(self, *nodes: str) -> Object:
+        """These nodes as hosts of an inventory, by their names: `docker exec` makes one root."""
+        common = {
+            "ansible_connection": "community.docker.docker",
+            "ansible_docker_extra_args": f"--host unix://{self.engine.socket}",
+            "ansible_python_interpreter": "/usr/bin/python3",
+            "ansible_become": False,
+        }
+        return dict.fromkeys(nodes, common)
+
     def gateway(self) -> str:
         """Where nodes reach what `Engine.lead_out` leads to."""
         said = self.on(self.control_plane, "ip", "-json", "route", "show", "default")
