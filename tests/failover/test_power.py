@@ -28,6 +28,8 @@ from support.fencing import OUT_OF_SERVICE, OWN_NAMESPACE, RBAC
 from support.fixtures import not_tested
 
 DRIVERS = {"db": "rbd.csi.ceph.com", "files": "csi.example.com"}
+NFS = "nfs.csi.k8s.io"
+SHARE = {"server": "192.0.2.9", "path": "/"}
 LEDGER = path("ConfigMap", "storage-ops-fence-a", OWN_NAMESPACE)
 LEASE = {"lease_seconds": "20", "lease_timeout": "60"}
 
@@ -38,26 +40,24 @@ class Powered:
     def __init__(self, cluster: Cluster, bmc: Bmc) -> None:
         self.cluster, self.api, self.bmc = cluster, cluster.api, bmc
         self.patience: dict[str, Any] = {}
-        drivers = tuple(DRIVERS.values())
+        drivers = (*DRIVERS.values(), NFS)
         self.kubelets = cluster.kubelets("a", "b", drivers=drivers, heartbeat=HEARTBEAT)
         for node in ("a", "b"):
             self.api.boot(node)
-        for name, driver in DRIVERS.items():
-            self.api.add_volume(name, driver, f"vol-{name}")
-            self._deploy(name)
+        self.make_workloads()
         self.kubelets.stop_node("a")
         self.cluster.wait(lambda: self.api.ready("a") == "Unknown", "a is lost", 40)
         lost = "node.kubernetes.io/unreachable"
         self.cluster.wait(lambda: lost in self.api.taints("a"), "a is tainted", 40)
 
+    def make_workloads(self) -> None:
+        """Have a pod run on a for each driver."""
+        for name, driver in DRIVERS.items():
+            self.api.add_volume(name, driver, f"vol-{name}")
+            self._deploy(name)
+
     def _deploy(self, name: str) -> None:
-        here = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["a"]}
-        term = {"weight": 100, "preference": {"matchExpressions": [here]}}
-        affinity = {
-            "nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]},
-        }
-        spec = {"affinity": affinity, "tolerations": IMPATIENT, "grace": 30}
-        self.api.create(k8s.workload("Deployment", name, [name], **spec))
+        self.api.create(k8s.workload("Deployment", name, [name], **rather_on_a()))
         self.cluster.wait(lambda: self.places()[name] == {"a"}, f"{name} is attached to a", 60)
         # What the kubelet does not say to use may be detached without it.
         self.cluster.wait(lambda: self._uses(name), f"{name} is in use on a", 60)
@@ -127,6 +127,46 @@ class Powered:
         assert self.places() == {name: {"a"} for name in DRIVERS}
 
 
+class Shares(Powered):
+    """Node a with pods of StatefulSets that have nothing but NFS, in each of the three ways."""
+
+    names = ("csi", "plain", "inline")
+
+    def make_workloads(self) -> None:
+        """None of it is ever attached."""
+        self.api.create(k8s.csi_driver(NFS, attach_required=False))
+        self.api.add_volume("csi", NFS, "vol-csi", modes=["ReadWriteMany"])
+        volume, claim = k8s.volume("plain", NFS, "", modes=["ReadWriteMany"])
+        del volume["spec"]["csi"]
+        volume["spec"]["nfs"] = SHARE
+        self.api.create(volume, claim)
+        inline = {"volumes": [{"name": "inline", "nfs": SHARE}]}
+        for name, claims, more in (
+            ("csi", ["csi"], {}),
+            ("plain", ["plain"], {}),
+            ("inline", [], inline),
+        ):
+            self.api.create(k8s.workload("StatefulSet", name, claims, **rather_on_a(), **more))
+        self.cluster.wait(lambda: self.run_on("a"), "they run on a", 60)
+
+    def run_on(self, node: str) -> bool:
+        """All of the pods run there, and nowhere else."""
+        pods = self.api.all("Pod", "default")
+        found = {(one["metadata"]["name"], one["spec"].get("nodeName")) for one in pods}
+        running = all(one["status"].get("phase") == "Running" for one in pods)
+        return running and found == {(f"{name}-0", node) for name in self.names}
+
+
+def rather_on_a() -> dict[str, Any]:
+    """The spec of a pod that runs on a while it can, and leaves it as soon as it is lost, but for
+    its grace period.
+    """
+    here = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["a"]}
+    term = {"weight": 100, "preference": {"matchExpressions": [here]}}
+    affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]}}
+    return {"affinity": affinity, "tolerations": IMPATIENT, "grace": 30}
+
+
 def off(bmc: Bmc) -> None:
     """The machine does nothing any more."""
     assert not bmc.machine.is_on
@@ -141,6 +181,14 @@ def redfish(plane_failover_current: ControlPlane, tmp_path: Path) -> Iterator[Po
     with Redfish(tmp_path / "bmc", machine_uuid("a")) as bmc:
         for cluster in fresh(plane_failover_current):
             yield Powered(cluster, bmc)
+
+
+@pytest.fixture
+def shares(plane_failover_current: ControlPlane, tmp_path: Path) -> Iterator[Shares]:
+    """Behind such a BMC, with nothing but NFS."""
+    with Redfish(tmp_path / "bmc", machine_uuid("a")) as bmc:
+        for cluster in fresh(plane_failover_current):
+            yield Shares(cluster, bmc)
 
 
 @pytest.fixture
@@ -207,6 +255,23 @@ def test_the_volumes_of_all_drivers_move_and_the_node_comes_back(redfish: Powere
     back.join()
     assert played.rc == 0 and redfish.ledger == {}, played.text
     assert OUT_OF_SERVICE not in redfish.api.taints("a")
+
+
+@pytest.mark.alternate
+def test_pods_with_nothing_but_nfs_move(shares: Shares) -> None:
+    """No kubelet ends them, and a StatefulSet makes no new ones before that."""
+    played = shares.fail_over()
+    assert played.rc == 0, played.text
+    off(shares.bmc)
+    assert OUT_OF_SERVICE in shares.api.taints("a")
+    shares.cluster.wait(lambda: shares.run_on("b"), "they run on b", 60)
+    assert shares.api.all("VolumeAttachment") == []
+    ledger = shares.ledger
+    assert (ledger["method"], ledger["phase"]) == ("power", "detached")
+    assert set(ledger["volumes"]) == {"pv-csi", "pv-plain"}
+    shares.cluster.used("rbac-fence.yml", "get csidrivers")
+    again = shares.fail_over()
+    assert again.rc == 0 and "| CHANGED" not in again.text, again.text
 
 
 @pytest.mark.alternate

@@ -95,6 +95,7 @@ FENCES = [
     ("csiaddons.openshift.io", "v1alpha1", "networkfenceclasses", "list"),
     ("csiaddons.openshift.io", "v1alpha1", "networkfences", "get list patch"),
     ("storage.k8s.io", "v1", "volumeattachments", "get list delete"),
+    ("storage.k8s.io", "v1", "csidrivers", "get"),
     ("", "v1", "persistentvolumes", "get list"),
     ("", "v1", "persistentvolumeclaims", "get"),
     ("", "v1", "nodes", "get list patch"),
