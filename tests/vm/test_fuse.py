@@ -117,39 +117,6 @@ def test_buckets_are_mounted_anew_and_no_secret_is_seen(node: Node, bucket: Buck
     assert (again.findings, again.changed) == ([], False)
 
 
-@pytest.mark.variation
-def test_a_large_file_leaves_room_on_the_nodes_disk(node: Node, bucket: Bucket) -> None:
-    """s3fs keeps what is open on the disk. An option of the user's takes precedence, and so shows
-    what happened without one.
-    """
-
-    def free(what: str = "avail") -> int:
-        return int(node.sh(f"df -B1M --output={what} /tmp | tail -n 1"))
-
-    volume = Kubelet(node).volume()
-    server = bucket.s3fs(volume.stage())
-    published = volume.publish()
-    node.sh(f"head -c 200M /dev/zero > {published}/large", timeout=300)
-    tenth = free("size") // 10
-    node.sh(f"fallocate -l {free() - tenth - 100}M /var/filler")
-    options = ["use_path_request_style"]
-    least = []
-    for given in (["ensure_diskfree=10"], []):
-        die(node, server)
-        run = remount(node, volumes=[bucket.told(volume, options=options + given)])
-        assert run.msg == "1 finding, 1 repaired and proven"
-        watcher = start(
-            node,
-            "sh -c 'while sleep 0.1; do df -B1M --output=avail /tmp | tail -n1; done > /run/free'",
-        )
-        node.sh(f"cmp -n 200M {published}/large /dev/zero", timeout=300)
-        node.sh(f"kill {watcher}")
-        least.append(min(map(int, node.sh("cat /run/free").split())))
-        server = int(node.sh("pgrep -x s3fs"))
-    assert least[0] < tenth - 50
-    assert least[1] >= tenth - 20
-
-
 GUIDE = Path(__file__).resolve().parents[2] / "docs/guides/fuse_mounts.md"
 
 
