@@ -62,7 +62,7 @@ from .._kube.objects import (
 )
 from . import plan as pure
 from .looks import PodLists, read_attachments
-from .plan import FailoverOptions, FailoverState, LostPod, Remark, Subject
+from .plan import Deletion, FailoverOptions, FailoverState, LostPod, Remark, Subject
 from .unattached import Told, read_told, shown_mounted, shown_unattached
 
 # A wait ends with so much left of the deadline (seconds), so that what was proven is noted.
@@ -358,20 +358,22 @@ class Failover:
                 return
             self._write(tainted=True)
         change_object(self._cluster, where, change, dry_run)
+        self._begun = self._begun or not dry_run
 
     def _pass_over(self, subject: Subject, why: NotStarted) -> None:
         """Too old a reading of Ceph ends the deletions: what Kubernetes deletes as well is left to
-        it, and a volume whose turn has not come stays, which keeps no other from its proof.
+        it, and a volume or pod whose turn has not come stays, which keeps no other from its proof.
         """
         self._too_old, deletion = why, subject.deletion
         if deletion is None:
             return
         ours = {covered.name for covered in self._timely([*subject.volumes, *subject.awaited])}
+        ours |= {_key(pod) for pod in self._bare(subject)}
         # Of its other volumes, findings say already that they stay.
-        names = [name for name in deletion.volumes if name in ours]
+        names = [name for name in _keys(deletion) if name in ours]
         if deletion.needed:
-            # With no other volume the run has come to nothing, and a pod without any is no volume.
-            if not self._begun or ours <= {*names} or deletion.is_bare:
+            # With nothing else the run has come to nothing.
+            if not self._begun or ours <= {*names}:
                 return
             told = [Remark(name, str(why)) for name in names]
             self._give_up(subject, why.code, "its turn did not come", told)
@@ -430,6 +432,9 @@ class Failover:
 
     def _timely(self, volumes: Sequence[AttachedVolume]) -> list[AttachedVolume]:
         return [covered for covered in volumes if covered.name not in self._late]
+
+    def _bare(self, subject: Subject) -> list[Pod]:
+        return [pod for pod in subject.bare if _key(pod) not in self._late]
 
     def _wait_detached(self, subject: Subject) -> None:
         seconds = self._options.detach_timeout
@@ -614,7 +619,7 @@ class Failover:
 
     def _left_bare(self, subject: Subject) -> list[str]:
         """Those pods without a volume of the fence that are still on the lost node."""
-        bare = [pod for pod in subject.bare if _key(pod) not in self._late]
+        bare = self._bare(subject)
         if not bare:
             return []
         node, folder = self._options.node, path("v1", "pods")
@@ -921,6 +926,11 @@ def _known(volumes: Iterable[AttachedVolume], unread: Iterable[Remark]) -> list[
 def _key(pod: Pod) -> str:
     """What a pod is told by beside volumes; no PersistentVolume has such a name."""
     return f"pod/{pod.uid}"
+
+
+def _keys(deletion: Deletion) -> list[str]:
+    """What the volumes or the pod are told by that it takes off the node."""
+    return [_key(deletion.pod)] if deletion.is_bare and deletion.pod else [*deletion.volumes]
 
 
 def _uid(item: Object) -> str:

@@ -2746,6 +2746,47 @@ def test_a_pod_with_storage_in_line_that_stays_keeps_no_volume_from_its_proof() 
     assert world.ledger().phase == "detached"
 
 
+def test_a_pod_with_storage_in_line_whose_turn_comes_too_late_stays_alone() -> None:
+    """What the BMC has said is too old by then: that pod is left to the next run."""
+    world = shares(in_line("line-1"), version="v1.20.2")
+    at_deletion(world, "line-0", dawdle)
+    result = run(world, reading=None, power=says())
+    assert result["failed"], result["msg"]
+    (told,) = (one for one in result["findings"] if one["object"]["kind"] == "Pod")
+    assert told["object"]["name"] == "line-1" and told["code"] == "power_reading_unfit"
+    assert "its turn did not come" in told["reason"], told
+    # The others are proven, and nothing that was not deleted is said to be gone.
+    assert world.ledger().detached == ("pv-csi", "pv-plain")
+    assert world.ledger().phase == "fenced" and "line-1" in world.names("Pod")
+    assert not run(world, reading=None, power=says(age=-125))["failed"]
+    assert world.ledger().phase == "detached"
+
+
+def test_the_taint_is_a_beginning_too() -> None:
+    """What it takes off the node is awaited, also if the first pod's turn comes too late."""
+    world = shares()
+    stays = world.objects["/api/v1/namespaces/shop/pods/line-0"]
+    stays["spec"]["tolerations"] = TOLERANT
+
+    def before(verb: str, path: str) -> None:
+        if verb == "patch" and path.endswith("/nodes/a"):
+            dawdle(world)
+
+    world.before = before
+    result = run(world, reading=None, power=says())
+    (told,) = (one for one in result["findings"] if one["object"]["kind"] == "Pod")
+    assert told["object"]["name"] == "line-0" and told["code"] == "power_reading_unfit"
+    assert world.ledger().detached == ("pv-csi", "pv-plain")
+
+
+def test_a_run_that_has_nothing_but_a_pod_whose_turn_comes_too_late_fails() -> None:
+    world = World(in_line("line-0"), ledger=OFF._replace(volumes=()), version="v1.20.2")
+    Slow(world, ("get", "/apis"))
+    result = run(world, reading=None, power=says(age=60))
+    assert (result["failed"], result["code"]) == (True, "power_reading_unfit"), result
+    assert "line-0" in world.names("Pod") and world.ledger().phase == "fenced"
+
+
 def test_more_pods_with_storage_in_line_than_a_run_deletes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
