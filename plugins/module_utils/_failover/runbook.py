@@ -63,7 +63,7 @@ from .._kube.objects import (
 from . import plan as pure
 from .looks import PodLists, read_attachments
 from .plan import Deletion, FailoverOptions, FailoverState, LostPod, Remark, Subject
-from .unattached import Told, read_told, shown_mounted, shown_unattached
+from .unattached import Told, is_new, read_told, shown_mounted, shown_unattached
 
 # A wait ends with so much left of the deadline (seconds), so that what was proven is noted.
 _KEPT_SECONDS = LEAST_SECONDS + 15.0
@@ -516,29 +516,26 @@ class Failover:
         """The pods that have taken over: those that have a node and use an awaited volume, which
         only one node can have; and remarks about the volumes whose pods could not be read.
 
-        Of a volume that several nodes can have those that were made since the node was lost; others
-        may have had trouble before.
+        Of a volume that several nodes can have, as of any that is never attached, those that were
+        made since the node was lost; others may have had trouble before.
         """
         awaited = self._timely(subject.awaited)
         tenants, unread = self._pods.read(awaited)
         found = [tenant for tenant in tenants if tenant.pod.node and not tenant.pod.deleted]
         users = _users_of(found, awaited)
+        told = read_told(self._cluster, awaited)
         new = {
             tenant.pod.uid: tenant
             for covered in awaited
             for tenant in users[covered.name]
-            if self._is_new(tenant, covered)
+            if self._is_new(tenant, covered, told)
         }
         return [*new.values()], unread
 
-    def _is_new(self, tenant: Tenant, covered: AttachedVolume) -> bool:
-        # A PersistentVolume that only one node can have is in use by its new pod alone once it is
-        # attached there.
+    def _is_new(self, tenant: Tenant, covered: AttachedVolume, told: Told) -> bool:
         seen = self._state.node if self._state else None
-        lost = seen.host.node.lost_since(seen.now) if seen and seen.host else None
-        made = tenant.pod.created
-        alone = covered.volume is not None and covered.volume.exclusive
-        return alone or not lost or not made or made >= lost
+        node = seen.host.node if seen and seen.host else None
+        return is_new(tenant.pod, covered, told, node, seen.now if seen else self._cluster.now())
 
     def _not_running(self, subject: Subject) -> list[str]:
         """What the pods say that do not run, for each volume that they use."""
@@ -657,7 +654,7 @@ class Failover:
             users = users_of[covered.name]
             # No attachment keeps pods from having had it before, whatever trouble these have.
             if shown_unattached(covered, told):
-                users = [tenant for tenant in users if self._is_new(tenant, covered)]
+                users = [tenant for tenant in users if self._is_new(tenant, covered, told)]
             waits, proven = self._reached(covered, users, attachments, told, early)
             waiting += [Remark(covered.name, text) for text in waits]
             proof += [Remark(covered.name, text) for text in proven]

@@ -12,12 +12,15 @@ volumes of its pod are mounted (WaitForAttachAndMount in SyncPod of pkg/kubelet/
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime
 from typing import NamedTuple
 
 from .._fences.state import ATTACHMENTS, AttachedVolume
 from .._kube.client import Cluster, Forbidden, path
 from .._kube.objects import (
     Claim,
+    Node,
+    Pod,
     Tenant,
     Volume,
     drivers_that_attach,
@@ -82,6 +85,25 @@ def shown_unattached(covered: AttachedVolume, told: Told) -> str | None:
     if not volume.share and volume.driver not in told.exempt:
         return None
     return f"{volume.driver} attaches nothing" if volume.driver else "NFS is never attached"
+
+
+def is_new(
+    pod: Pod, covered: AttachedVolume, told: Told, node: Node | None, now: datetime
+) -> bool:
+    """The pod, which uses the volume elsewhere, may be there since the node was lost; others have
+    had the volume before. ``node``: the lost one, None if it is gone.
+    """
+    never = shown_unattached(covered, told)
+    # A PersistentVolume that only one node can have is in use by its new pod alone once it is
+    # attached there. Nothing keeps several nodes from what is never attached.
+    if not never and covered.volume is not None and covered.volume.exclusive:
+        return True
+    lost = node.lost_since(now) if node else None
+    # The lost kubelet may have set that time into the past, but not the time of the taint. The pod
+    # itself is then all that proves anything.
+    if never and node and node.tainted_since:
+        lost = max(lost or node.tainted_since, node.tainted_since)
+    return not lost or not pod.created or pod.created >= lost
 
 
 def shown_mounted(

@@ -2828,14 +2828,47 @@ def test_a_pod_that_was_on_the_lost_node_is_no_new_one(monkeypatch: pytest.Monke
         assert result["failed"] is failed, result["msg"]
 
 
-def test_what_pods_elsewhere_had_before_does_not_wait_for_these() -> None:
-    """Several nodes may have it, and one of its pods may have trouble that is not ours."""
+def old_pod(world: World, modes: str, ready: str) -> World:
+    """A pod elsewhere has had the claim for long. ``ready``: since when the lost node's kubelet
+    says that it is not.
+    """
+    world.objects["/api/v1/persistentvolumes/pv-plain"]["spec"]["accessModes"] = [modes]
+    world.at("a")["status"]["conditions"][0]["lastTransitionTime"] = ready
+    world.at("a")["spec"]["taints"][0]["timeAdded"] = "2026-01-01T00:00:00Z"
     old = pod("old", "plain", node_name="c")
     old["metadata"]["creationTimestamp"] = "2025-01-01T00:00:00Z"
-    world = shares(old)
-    world.objects["/api/v1/persistentvolumes/pv-plain"]["spec"]["accessModes"] = ["ReadWriteMany"]
-    assert not run(world, reading=None, power=says())["failed"]
+    world.add(old)
+    return world
+
+
+# Nothing keeps NFS from several nodes, whatever its access modes say; and what the lost kubelet
+# says may be from before, or still to come.
+OLD_PODS = pytest.mark.parametrize("modes", ["ReadWriteMany", "ReadWriteOnce"])
+TIMES = pytest.mark.parametrize(
+    "ready", ["2026-01-01T00:00:00Z", "2020-01-01T00:00:00Z", "2999-01-01T00:00:00Z"]
+)
+
+
+@OLD_PODS
+@TIMES
+def test_what_pods_elsewhere_had_before_does_not_wait_for_these(modes: str, ready: str) -> None:
+    """Several nodes may have it, and one of its pods may have trouble that is not ours."""
+    world = old_pod(shares(), modes, ready)
+    result = run(world, reading=None, power=says())
+    assert not result["failed"], result["msg"]
     assert world.ledger().phase == "detached"
+
+
+@OLD_PODS
+@TIMES
+def test_a_pod_that_had_it_before_proves_nothing(modes: str, ready: str) -> None:
+    world = old_pod(shares(), modes, ready)
+    world.broken.add("replace")
+    old = world.objects["/api/v1/namespaces/shop/pods/old"]
+    old["status"] = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+    proof = str(run(world, reading=None, power=says())["findings"][0]["evidence"]["proof"])
+    assert "pv-plain is free" in proof and "pv-plain is in use" not in proof, proof
+    assert "shop/old" not in proof
 
 
 @pytest.mark.parametrize("phase", ["Running", "Unknown"])
