@@ -2,37 +2,45 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Reads pods and VolumeAttachments again and again while volumes are awaited, so that no tenant
-takes the time of the others.
+"""Reads pods, claims and VolumeAttachments again and again while volumes are awaited, so that no
+tenant takes the time of the others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Callable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Callable, NamedTuple
 
 from .._core.turns import TurnOver, timed
+from .._core.untrusted import few
 from .._fences.state import ATTACHMENTS, AttachedVolume
-from .._kube.client import Cluster, within
+from .._kube.client import Cluster, path, within
 from .._kube.objects import (
     Attachment,
+    Claim,
+    Pod,
     Tenant,
     attachment_name,
+    is_bound,
     pick_attachment,
+    pick_claim,
     pick_tenant,
+    pod_path,
 )
 from .plan import Remark
 
-# So long the first LIST of the pods of one namespace may take (seconds): thousands of pods.
+# So long what is first read of one namespace may take (seconds): thousands of pods.
 _FIRST_SECONDS = 10.0
 # And any at least, however little is left.
 _LEAST_SECONDS = 1.0
-# So many attachments are read one by one; for more, one LIST has all of the cluster.
+# So many attachments or pods are read one by one; for more, one LIST has all of the cluster, or of
+# the namespace.
 _MOST_GETS = 20
 
 
-class PodLists:
-    """The pods of volumes, read namespace by namespace, each for a limited time.
+class _Turns:
+    """Namespaces, each of which is read for a limited time, the slow ones last.
 
     ``renew`` is called before each; ``longest``: so many seconds one may take; ``spare``: the
     seconds that are left for waiting.
@@ -48,10 +56,50 @@ class PodLists:
     ) -> None:
         self._cluster, self._renew, self._longest = cluster, renew, longest
         self._spare, self._clock = spare, clock
-        # How long the last LIST of a namespace took, what the API server said if it did not end,
-        # and what was read since begin().
+        # How long a namespace took last, and what the API server said if it did not end.
         self._took: dict[str, float] = {}
         self._said: dict[str, str] = {}
+
+    def _in_order(self, namespaces: Iterable[str]) -> list[str]:
+        return sorted(namespaces, key=lambda name: (self._took.get(name, 0.0), name))
+
+    @contextmanager
+    def _turn(self, namespace: str) -> Iterator[float]:
+        """For what is read of one namespace, so many seconds; what takes longer just ends."""
+        self._renew()
+        began = self._clock()
+        # An honest namespace with many objects gets more time whenever it was too little.
+        seconds = min(max(_FIRST_SECONDS, 2 * self._took.get(namespace, 0.0)), self._longest)
+        seconds = max(_LEAST_SECONDS, min(seconds, self._spare()))
+        try:
+            with within(self._cluster, seconds):
+                yield seconds
+        except TurnOver as error:
+            self._said[namespace] = str(error)
+        finally:
+            self._took[namespace] = self._clock() - began
+
+    def _why_unread(self, namespace: str) -> str:
+        return (
+            f"of namespace {namespace} could not be read within "
+            f"{self._took.get(namespace, 0.0):.0f} s "
+            f"({self._said.get(namespace) or 'does it have very many?'})"
+        )
+
+
+class PodLists(_Turns):
+    """The pods of volumes, one LIST for each namespace."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        renew: Callable[[], None],
+        longest: float,
+        spare: Callable[[], float],
+        clock: Callable[[], float],
+    ) -> None:
+        super().__init__(cluster, renew, longest, spare, clock)
+        # What was read since begin().
         self._known: dict[tuple[str, str], list[Tenant]] = {}
         self._until = clock()
 
@@ -70,15 +118,12 @@ class PodLists:
         """The pods of these volumes that have not ended, on one node or everywhere, and a remark
         about each volume whose pods could not be read in time.
         """
-        claims: dict[str, list[AttachedVolume]] = {}
-        for covered in volumes:
-            if covered.volume and covered.volume.claim[1]:
-                claims.setdefault(covered.volume.claim[0], []).append(covered)
+        claims = _by_namespace(volumes)
         found: list[Tenant] = []
         unread: list[Remark] = []
         # Anyone may have any number of pods in a namespace. So the slow ones come last, and once
         # the time is over, what was read before has to do for them.
-        for namespace in sorted(claims, key=lambda name: (self._took.get(name, 0.0), name)):
+        for namespace in self._in_order(claims):
             if self._clock() < self._until or (namespace, node) not in self._known:
                 self._look(namespace, claims[namespace], node)
             known = self._known.get((namespace, node))
@@ -89,31 +134,162 @@ class PodLists:
 
     def _look(self, namespace: str, volumes: Iterable[AttachedVolume], node: str) -> None:
         """One LIST; what was read of the namespace before stays if it takes too long."""
-        self._renew()
-        began = self._clock()
-        # An honest namespace with many pods gets more time whenever it was too little.
-        seconds = min(max(_FIRST_SECONDS, 2 * self._took.get(namespace, 0.0)), self._longest)
-        seconds = max(_LEAST_SECONDS, min(seconds, self._spare()))
         names = frozenset(covered.volume.claim[1] for covered in volumes if covered.volume)
-
-        pick = timed(seconds, self._clock, lambda item: _user_of(item, names))
-        folder = f"/api/v1/namespaces/{namespace}/pods"
         fields = f"spec.nodeName={node}" if node else ""
-        try:
-            with within(self._cluster, seconds):
-                self._known[namespace, node] = self._cluster.list(folder, pick, fields=fields)
-        except TurnOver as error:
-            self._said[namespace] = str(error)
-        finally:
-            self._took[namespace] = self._clock() - began
+        with self._turn(namespace) as seconds:
+            pick = timed(seconds, self._clock, lambda item: _user_of(item, names))
+            folder = f"/api/v1/namespaces/{namespace}/pods"
+            self._known[namespace, node] = self._cluster.list(folder, pick, fields=fields)
 
     def _unread(self, namespace: str, covered: AttachedVolume) -> Remark:
         return Remark(
             covered.name,
-            f"whether pods use {covered.name} is not known: those of namespace {namespace} could "
-            f"not be read within {self._took.get(namespace, 0.0):.0f} s "
-            f"({self._said.get(namespace) or 'does it have very many?'})",
+            f"whether pods use {covered.name} is not known: those {self._why_unread(namespace)}",
         )
+
+
+class BarePods(_Turns):
+    """The pods that have storage in line, and no volume of the fence."""
+
+    def read(self, pods: Sequence[Pod], node: str) -> tuple[list[Remark], list[Remark]]:
+        """About those that are still on that node: one remark for each that leaves it by itself,
+        and one for each that a finalizer keeps, or of which it could not be read in time.
+        """
+        spaces: dict[str, list[Pod]] = {}
+        for pod in pods:
+            spaces.setdefault(pod.namespace, []).append(pod)
+        there: dict[str, tuple[str, ...]] = {}
+        unread: set[str] = set()
+        for namespace in self._in_order(spaces):
+            found = self._look(spaces[namespace], node, one_by_one=len(pods) <= _MOST_GETS)
+            there.update(found or {})
+            unread |= {namespace} if found is None else set()
+        leaving = [pod for pod in pods if there.get(pod.uid) == ()]
+        return [Remark(key_of(pod), f"pod {pod.title} is still on {node}") for pod in leaving], [
+            Remark(key_of(pod), self._why_kept(pod, node, there.get(pod.uid, ())))
+            for pod in pods
+            if there.get(pod.uid) or pod.namespace in unread
+        ]
+
+    def _look(
+        self, pods: Sequence[Pod], node: str, one_by_one: bool
+    ) -> dict[str, tuple[str, ...]] | None:
+        """The finalizers of each pod that is there, by its uid; None if it took too long."""
+        namespace = pods[0].namespace
+        uids = frozenset(pod.uid for pod in pods)
+        with self._turn(namespace) as seconds:
+            pick = timed(seconds, self._clock, lambda item: _there(item, uids))
+            if one_by_one:
+                read = [pick(self._cluster.get(pod_path(pod)) or {}) for pod in pods]
+            else:
+                folder = path("v1", "pods", namespace=namespace)
+                read = self._cluster.list(folder, pick, fields=f"spec.nodeName={node}")
+            return {found.uid: found.finalizers for found in read if found}
+        return None
+
+    def _why_kept(self, pod: Pod, node: str, finalizers: Sequence[str]) -> str:
+        if not finalizers:
+            why = self._why_unread(pod.namespace)
+            return f"whether pod {pod.title} is still on {node} is not known: those {why}"
+        return (
+            f"pod {pod.title} is still on {node}, held by {few(finalizers)}. A finalizer is never "
+            "removed here"
+        )
+
+
+class ClaimGets(_Turns):
+    """The claims of volumes that are never attached, as they are now."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        renew: Callable[[], None],
+        longest: float,
+        spare: Callable[[], float],
+        clock: Callable[[], float],
+    ) -> None:
+        super().__init__(cluster, renew, longest, spare, clock)
+        self._bound: dict[str, Claim] = {}
+
+    def begin(self) -> None:
+        """Forget what was read."""
+        self._bound.clear()
+
+    def read(self, volumes: Sequence[AttachedVolume]) -> tuple[dict[str, Claim], list[Remark]]:
+        """By volume, the claim that it names, if there is one; and a remark about each volume whose
+        claim could not be read in time.
+
+        One that has its volume is read once, any other in each look.
+        """
+        asked = [covered for covered in volumes if covered.name not in self._bound]
+        spaces, unread = _by_namespace(asked), []
+        found: dict[str, Claim] = {}
+        # A tenant may have any number of claims in its namespace.
+        for namespace in self._in_order(spaces):
+            done: set[str] = set()
+            with self._turn(namespace) as seconds:
+                self._look(spaces[namespace], seconds, found, done)
+            unread += [
+                Remark(
+                    covered.name,
+                    f"whether {covered.name} is in use is not known: the claims "
+                    f"{self._why_unread(namespace)}",
+                )
+                for covered in spaces[namespace]
+                if covered.name not in done
+            ]
+        return {**found, **self._bound}, unread
+
+    def _look(
+        self,
+        volumes: Iterable[AttachedVolume],
+        seconds: float,
+        found: dict[str, Claim],
+        done: set[str],
+    ) -> None:
+        pick = timed(seconds, self._clock, lambda item: pick_claim(item) if item else None)
+        for covered in volumes:
+            if covered.volume is None:
+                continue
+            place = covered.volume.claim
+            item = self._cluster.get(path("v1", "persistentvolumeclaims", place[1], place[0]))
+            claim = pick(item or {})
+            done.add(covered.name)
+            if claim is None:
+                continue
+            found[covered.name] = claim
+            if claim.volume == covered.name and is_bound(claim, covered.volume):
+                self._bound[covered.name] = claim
+
+
+def key_of(pod: Pod) -> str:
+    """What a pod is told by beside volumes; no PersistentVolume has such a name."""
+    return f"pod/{pod.uid}"
+
+
+def _by_namespace(volumes: Iterable[AttachedVolume]) -> dict[str, list[AttachedVolume]]:
+    """Those that have a claim, by its namespace."""
+    spaces: dict[str, list[AttachedVolume]] = {}
+    for covered in volumes:
+        if covered.volume and covered.volume.claim[1]:
+            spaces.setdefault(covered.volume.claim[0], []).append(covered)
+    return spaces
+
+
+class _There(NamedTuple):
+    """A pod that is there."""
+
+    uid: str
+    finalizers: tuple[str, ...]
+
+
+def _there(item: dict[str, Any], uids: frozenset[str]) -> _There | None:
+    """The record of a pod; None if it is none of these. Empty: there is none."""
+    # One of the same name may be another.
+    meta = item.get("metadata") or {}
+    if meta.get("uid") not in uids:
+        return None
+    return _There(str(meta["uid"]), tuple(meta.get("finalizers") or ()))
 
 
 def read_attachments(

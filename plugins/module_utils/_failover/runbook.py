@@ -61,9 +61,9 @@ from .._kube.objects import (
     pod_path,
 )
 from . import plan as pure
-from .looks import PodLists, read_attachments
-from .plan import FailoverOptions, FailoverState, LostPod, Remark, Subject
-from .unattached import Told, read_told, shown_mounted, shown_unattached
+from .looks import BarePods, ClaimGets, PodLists, key_of, read_attachments
+from .plan import Deletion, FailoverOptions, FailoverState, LostPod, Remark, Subject
+from .unattached import Seen, Told, is_new, read_told, shown_unattached
 
 # A wait ends with so much left of the deadline (seconds), so that what was proven is noted.
 _KEPT_SECONDS = LEAST_SECONDS + 15.0
@@ -73,6 +73,9 @@ _POLL_SECONDS = 0.5
 # A controller makes the new pod once the old one's object is gone, and the scheduler then places
 # it.
 _REPLACEMENT_SECONDS = 15.0
+# So long a pod that a finalizer keeps, or whose namespace takes too long to read, may keep volumes
+# from their proof (seconds): the controller of a Job takes its own away within seconds.
+_KEPT_POD_SECONDS = 30.0
 # What was read of Ceph, or of the node's BMC, may become too old in a long run.
 _TOO_OLD = ("ceph_reading_unfit", "power_reading_unfit")
 # So much of an event is told (characters).
@@ -116,7 +119,13 @@ class Failover:
         self._renewed = clock()
         # A third of the Lease's time leaves two more tries to renew it.
         self._renewal = run.lease_seconds / 3
-        self._pods = PodLists(cluster, self._renew, self._renewal, self._spare, clock)
+        turns = (cluster, self._renew, self._renewal, self._spare, clock)
+        self._pods, self._bare_pods = PodLists(*turns), BarePods(*turns)
+        self._claim_gets = ClaimGets(*turns)
+        # What was read in this wait of volumes that are never attached, and whether the last look
+        # has judged by what was read before it.
+        self._told: Told | None = None
+        self._stale = False
         # The seconds that the last wait had.
         self._waited = 0.0
         # The last event of each pod that was asked for, by its uid; the seconds that took, and the
@@ -358,20 +367,22 @@ class Failover:
                 return
             self._write(tainted=True)
         change_object(self._cluster, where, change, dry_run)
+        self._begun = self._begun or not dry_run
 
     def _pass_over(self, subject: Subject, why: NotStarted) -> None:
         """Too old a reading of Ceph ends the deletions: what Kubernetes deletes as well is left to
-        it, and a volume whose turn has not come stays, which keeps no other from its proof.
+        it, and a volume or pod whose turn has not come stays, which keeps no other from its proof.
         """
         self._too_old, deletion = why, subject.deletion
         if deletion is None:
             return
         ours = {covered.name for covered in self._timely([*subject.volumes, *subject.awaited])}
+        ours |= {key_of(pod) for pod in self._bare(subject)}
         # Of its other volumes, findings say already that they stay.
-        names = [name for name in deletion.volumes if name in ours]
+        names = [name for name in _keys(deletion) if name in ours]
         if deletion.needed:
-            # With no other volume the run has come to nothing, and a pod without any is no volume.
-            if not self._begun or ours <= {*names} or deletion.is_bare:
+            # With nothing else the run has come to nothing.
+            if not self._begun or ours <= {*names}:
                 return
             told = [Remark(name, str(why)) for name in names]
             self._give_up(subject, why.code, "its turn did not come", told)
@@ -431,24 +442,48 @@ class Failover:
     def _timely(self, volumes: Sequence[AttachedVolume]) -> list[AttachedVolume]:
         return [covered for covered in volumes if covered.name not in self._late]
 
+    def _bare(self, subject: Subject) -> list[Pod]:
+        return [pod for pod in subject.bare if key_of(pod) not in self._late]
+
     def _wait_detached(self, subject: Subject) -> None:
-        seconds = self._options.detach_timeout
-        left = self._until_none(seconds, lambda: [*self._left(subject), *self._left_bare(subject)])
-        self._give_up(
-            subject,
-            code="not_detached",
-            what=self._not_within(seconds, "detach_timeout"),
-            told=left,
-        )
+        seconds, began = self._options.detach_timeout, self._clock()
+        kept: list[Remark] = []
+
+        def look() -> list[str]:
+            left, (leaving, kept[:]) = self._left(subject), self._left_bare(subject)
+            # Its tenant may keep a pod for ever, as by a finalizer.
+            over = self._clock() - began + _POLL_SECONDS > _KEPT_POD_SECONDS
+            return [*left, *leaving, *([] if over else kept)]
+
+        left = [text for text in self._until_none(seconds, look) if text not in kept]
+        most = min(self._waited, _KEPT_POD_SECONDS)
+        self._give_up(subject, "not_detached", f"not within {most:g} s", kept)
+        what = self._not_within(seconds, "detach_timeout")
+        self._give_up(subject, "not_detached", what, left)
 
     def _wait_attached(self, subject: Subject) -> None:
         # A volume counts as failed over when a pod elsewhere has it attached, or when it is free
         # and no pod wants it.
         began = self._clock()
         seconds = subject.attach_timeout
-        left = self._until_none(
-            seconds, lambda: self._waiting(subject, self._clock() - began < _REPLACEMENT_SECONDS)
-        )
+
+        def look() -> list[str]:
+            return self._waiting(subject, self._clock() - began < _REPLACEMENT_SECONDS)
+
+        def proven() -> list[str]:
+            left = look()
+            return left or self._once_more(look)
+
+        left = self._until_none(seconds, proven)
+        if left and self._stale:
+            # Of the others, too, it is noted that they have been failed over.
+            left = until_none(
+                lambda: self._once_more(look),
+                0.0,
+                self._cluster.deadline,
+                self._sleep,
+                self._clock,
+            )
         self._give_up(
             subject,
             code="not_attached",
@@ -479,7 +514,7 @@ class Failover:
         left, the action has failed.
         """
         volumes = {covered.name: covered for covered in (*subject.volumes, *subject.awaited)}
-        pods = {_key(pod): pod for pod in subject.bare}
+        pods = {key_of(pod): pod for pod in subject.bare}
         by_volume: dict[str, list[str]] = {}
         for text in told:
             by_volume.setdefault(text.volume if isinstance(text, Remark) else "", []).append(text)
@@ -511,29 +546,26 @@ class Failover:
         """The pods that have taken over: those that have a node and use an awaited volume, which
         only one node can have; and remarks about the volumes whose pods could not be read.
 
-        Of a volume that several nodes can have those that were made since the node was lost; others
-        may have had trouble before.
+        Of a volume that several nodes can have, as of any that is never attached, those that were
+        made since the node was lost; others may have had trouble before.
         """
         awaited = self._timely(subject.awaited)
         tenants, unread = self._pods.read(awaited)
         found = [tenant for tenant in tenants if tenant.pod.node and not tenant.pod.deleted]
         users = _users_of(found, awaited)
+        told = self._tell(awaited)
         new = {
             tenant.pod.uid: tenant
             for covered in awaited
             for tenant in users[covered.name]
-            if self._is_new(tenant, covered)
+            if self._is_new(tenant, covered, told)
         }
         return [*new.values()], unread
 
-    def _is_new(self, tenant: Tenant, covered: AttachedVolume) -> bool:
-        # A PersistentVolume that only one node can have is in use by its new pod alone once it is
-        # attached there.
+    def _is_new(self, tenant: Tenant, covered: AttachedVolume, told: Told) -> bool:
         seen = self._state.node if self._state else None
-        lost = seen.host.node.lost_since(seen.now) if seen and seen.host else None
-        made = tenant.pod.created
-        alone = covered.volume is not None and covered.volume.exclusive
-        return alone or not lost or not made or made >= lost
+        node = seen.host.node if seen and seen.host else None
+        return is_new(tenant.pod, covered, told, node, seen.now if seen else self._cluster.now())
 
     def _not_running(self, subject: Subject) -> list[str]:
         """What the pods say that do not run, for each volume that they use."""
@@ -612,18 +644,30 @@ class Failover:
             left += [Remark(covered.name, text) for text in found]
         return left
 
-    def _left_bare(self, subject: Subject) -> list[str]:
-        """Those pods without a volume of the fence that are still on the lost node."""
-        bare = [pod for pod in subject.bare if _key(pod) not in self._late]
-        if not bare:
+    def _left_bare(self, subject: Subject) -> tuple[list[Remark], list[Remark]]:
+        """About those pods without a volume of the fence that are still on the lost node: those
+        that leave it by themselves, and those that are kept there.
+        """
+        return self._bare_pods.read(self._bare(subject), self._options.node)
+
+    def _tell(self, volumes: Sequence[AttachedVolume]) -> Told:
+        """What the API tells of volumes that are never attached, read once in a wait."""
+        # The list of all attachments may be long.
+        if self._told is None:
+            self._renew()
+            self._told = read_told(self._cluster, volumes)
+        return self._told
+
+    def _forget_told(self) -> None:
+        self._told = None
+        self._claim_gets.begin()
+
+    def _once_more(self, look: Callable[[], list[str]]) -> list[str]:
+        """Look again, if what the last look has shown was in part read before."""
+        if not self._stale:
             return []
-        node, folder = self._options.node, path("v1", "pods")
-        there = {*self._cluster.list(folder, _uid, fields=f"spec.nodeName={node}")}
-        return [
-            Remark(_key(pod), f"pod {pod.title} is still on {node}")
-            for pod in bare
-            if pod.uid in there
-        ]
+        self._forget_told()
+        return look()
 
     def _waiting(self, subject: Subject, early: bool) -> list[str]:
         """Which pods elsewhere still wait for their volume; what has been reached goes to the
@@ -638,26 +682,45 @@ class Failover:
         living = [tenant for tenant in tenants if not tenant.pod.deleted]
         users_of = _users_of(living, known)
         self._note_homeless(users_of, known)
-        attachments = read_attachments(
-            self._cluster,
-            [
-                (covered, tenant.pod.node)
-                for covered in known
-                for tenant in users_of[covered.name]
-                if tenant.pod.node
-            ],
-        )
-        told = read_told(self._cluster, known)
-        for covered in known:
-            users = users_of[covered.name]
-            # No attachment keeps pods from having had it before, whatever trouble these have.
-            if shown_unattached(covered, told):
-                users = [tenant for tenant in users if self._is_new(tenant, covered)]
-            waits, proven = self._reached(covered, users, attachments, told, early)
+        seen, never = self._look(awaited, known, users_of)
+        asked = [covered for covered in never if seen.may_have(covered, users_of[covered.name])]
+        claims, unread = self._claim_gets.read(asked)
+        seen, waiting = seen._replace(claims=claims), [*waiting, *unread]
+        for covered in _known(known, unread):
+            waits, proven = self._reached(covered, users_of[covered.name], seen, early)
             waiting += [Remark(covered.name, text) for text in waits]
             proof += [Remark(covered.name, text) for text in proven]
         self._proof = proof
         return waiting
+
+    def _look(
+        self,
+        awaited: Sequence[AttachedVolume],
+        known: Sequence[AttachedVolume],
+        users_of: dict[str, list[Tenant]],
+    ) -> tuple[Seen, list[AttachedVolume]]:
+        """What there is of volumes elsewhere but for claims, and those that are never attached, of
+        which ``users_of`` keeps only new pods. ``known``: those whose pods were read.
+        """
+        before, told = self._told, self._tell(awaited)
+        never = {covered.name: covered for covered in known if shown_unattached(covered, told)}
+        self._stale = before is not None and bool(never)
+        for name, covered in never.items():
+            # No attachment keeps pods from having had it before, whatever trouble these have.
+            users_of[name] = [
+                tenant for tenant in users_of[name] if self._is_new(tenant, covered, told)
+            ]
+        # What is never attached has none: that was read right before, or is again at the end.
+        places = [
+            (covered, tenant.pod.node)
+            for covered in known
+            if covered.name not in never
+            for tenant in users_of[covered.name]
+            if tenant.pod.node
+        ]
+        attachments = read_attachments(self._cluster, places)
+        seen = Seen(attachments, told, {}, self._options.node, self._fenced())
+        return seen, [*never.values()]
 
     def _note_homeless(
         self, users_of: Mapping[str, list[Tenant]], awaited: Sequence[AttachedVolume]
@@ -674,8 +737,7 @@ class Failover:
         self,
         covered: AttachedVolume,
         users: list[Tenant],
-        attachments: Mapping[tuple[str, str], Attachment],
-        told: Told,
+        seen: Seen,
         early: bool,
     ) -> tuple[list[str], list[str]]:
         """Why a volume has not reached all of its pods elsewhere yet, and what proves that it has
@@ -689,14 +751,13 @@ class Failover:
         waits: list[str] = []
         proven: list[str] = []
         for tenant in placed:
-            attachment = attachments.get((covered.name, tenant.pod.node))
-            waiting, arrived = self._arrived(covered, tenant, attachment, told)
+            waiting, arrived = self._arrived(covered, tenant, seen)
             waits += waiting
             proven += arrived
         return waits, proven
 
     def _arrived(
-        self, covered: AttachedVolume, tenant: Tenant, attachment: Attachment | None, told: Told
+        self, covered: AttachedVolume, tenant: Tenant, seen: Seen
     ) -> tuple[list[str], list[str]]:
         """Why a pod that has a node still waits for the volume, or else what proves that it has
         it.
@@ -704,6 +765,7 @@ class Failover:
         # status.attached is set by the external-attacher after ControllerPublishVolume
         # (VolumeAttachmentStatus of k8s.io/api/storage/v1), before the kubelet stages the volume.
         name, node, pod = covered.name, self._options.node, tenant.pod
+        attachment = seen.attachments.get((name, pod.node))
         if pod.node == node:
             return [
                 f"pod {pod.title} came to the lost node {node} again: it tolerates its "
@@ -715,28 +777,18 @@ class Failover:
                 f"{name} is attached to {pod.node} for pod {pod.title} ({attachment.name}, "
                 f"seen at {since:%H:%M:%S}Z)"
             ]
-        never = None if attachment else shown_unattached(covered, told)
-        has_it = self._mounted(covered, tenant) if never else None
+        never = None if attachment else shown_unattached(covered, seen.told)
+        has_it = seen.mounted(covered, tenant) if never else None
         if has_it:
             return [], [f"{name} is in use: {has_it}, and {never}"]
         why = f"{never}, and the pod does not run with it yet" if never else _why_not(attachment)
-        if covered.attachment.driver in told.unread:
+        if covered.attachment.driver in seen.told.unread:
             why += f"; this account may not read CSIDriver {covered.attachment.driver}"
         return [f"pod {pod.title} on {pod.node} waits for {name}: {why}"], []
 
-    def _mounted(self, covered: AttachedVolume, tenant: Tenant) -> str | None:
-        """What shows that this pod has a volume that is never attached."""
-        volume = covered.volume
-        if volume is None:
-            return None
-        item = self._cluster.get(
-            path("v1", "persistentvolumeclaims", volume.claim_name, volume.claim_namespace)
-        )
-        fenced = (
-            frozenset(lost.pod.uid for lost in self._state.pods) if self._state else frozenset()
-        )
-        claim = pick_claim(item) if item else None
-        return shown_mounted(tenant, claim, volume, self._options.node, fenced)
+    def _fenced(self) -> frozenset[str]:
+        """The uids of the pods that were on the lost node."""
+        return frozenset(lost.pod.uid for lost in self._state.pods) if self._state else frozenset()
 
     def _until_none(self, seconds: float, look: Callable[[], list[str]]) -> list[str]:
         """As everywhere, but under the Lease, which is renewed meanwhile."""
@@ -747,6 +799,7 @@ class Failover:
             return left
 
         self._waited = self._pods.begin(seconds)
+        self._forget_told()
         return until_none(
             held, self._waited, self._cluster.deadline, self._sleep, self._clock, _POLL_SECONDS
         )
@@ -772,7 +825,9 @@ class Failover:
         """What proves that the volumes have left the node, and are where pods wait for them."""
         subject: Subject = finding.repair[0].subject
         self._pods.begin()
-        self._doubt(subject, [*self._left(subject), *self._left_bare(subject)])
+        self._forget_told()
+        leaving, kept = self._left_bare(subject)
+        self._doubt(subject, [*self._left(subject), *leaving, *kept])
         self._doubt(subject, self._waiting(subject, early=False))
         if self._options.ready_timeout:
             self._doubt(subject, self._not_running(subject))
@@ -792,7 +847,7 @@ class Failover:
         gone += [
             f"pod {pod.title} ({pod.uid}) is not on {self._options.node} any more"
             for pod in subject.bare
-            if _key(pod) not in self._late
+            if key_of(pod) not in self._late
         ]
         self._plan.findings += self._homeless.values()
         ready = [
@@ -918,13 +973,9 @@ def _known(volumes: Iterable[AttachedVolume], unread: Iterable[Remark]) -> list[
     return [covered for covered in volumes if covered.name not in names]
 
 
-def _key(pod: Pod) -> str:
-    """What a pod is told by beside volumes; no PersistentVolume has such a name."""
-    return f"pod/{pod.uid}"
-
-
-def _uid(item: Object) -> str:
-    return str(item["metadata"]["uid"])
+def _keys(deletion: Deletion) -> list[str]:
+    """What the volumes or the pod are told by that it takes off the node."""
+    return [key_of(deletion.pod)] if deletion.is_bare and deletion.pod else [*deletion.volumes]
 
 
 def _runs(tenant: Tenant) -> bool:

@@ -11,13 +11,17 @@ volumes of its pod are mounted (WaitForAttachAndMount in SyncPod of pkg/kubelet/
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import NamedTuple
 
 from .._fences.state import ATTACHMENTS, AttachedVolume
 from .._kube.client import Cluster, Forbidden, path
 from .._kube.objects import (
+    Attachment,
     Claim,
+    Node,
+    Pod,
     Tenant,
     Volume,
     drivers_that_attach,
@@ -84,6 +88,36 @@ def shown_unattached(covered: AttachedVolume, told: Told) -> str | None:
     return f"{volume.driver} attaches nothing" if volume.driver else "NFS is never attached"
 
 
+def is_new(pod: Pod, covered: AttachedVolume, told: Told, node: Node | None, now: datetime) -> bool:
+    """The pod, which uses the volume elsewhere, may be there since the node was lost; others have
+    had the volume before. ``node``: the lost one, None if it is gone.
+    """
+    never = shown_unattached(covered, told)
+    # A PersistentVolume that only one node can have is in use by its new pod alone once it is
+    # attached there. Nothing keeps several nodes from what is never attached.
+    if not never and covered.volume is not None and covered.volume.exclusive:
+        return True
+    lost = node.lost_since(now) if node else None
+    # The lost kubelet may have set that time into the past, but not the time of the taint. The pod
+    # itself is then all that proves anything.
+    if never and node and node.tainted_since:
+        lost = max(lost or node.tainted_since, node.tainted_since)
+    return not lost or not pod.created or pod.created >= lost
+
+
+def runs_elsewhere(tenant: Tenant, lost: str, fenced: frozenset[str]) -> bool:
+    """This pod shows that it has its volumes, as far as no claim is asked for."""
+    pod = tenant.pod
+    # Other words, as Unknown, or none at all, say nothing of the containers.
+    if pod.phase != "Running":
+        return False
+    if not pod.ready and not tenant.started:
+        return False
+    if not pod.node or pod.node == lost:
+        return False
+    return pod.uid not in fenced
+
+
 def shown_mounted(
     tenant: Tenant, claim: Claim | None, volume: Volume, lost: str, fenced: frozenset[str]
 ) -> str | None:
@@ -91,15 +125,7 @@ def shown_mounted(
 
     ``claim``: as it is now; ``lost``: the node that is fenced; ``fenced``: the uids of its pods.
     """
-    pod = tenant.pod
-    # Other words, as Unknown, or none at all, say nothing of the containers.
-    if pod.phase != "Running":
-        return None
-    if not pod.ready and not tenant.started:
-        return None
-    if pod.node == lost:
-        return None
-    if pod.uid in fenced:
+    if not runs_elsewhere(tenant, lost, fenced):
         return None
     # A claim's name is no identity: one that was made again has another volume.
     if claim is None:
@@ -108,5 +134,35 @@ def shown_mounted(
         return None
     if not is_bound(claim, volume):
         return None
+    pod = tenant.pod
     how = "is Ready" if pod.ready else "has started"
     return f"pod {pod.title} ({pod.uid}) {how} on {pod.node}"
+
+
+class Seen(NamedTuple):
+    """What one look has shown of where volumes are.
+
+    ``attachments``: by volume and node; ``claims``: those of volumes that are never attached, by
+    volume; ``lost``: the node that is fenced; ``fenced``: the uids of its pods.
+    """
+
+    attachments: Mapping[tuple[str, str], Attachment]
+    told: Told
+    claims: Mapping[str, Claim]
+    lost: str
+    fenced: frozenset[str]
+
+    def may_have(self, covered: AttachedVolume, tenants: Iterable[Tenant]) -> bool:
+        """One of these pods has this volume, which is never attached, if its claim agrees."""
+        return any(
+            (covered.name, tenant.pod.node) not in self.attachments
+            and runs_elsewhere(tenant, self.lost, self.fenced)
+            for tenant in tenants
+        )
+
+    def mounted(self, covered: AttachedVolume, tenant: Tenant) -> str | None:
+        """What shows that this pod has such a volume."""
+        if covered.volume is None:
+            return None
+        claim = self.claims.get(covered.name)
+        return shown_mounted(tenant, claim, covered.volume, self.lost, self.fenced)

@@ -2746,6 +2746,47 @@ def test_a_pod_with_storage_in_line_that_stays_keeps_no_volume_from_its_proof() 
     assert world.ledger().phase == "detached"
 
 
+def test_a_pod_with_storage_in_line_whose_turn_comes_too_late_stays_alone() -> None:
+    """What the BMC has said is too old by then: that pod is left to the next run."""
+    world = shares(in_line("line-1"), version="v1.20.2")
+    at_deletion(world, "line-0", dawdle)
+    result = run(world, reading=None, power=says())
+    assert result["failed"], result["msg"]
+    (told,) = (one for one in result["findings"] if one["object"]["kind"] == "Pod")
+    assert told["object"]["name"] == "line-1" and told["code"] == "power_reading_unfit"
+    assert "its turn did not come" in told["reason"], told
+    # The others are proven, and nothing that was not deleted is said to be gone.
+    assert world.ledger().detached == ("pv-csi", "pv-plain")
+    assert world.ledger().phase == "fenced" and "line-1" in world.names("Pod")
+    assert not run(world, reading=None, power=says(age=-125))["failed"]
+    assert world.ledger().phase == "detached"
+
+
+def test_the_taint_is_a_beginning_too() -> None:
+    """What it takes off the node is awaited, also if the first pod's turn comes too late."""
+    world = shares()
+    stays = world.objects["/api/v1/namespaces/shop/pods/line-0"]
+    stays["spec"]["tolerations"] = TOLERANT
+
+    def before(verb: str, path: str) -> None:
+        if verb == "patch" and path.endswith("/nodes/a"):
+            dawdle(world)
+
+    world.before = before
+    result = run(world, reading=None, power=says())
+    (told,) = (one for one in result["findings"] if one["object"]["kind"] == "Pod")
+    assert told["object"]["name"] == "line-0" and told["code"] == "power_reading_unfit"
+    assert world.ledger().detached == ("pv-csi", "pv-plain")
+
+
+def test_a_run_that_has_nothing_but_a_pod_whose_turn_comes_too_late_fails() -> None:
+    world = World(in_line("line-0"), ledger=OFF._replace(volumes=()), version="v1.20.2")
+    Slow(world, ("get", "/apis"))
+    result = run(world, reading=None, power=says(age=60))
+    assert (result["failed"], result["code"]) == (True, "power_reading_unfit"), result
+    assert "line-0" in world.names("Pod") and world.ledger().phase == "fenced"
+
+
 def test_more_pods_with_storage_in_line_than_a_run_deletes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -2770,6 +2811,127 @@ def test_what_is_never_attached_has_moved_once_its_new_pod_runs() -> None:
     assert world.ledger().phase == "detached"
 
 
+def asked(world: World, what: str) -> int:
+    return len([request for request in world.requests if what in request])
+
+
+def crowd_elsewhere(world: World, number: int, phase: str) -> None:
+    """So many new pods of one tenant's claim on another node."""
+    world.objects["/api/v1/persistentvolumes/pv-plain"]["spec"]["accessModes"] = ["ReadWriteMany"]
+    for count in range(number):
+        new = pod(f"more-{count}", "plain", node_name="c")
+        new["metadata"]["creationTimestamp"] = "2026-01-02T00:00:00Z"
+        new["status"] = {"phase": phase, "conditions": [{"type": "Ready", "status": "True"}]}
+        world.add(new)
+
+
+def test_a_claim_of_many_pods_is_read_once_in_a_wait() -> None:
+    """Each of them asked for it, in each look."""
+    world = shares()
+    crowd_elsewhere(world, 50, "Running")
+    world.broken.add("start csi-0-again")
+    assert run(world, reading=None, power=says())["failed"]
+    # When it is gathered, in the wait, at its end, and in the proof.
+    assert asked(world, "persistentvolumeclaims/plain") <= 4
+    # Of one whose pods do not run, only when it is gathered.
+    assert asked(world, "persistentvolumeclaims/csi") == 1
+    assert world.ledger().detached == ("pv-plain",)
+
+
+def test_what_is_told_of_drivers_is_read_once_in_a_wait() -> None:
+    world = shares()
+    world.broken.add("start")
+    assert run(world, reading=None, power=says())["failed"] and world.spent > 15
+    # In the wait, and at its end.
+    assert asked(world, "csidrivers") == 2
+    # And before it for what is attached to the lost node.
+    assert asked(world, "list /apis/storage.k8s.io/v1/volumeattachments") <= 5
+
+
+class Turncoat(World):
+    """Its driver begins to attach while its volumes are awaited, right before the pods run."""
+
+    def get(self, path: str, query: dict[str, str] | None = None) -> dict[str, Any] | None:
+        found = super().get(path, query)
+        if "csidrivers" in path and "start" in self.broken:
+            self.told = True
+        return found
+
+    def list(self, path: str, pick: Any, **how: Any) -> list[Any]:
+        found = super().list(path, pick, **how)
+        if getattr(self, "told", False) and path.endswith("/shop/pods"):
+            self.told = False
+            self.broken.discard("start")
+            self.add(attachment("elsewhere", "c", NFS))
+        return found
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_what_was_told_is_asked_again_before_it_is_noted(
+    late: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if another volume is awaited in vain, so that the wait ends by its time."""
+    monkeypatch.setitem(globals(), "World", Turncoat)
+    ev = of_tenant("evil", *claim("ev", OTHER), attachment("ev", driver=OTHER), pod("ev-1", "ev"))
+    names = ("pv-csi", "pv-ev") if late else ("pv-csi",)
+    world = shares(*(ev if late else []), ledger=SHARES._replace(volumes=names))
+    world.broken |= {"start", "attach pv-ev"}
+    result = run(world, reading=None, power=says())
+    assert result["failed"] and world.ledger().detached == (), result
+
+
+def test_claims_that_take_too_long_cost_their_namespace_alone() -> None:
+    theirs = claim("ev", driver=NFS)
+    world = shares(
+        *of_tenant("evil", *theirs, pod("ev-1", "ev")),
+        ledger=SHARES._replace(volumes=("pv-csi", "pv-ev", "pv-plain")),
+    )
+
+    def before(verb: str, path: str) -> None:
+        if path.endswith("/evil/persistentvolumeclaims/ev") and "ev-1" not in world.names("Pod"):
+            world.spent += 200.0
+
+    world.before = before
+    result = run(world, reading=None, power=says(), attach_timeout=100.0)
+    (told,) = (one for one in result["findings"] if one["object"]["kind"] == "PersistentVolume")
+    assert told["object"]["name"] == "pv-ev" and "whether pv-ev is in use is not known" in str(told)
+    assert world.ledger().detached == ("pv-csi", "pv-plain")
+
+
+def test_a_finalizer_delays_no_volume() -> None:
+    """A tenant kept the proof of all for as long as detach_timeout, by one pod."""
+    world = shares()
+    stuck = world.objects["/api/v1/namespaces/shop/pods/line-0"]
+    stuck["metadata"]["finalizers"] = ["example.com/mine"]
+    result = run(world, reading=None, power=says(), detach_timeout=600.0)
+    assert world.spent <= 31 and world.ledger().detached == ("pv-csi", "pv-plain")
+    (told,) = (one for one in result["findings"] if one["object"]["kind"] == "Pod")
+    assert "not within 30 s: pod shop/line-0 is still on a, held by example.com/mine" in str(told)
+
+
+def test_a_pod_without_a_finalizer_is_waited_for() -> None:
+    """The pod garbage collector has many before it."""
+    world = shares()
+    ends = world._delete
+
+    def delete(item: dict[str, Any]) -> None:
+        if item["metadata"]["name"] != "line-0" or world.spent > 100:
+            ends(item)
+
+    world._delete = delete  # type: ignore[method-assign]
+    world.objects["/api/v1/nodes/a"]["spec"]["taints"].append(TAINTED)
+    assert not run(world, reading=None, power=says(), detach_timeout=600.0)["failed"]
+    assert 100 < world.spent < 110 and world.ledger().phase == "detached"
+
+
+def test_the_pods_of_the_node_are_listed_in_no_look() -> None:
+    """Any tenant may add any number of them."""
+    world = shares()
+    moved_shares(world)
+    # By each of two runs when they gather, for the fence and for what is deleted.
+    assert world.requests.count("list /api/v1/pods") == 4
+
+
 class OldPods(World):
     """Whose new pods are the old ones, as far as their uid tells."""
 
@@ -2787,14 +2949,47 @@ def test_a_pod_that_was_on_the_lost_node_is_no_new_one(monkeypatch: pytest.Monke
         assert result["failed"] is failed, result["msg"]
 
 
-def test_what_pods_elsewhere_had_before_does_not_wait_for_these() -> None:
-    """Several nodes may have it, and one of its pods may have trouble that is not ours."""
+def old_pod(world: World, modes: str, ready: str) -> World:
+    """A pod elsewhere has had the claim for long. ``ready``: since when the lost node's kubelet
+    says that it is not.
+    """
+    world.objects["/api/v1/persistentvolumes/pv-plain"]["spec"]["accessModes"] = [modes]
+    world.at("a")["status"]["conditions"][0]["lastTransitionTime"] = ready
+    world.at("a")["spec"]["taints"][0]["timeAdded"] = "2026-01-01T00:00:00Z"
     old = pod("old", "plain", node_name="c")
     old["metadata"]["creationTimestamp"] = "2025-01-01T00:00:00Z"
-    world = shares(old)
-    world.objects["/api/v1/persistentvolumes/pv-plain"]["spec"]["accessModes"] = ["ReadWriteMany"]
-    assert not run(world, reading=None, power=says())["failed"]
+    world.add(old)
+    return world
+
+
+# Nothing keeps NFS from several nodes, whatever its access modes say; and what the lost kubelet
+# says may be from before, or still to come.
+OLD_PODS = pytest.mark.parametrize("modes", ["ReadWriteMany", "ReadWriteOnce"])
+TIMES = pytest.mark.parametrize(
+    "ready", ["2026-01-01T00:00:00Z", "2020-01-01T00:00:00Z", "2999-01-01T00:00:00Z"]
+)
+
+
+@OLD_PODS
+@TIMES
+def test_what_pods_elsewhere_had_before_does_not_wait_for_these(modes: str, ready: str) -> None:
+    """Several nodes may have it, and one of its pods may have trouble that is not ours."""
+    world = old_pod(shares(), modes, ready)
+    result = run(world, reading=None, power=says())
+    assert not result["failed"], result["msg"]
     assert world.ledger().phase == "detached"
+
+
+@OLD_PODS
+@TIMES
+def test_a_pod_that_had_it_before_proves_nothing(modes: str, ready: str) -> None:
+    world = old_pod(shares(), modes, ready)
+    world.broken.add("replace")
+    old = world.objects["/api/v1/namespaces/shop/pods/old"]
+    old["status"] = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+    proof = str(run(world, reading=None, power=says())["findings"][0]["evidence"]["proof"])
+    assert "pv-plain is free" in proof and "pv-plain is in use" not in proof, proof
+    assert "shop/old" not in proof
 
 
 @pytest.mark.parametrize("phase", ["Running", "Unknown"])

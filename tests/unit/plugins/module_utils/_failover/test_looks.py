@@ -12,7 +12,10 @@ import pytest
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._failover.looks import (
+    BarePods,
+    ClaimGets,
     PodLists,
+    key_of,
     read_attachments,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.state import (
@@ -25,6 +28,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client 
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
     pick_attachment,
+    pick_pod,
 )
 from ansible_collections.storage_ops.runbooks.tests.unit.support.cluster import FakeCluster
 
@@ -64,8 +68,12 @@ def pod(name: str, namespace: str, claim: str, node: str = "b") -> dict[str, Any
     }
 
 
+def _namespace(path: str) -> str:
+    return path.partition("/namespaces/")[2].partition("/")[0]
+
+
 class Server(FakeCluster):
-    """One whose LIST of pods takes so many seconds in a namespace (``slow``)."""
+    """One where each request takes so many seconds in a namespace (``slow``)."""
 
     def __init__(self, *objects: dict[str, Any]) -> None:
         super().__init__(*objects)
@@ -74,16 +82,17 @@ class Server(FakeCluster):
         self.left = 1000.0
         self.renewed: list[float] = []
         self.before = self._take_time
-        self.lists = PodLists(
-            self,  # type: ignore[arg-type]
+        turns: Any = (
+            self,
             lambda: self.renewed.append(self.seconds),
             _LONGEST,
             lambda: self.left - self.seconds,
             lambda: self.seconds,
         )
+        self.lists, self.bare, self.claims = PodLists(*turns), BarePods(*turns), ClaimGets(*turns)
 
     def _take_time(self, _verb: str, path: str) -> None:
-        self.seconds += self.slow.get(path.split("/")[-2], 0.0)
+        self.seconds += self.slow.get(_namespace(path), 0.0)
 
     def look(self, *volumes: AttachedVolume, node: str = "") -> tuple[list[str], list[str]]:
         """The pods that were read, and the volumes of which none were."""
@@ -91,8 +100,8 @@ class Server(FakeCluster):
         return [tenant.pod.title for tenant in found], [remark.volume for remark in unread]
 
     def asked(self) -> list[str]:
-        """In which namespaces pods were listed since the last call."""
-        asked = [request.split("/")[-2] for request in self.requests]
+        """In which namespaces something was read since the last call."""
+        asked = [_namespace(request) for request in self.requests]
         self.requests.clear()
         return asked
 
@@ -234,3 +243,110 @@ def test_attachments_of_volumes_whose_handle_is_not_known() -> None:
         ("pv-old", "c"): "csi-2",
     }
     assert world.requests == ["list /apis/storage.k8s.io/v1/volumeattachments"]
+
+
+# pods with storage in line
+
+
+def line(number: int, namespace: str = "shop", *finalizers: str) -> dict[str, Any]:
+    item = pod(f"line-{number}", namespace, "none", node="a")
+    item["metadata"].update(uid=f"uid-{namespace}-{number}", finalizers=[*finalizers])
+    return item
+
+
+def bare(world: Server, *items: dict[str, Any]) -> tuple[list[str], list[str]]:
+    """The keys of those that are there: that leave, and that are kept."""
+    leaving, kept = world.bare.read([pick_pod(item) for item in items], "a")
+    return [remark.volume for remark in leaving], [remark.volume for remark in kept]
+
+
+@pytest.mark.parametrize(("number", "gets", "lists"), [(20, 20, 0), (21, 0, 1)])
+def test_pods_with_storage_in_line_are_not_looked_for_among_all_of_the_node(
+    number: int, gets: int, lists: int
+) -> None:
+    asked = [line(count) for count in range(number)]
+    world = Server(asked[0], line(1, "shop", "example.com/mine"), line(99))
+    assert bare(world, *asked) == (["pod/uid-shop-0"], ["pod/uid-shop-1"])
+    assert (world.count("get"), world.count("list")) == (gets, lists)
+    assert {_namespace(request) for request in world.requests} == {"shop"}
+    (_leaving, (kept,)) = world.bare.read([pick_pod(item) for item in asked], "a")
+    assert (
+        kept == "pod shop/line-1 is still on a, held by example.com/mine. A finalizer is "
+        "never removed here"
+    )
+    # What has no pods costs nothing.
+    world.requests.clear()
+    assert bare(world) == ([], []) and world.requests == []
+
+
+@pytest.mark.parametrize("more", [0, 30])
+def test_a_pod_that_was_made_again_under_the_name_is_another(more: int) -> None:
+    new = line(0)
+    new["metadata"]["uid"] = "new"
+    others = [line(1 + count) for count in range(more)]
+    assert bare(Server(new), line(0), *others) == ([], [])
+
+
+@pytest.mark.parametrize("more", [0, 30])
+def test_a_namespace_of_such_pods_that_takes_too_long_costs_itself_alone(more: int) -> None:
+    mine, theirs = line(0), line(0, "evil")
+    world = Server(mine, theirs)
+    world.slow = {"evil": 10.5}
+    asked = [theirs, mine, *[line(1 + count) for count in range(more)]]
+    leaving, (kept,) = world.bare.read([pick_pod(item) for item in asked], "a")
+    assert [remark.volume for remark in leaving] == [key_of(pick_pod(mine))]
+    assert kept.volume == key_of(pick_pod(theirs))
+    assert "is not known: those of namespace evil could not be read within 10 s" in kept
+    assert world.asked()[0] == "evil" and world.renewed == [0.0, 10.5]
+    # It comes last from now on, and has twice the time.
+    assert bare(world, *asked) == ([key_of(pick_pod(one)) for one in asked[:2]], [])
+    assert world.asked()[-1] == "evil"
+
+
+# claims
+
+
+def claim(name: str, namespace: str = "shop", **status: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"namespace": namespace, "name": name, "uid": f"uid-{name}"},
+        "spec": {"volumeName": f"pv-{name}"},
+        "status": {"phase": "Bound", **status},
+    }
+
+
+def claims(world: Server, *volumes: AttachedVolume) -> tuple[list[str], list[str]]:
+    """The volumes whose claims were read, and those whose were not."""
+    found, unread = world.claims.read(volumes)
+    return sorted(found), [remark.volume for remark in unread]
+
+
+def test_a_claim_is_read_once_until_it_is_to_be_proven() -> None:
+    world = Server(claim("db"), claim("ev", "evil"))
+    world.claims.begin()
+    gone = volume("gone")
+    for _number in range(3):
+        assert claims(world, DB, EV) == (["pv-db", "pv-ev"], [])
+    assert world.asked() == ["evil", "shop"]
+    # One that there is not, or that is not bound, may be there in the next look.
+    for _number in range(2):
+        assert "pv-gone" not in claims(world, gone)[0] and world.asked() == ["shop"]
+    for other in (claim("db", phase="Lost"), {**claim("db"), "spec": {"volumeName": "pv-2"}}):
+        world.add(other)
+        world.claims.begin()
+        for _number in range(2):
+            assert claims(world, DB) == (["pv-db"], []) and world.asked() == ["shop"]
+    assert claims(world, DB._replace(volume=None)) == ([], [])
+
+
+def test_a_namespace_of_many_claims_costs_itself_alone() -> None:
+    many = [volume(f"ev-{count}", "evil") for count in range(30)]
+    world = Server(claim("db"), *[claim(f"ev-{count}", "evil") for count in range(30)])
+    world.slow = {"evil": 0.7}
+    found, unread = world.claims.read([*many, DB])
+    assert "pv-db" in found and 10 <= len(found) - 1 < 20 and len(found) + len(unread) == 31
+    assert "claims of namespace evil could not be read within 1" in unread[0]
+    assert world.seconds < 12 and len(world.renewed) == 2
+    # The next look goes on where this one ended.
+    assert claims(world, *many, DB)[1] == [] and world.asked().count("shop") == 1

@@ -6,12 +6,14 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._failover.unattached import (
     Told,
+    is_new,
     read_told,
     shown_mounted,
     shown_unattached,
@@ -23,8 +25,10 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.state
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Forbidden
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
     Claim,
+    Node,
     Tenant,
     pick_claim,
+    pick_node,
     pick_tenant,
     pick_volume,
 )
@@ -215,3 +219,47 @@ def test_a_claim_that_was_made_again_has_another_volume() -> None:
     assert mounted(tenant(), claim(**other)) is None
     assert mounted(tenant(), claim(status={"phase": "Lost"})) is None
     assert mounted(tenant(), claim(), uid="uid-2") is None
+
+
+LOST = datetime(2026, 1, 2, tzinfo=timezone.utc)
+OWNED = {"accessModes": ["ReadWriteOnce"]}
+
+
+def lost_node(ready: datetime | None, tainted: datetime | None) -> Node:
+    taint = {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}
+    at = {"timeAdded": f"{tainted:%Y-%m-%dT%H:%M:%SZ}"} if tainted else {}
+    since = {"lastTransitionTime": f"{ready:%Y-%m-%dT%H:%M:%SZ}"} if ready else {}
+    return pick_node(
+        {
+            "metadata": {"name": "a", "uid": "uid-a"},
+            "spec": {"taints": [{**taint, **at}]},
+            "status": {"conditions": [{"type": "Ready", "status": "Unknown", **since}]},
+        }
+    )
+
+
+@pytest.mark.parametrize("days", [-400, 0, 400])
+def test_which_pods_of_what_is_never_attached_are_new(days: int) -> None:
+    """The lost kubelet may write any time that it was Ready, but no taint."""
+    node = lost_node(LOST + timedelta(days=days), LOST)
+    never, told = covered({**SHARE, **OWNED}), Told()
+    now = LOST + timedelta(days=1)
+    for hours, new in ((-1, False), (0, True), (1, True)):
+        made = tenant().pod._replace(created=LOST + timedelta(hours=hours))
+        assert is_new(made, never, told, node, now) is new
+    # What is attached, one node alone has; else the time of its condition tells.
+    old = tenant().pod._replace(created=LOST - timedelta(hours=1))
+    assert is_new(old, covered({**csi(RBD), **OWNED}), told, node, now)
+    shared = covered({**csi(RBD), "accessModes": ["ReadWriteMany"]})
+    assert is_new(old, shared, told, node, now) is (days < 0)
+
+
+def test_without_a_time_any_pod_may_be_new() -> None:
+    never, made = covered(SHARE), tenant().pod._replace(created=LOST)
+    late = LOST + timedelta(days=1)
+    assert is_new(made, never, Told(), None, late)
+    assert is_new(made, never, Told(), lost_node(None, None), late)
+    assert is_new(made._replace(created=None), never, Told(), lost_node(late, late), late)
+    # One of the two does.
+    assert not is_new(made, never, Told(), lost_node(late, None), late)
+    assert not is_new(made, never, Told(), lost_node(None, late), late)
