@@ -863,8 +863,8 @@ def _bare_deletions(
     """The pods that have storage in line, and that no volume of the fence takes off the node.
     ``before``: what is deleted for these volumes.
     """
-    # Filters choose among volumes, and these have none.
-    if options.filters.active:
+    # No other fence covers storage in line. And filters choose among volumes, and these have none.
+    if options.filters.active or not _is_off(state):
         return []
     host, uids = state.node.host, {one.pod.uid for one in before if one.pod}
     fenced = {covered.name for covered in state.covered}
