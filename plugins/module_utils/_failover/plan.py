@@ -365,9 +365,7 @@ def _judge(
     # The taint where it may be used: Kubernetes then does all of it in its own order.
     tainting = options.detach != "volumes" and not reasons
     fit, findings = _sort(state, selected, tainting, options)
-    every = _deletions(state, fit, tainting)
-    every += _bare_deletions(state, every, tainting, options)
-    deletions, left = _first(every)
+    deletions, left = _first(_deletions(state, fit, _bare(state, options), tainting))
     findings += _next_time(options, fit, left)
     going = [covered for covered in fit if not left[covered.name]]
     all_go = len(going) == len(held) and not left[BARE]
@@ -826,62 +824,67 @@ def _taint_action(
 
 
 def _deletions(
-    state: FailoverState, volumes: Sequence[AttachedVolume], tainting: bool
+    state: FailoverState,
+    volumes: Iterable[AttachedVolume],
+    bare: Iterable[LostPod],
+    tainting: bool,
 ) -> list[Deletion]:
-    """Volume by volume, in turns of their namespaces: the pods of one, then its attachment.
+    """Volume by volume, the pods of one, then its attachment, and the bare pods; all of these in
+    turns of their namespaces.
 
     With the taint it is pods alone: those that tolerate it, and those that Kubernetes ends as well,
     but up to 20 seconds later (gcCheckPeriod of pkg/controller/podgc/gc_controller.go).
     """
-    users = {covered.name: _users(state, covered) for covered in volumes}
     found: list[Deletion] = []
     seen: set[str] = set()
     # A volume of many pods waits for as many turns of the others, so the many pods of a tenant give
-    # it no more than its many claims.
-    for covered in in_turns(volumes, _namespace, lambda one: 1 + len(users[one.name])):
-        pods = {lost.pod.uid: lost for lost in users[covered.name] if lost.pod.uid not in seen}
+    # it no more than its many claims. A run has room for so many deletions of both kinds, so both
+    # take turns together.
+    leaving = [(covered, _users(state, covered)) for covered in volumes]
+    turns = in_turns(
+        [*leaving, *((None, [lost]) for lost in bare)],
+        lambda one: _namespace(one[0]) if one[0] else one[1][0].pod.namespace,
+        lambda one: 1 + len(one[1]) if one[0] else 1,
+    )
+    for covered, users in turns:
+        pods = {lost.pod.uid: lost for lost in users if lost.pod.uid not in seen}
         seen |= set(pods)
         # A DaemonSet's controller may not have seen the taint yet, and would make the pod again on
         # this node.
         found += [
-            Deletion(tuple(lost.volumes), lost.pod, needed=lost.tolerates or not tainting)
+            Deletion(
+                tuple(lost.volumes) if covered else (BARE,),
+                lost.pod,
+                needed=lost.tolerates or not tainting,
+            )
             for lost in pods.values()
             if not (tainting and _is_daemon(lost.pod))
         ]
         # Pods first: while one is there, the controller manager attaches the volume again.
-        if not tainting and covered.attachment.name and not covered.attachment.deleted:
-            found.append(Deletion((covered.name,), attachment=covered.attachment))
+        entry = covered.attachment if covered and not tainting else None
+        if covered and entry and entry.name and not entry.deleted:
+            found.append(Deletion((covered.name,), attachment=entry))
     return found
 
 
-def _bare_deletions(
-    state: FailoverState,
-    before: Iterable[Deletion],
-    tainting: bool,
-    options: FailoverOptions,
-) -> list[Deletion]:
-    """The pods that have storage in line, and that no volume of the fence takes off the node.
-    ``before``: what is deleted for these volumes.
-    """
+def _bare(state: FailoverState, options: FailoverOptions) -> list[LostPod]:
+    """The pods that have storage in line, and that no volume of the fence takes off the node."""
     # No other fence covers storage in line. And filters choose among volumes, and these have none.
     if options.filters.active or not _is_off(state):
         return []
-    host, uids = state.node.host, {one.pod.uid for one in before if one.pod}
+    host = state.node.host
     fenced = {covered.name for covered in state.covered}
-    bare = [
+    return [
         lost
         for lost in state.pods
         if lost.inline
-        and lost.pod.uid not in uids
-        # What keeps a volume of the fence there keeps its pods.
+        # What takes, or keeps, a volume of the fence does so with its pods.
         and not fenced & set(lost.volumes)
         and not is_too_late(lost.pod, host.node if host else None)
         # It would be made again on this node.
         and not _is_daemon(lost.pod)
         and not _doomed([lost])
     ]
-    turns = in_turns(bare, lambda lost: lost.pod.namespace)
-    return [Deletion((BARE,), lost.pod, needed=lost.tolerates or not tainting) for lost in turns]
 
 
 def _namespace(covered: AttachedVolume) -> str:

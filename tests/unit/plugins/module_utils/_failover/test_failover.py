@@ -2758,6 +2758,32 @@ def test_more_pods_with_storage_in_line_than_a_run_deletes(
     assert world.ledger().phase == "detached"
 
 
+def test_pods_with_storage_in_line_take_turns_with_the_volumes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Or the many pods and volumes of one tenant leave no room for those of any other."""
+    monkeypatch.setattr(failover_plan, "MOST_DELETIONS", 3)
+    volumes = ("pv-e0", "pv-e1")
+    world = World(
+        *(*crowd(e0=3, e1=1), in_line("line-0"), in_line("line-1")),
+        ledger=OFF._replace(volumes=volumes),
+        version="v1.20.2",
+    )
+    result = run(world, reading=None, power=says())
+    assert deleted(result) == ["shop/line-0", "shop/line-1", "evil/e0-0"]
+    assert result["failed"] and result["code"] == "too_many_deletions"
+    # And the other way round.
+    lines = of_tenant("evil", *(in_line(f"line-{number}") for number in range(9)))
+    world = World(
+        *(*lines, *claim("db"), attachment("db"), pod("db-1", "db")),
+        ledger=OFF._replace(volumes=("pv-db",)),
+        version="v1.20.2",
+    )
+    result = run(world, reading=None, power=says())
+    assert sorted(deleted(result)) == ["detach db", "evil/line-0", "shop/db-1"]
+    assert world.ledger().detached == ("pv-db",) and world.ledger().phase == "fenced"
+
+
 def test_what_is_never_attached_has_moved_once_its_new_pod_runs() -> None:
     """Else it waits, and a further run ends it."""
     world = shares()
