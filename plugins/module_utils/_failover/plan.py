@@ -359,13 +359,15 @@ def _judge(
     held = _held(state)
     selected = [covered for covered in held if options.filters.selects(covered)]
     reasons = taint_obstacles(state, options)
+    bare = _bare(state, options)
     # Asked for by name, so nothing else is done in its place.
-    if selected and options.detach == "taint" and reasons:
+    if (selected or bare) and options.detach == "taint" and reasons:
         return _refused(finding, reasons)
     # The taint where it may be used: Kubernetes then does all of it in its own order.
     tainting = options.detach != "volumes" and not reasons
     fit, findings = _sort(state, selected, tainting, options)
-    deletions, left = _first(_deletions(state, fit, _bare(state, options), tainting))
+    leaving = [lost for lost in bare if not _doomed([lost])]
+    deletions, left = _first(_deletions(state, fit, leaving, tainting))
     findings += _next_time(options, fit, left)
     going = [covered for covered in fit if not left[covered.name]]
     all_go = len(going) == len(held) and not left[BARE]
@@ -883,7 +885,6 @@ def _bare(state: FailoverState, options: FailoverOptions) -> list[LostPod]:
         and not is_too_late(lost.pod, host.node if host else None)
         # It would be made again on this node.
         and not _is_daemon(lost.pod)
-        and not _doomed([lost])
     ]
 
 

@@ -2746,6 +2746,24 @@ def test_a_pod_with_storage_in_line_that_stays_keeps_no_volume_from_its_proof() 
     assert world.ledger().phase == "detached"
 
 
+@pytest.mark.parametrize("doomed", [False, True])
+def test_the_taint_by_name_is_used_for_pods_with_storage_in_line_or_nothing_is(
+    doomed: bool,
+) -> None:
+    item = in_line("line-0")
+    item["spec"]["volumes"].append({"persistentVolumeClaim": {"claimName": "old"}})
+    meta = {"deletionTimestamp": "2026-01-01T00:00:00Z"} if doomed else {}
+    world = World(
+        *(item if doomed else in_line("line-0"), *claim("old", driver=OTHER, **meta)),
+        ledger=OFF._replace(volumes=()),
+        version="v1.31.4" if doomed else "v1.20.2",
+    )
+    world.broken.add("collect")
+    result = run(world, reading=None, power=says(), detach="taint")
+    assert result["failed"] and not result["actions"] and world.names("Pod") == ["line-0"]
+    assert result["code"] == ("claim_would_be_lost" if doomed else "version_unsupported")
+
+
 def test_more_pods_with_storage_in_line_than_a_run_deletes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
