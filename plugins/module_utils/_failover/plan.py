@@ -87,6 +87,8 @@ MOST_DELETIONS = 500
 # And of those that Kubernetes would delete as well, only later, so many: as many as a kubelet runs.
 # Any number may be on the node without running.
 MOST_HASTENED = 110
+# And of so many pods that stay a finding tells: any number may be on the node.
+MOST_TOLD = 110
 WARNING = (
     "the containers of this node may still run: storage is protected from them by the fence, the "
     "application is not. They may answer requests, and read what they have cached"
@@ -128,7 +130,8 @@ class LostPod(NamedTuple):
 
     ``volumes``: the PersistentVolumes of its claims, each with the driver that attaches it, empty
     where none is known; ``unclear``: the claims of which it is not known what volume they had, each
-    with the reason; ``doomed``: claims that are being deleted;
+    with the reason; ``unread``: those of them that were not read, so that they may be of the next;
+    ``doomed``: claims that are being deleted;
     ``more``: how many claims it names beyond those that are kept of it;
     ``tolerates``: the taint does not end it; ``inline``: its volumes that have no claim, and that
     no fence covers.
@@ -141,6 +144,7 @@ class LostPod(NamedTuple):
     tolerates: bool = False
     inline: tuple[str, ...] = ()
     more: int = 0
+    unread: tuple[str, ...] = ()
 
 
 class FailoverState(NamedTuple):
@@ -237,10 +241,12 @@ def with_claims(
         known = (pod.namespace, name) in claims
         if name not in bound:
             unclear.setdefault(_why_unclear(claim) if known else _UNREAD, []).append(name)
+    unread = {why: names for why, names in unclear.items() if why == _UNREAD}
     return lost._replace(
         pod=pod._replace(claims=tuple(bound)),
         volumes={claim.volume: _disk_of(volumes.get(claim.volume)) for claim in bound.values()},
         unclear=tuple(_told_unclear(unclear, lost.more)),
+        unread=tuple(_told_unclear(unread, lost.more)),
         doomed=tuple(name for name, claim in bound.items() if claim.deleted),
     )
 
@@ -359,18 +365,19 @@ def _judge(
     held = _held(state)
     selected = [covered for covered in held if options.filters.selects(covered)]
     reasons = taint_obstacles(state, options)
+    bare = _bare(state, options)
     # Asked for by name, so nothing else is done in its place.
-    if selected and options.detach == "taint" and reasons:
+    if (selected or bare) and options.detach == "taint" and reasons:
         return _refused(finding, reasons)
     # The taint where it may be used: Kubernetes then does all of it in its own order.
     tainting = options.detach != "volumes" and not reasons
     fit, findings = _sort(state, selected, tainting, options)
-    every = _deletions(state, fit, tainting)
-    every += _bare_deletions(state, every, tainting, options)
-    deletions, left = _first(every)
+    leaving, staying = _sort_bare(state, bare, tainting, options)
+    deletions, left = _first(_deletions(state, fit, leaving, tainting))
+    findings += staying
     findings += _next_time(options, fit, left)
     going = [covered for covered in fit if not left[covered.name]]
-    all_go = len(going) == len(held) and not left[BARE]
+    all_go = len(going) == len(held) and not left[BARE] and not staying
     done = _is_done(state, ledger, options, all_go)
     awaited = _awaited(state, ledger, options, going, done)
     # Also with nothing left to detach: a run that was killed has still to be seen through.
@@ -396,6 +403,29 @@ def _sort(
             findings.append(_left_there(options, covered, why))
         else:
             going.append(covered)
+    return going, findings
+
+
+def _sort_bare(
+    state: FailoverState, bare: Iterable[LostPod], tainting: bool, options: FailoverOptions
+) -> tuple[list[LostPod], list[Finding]]:
+    """Of the pods with storage in line, those that are deleted, and the findings about others."""
+    going, staying = [], []
+    for lost in bare:
+        why = _bare_obstacles(state, lost, tainting)
+        if not why:
+            going.append(lost)
+        # With the taint, Kubernetes ends all others by itself.
+        elif lost.tolerates or not tainting:
+            staying.append((lost, why))
+    turns = in_turns(staying, lambda one: one[0].pod.namespace)
+    findings = []
+    for lost, why in turns[:MOST_TOLD]:
+        finding = _about_pod(options, lost.pod)
+        finding.refuse(*why)
+        findings.append(finding)
+    if len(turns) > MOST_TOLD:
+        findings[-1].evidence["more"] = f"{len(turns) - MOST_TOLD} more pods stay on the node"
     return going, findings
 
 
@@ -536,7 +566,7 @@ def taint_obstacles(state: FailoverState, options: FailoverOptions) -> list[Reas
                 "Detach one by one, or set accept_unfenced_volumes",
             )
         )
-    return reasons + _doomed(state.pods)
+    return reasons + _doomed(state, state.pods, tainting=True)
 
 
 def fence_obstacles(state: FailoverState, ledger: Ledger) -> list[Reason]:
@@ -720,11 +750,14 @@ def _only_in_status(state: FailoverState) -> list[str]:
     ]
 
 
-def _doomed(pods: Iterable[LostPod]) -> list[Reason]:
-    """Why these pods must stay: they are the last users of a claim that is being deleted."""
+def _doomed(state: FailoverState, pods: Sequence[LostPod], tainting: bool) -> list[Reason]:
+    """Why these pods must stay: they are, or may be, the last users of a claim that is being
+    deleted.
+    """
     # The finalizer kubernetes.io/pvc-protection goes with the last pod
     # (pkg/controller/volume/pvcprotection/pvc_protection_controller.go), then the claim, then the
     # data where the volume's reclaim policy is Delete.
+    host = state.node.host
     return [
         Reason(
             "claim_would_be_lost",
@@ -733,6 +766,17 @@ def _doomed(pods: Iterable[LostPod]) -> list[Reason]:
         )
         for lost in pods
         for name in lost.doomed
+    ] + [
+        Reason(
+            "claim_would_be_lost",
+            f"pod {lost.pod.title} names {text}: one that is being deleted would be lost with the "
+            "pod, and so would its data. Look at its claims, and delete the pod by hand if none is",
+        )
+        for lost in pods
+        # Any tenant may name the node in a late pod with any number of claims, which is not to keep
+        # the taint from all others.
+        if not (tainting and is_too_late(lost.pod, host.node if host else None))
+        for text in lost.unread
     ]
 
 
@@ -742,7 +786,7 @@ def _volume_obstacles(
     """Why this volume stays where it is."""
     # All pods of a volume leave, or none: one that stays keeps it attached.
     users = _users(state, covered)
-    reasons = _doomed(users)
+    reasons = _doomed(state, users, tainting)
     for lost in users:
         reasons += _pod_obstacles(state, lost, tainting, options)
     return reasons
@@ -775,6 +819,24 @@ def _pod_obstacles(
                 "daemonset_pod",
                 f"pod {pod.title} belongs to a DaemonSet, which would recreate it on this node: "
                 "keep the DaemonSet off it first",
+            )
+        )
+    return reasons
+
+
+def _bare_obstacles(state: FailoverState, lost: LostPod, tainting: bool) -> list[Reason]:
+    """Why a pod without a volume of the fence stays on a node that is off."""
+    reasons = _doomed(state, [lost], tainting)
+    others = [*lost.volumes]
+    others += [f"the volume of {text}" for text in lost.unclear if text not in lost.unread]
+    # Nothing but the ledger shows that a volume was moved, and is where pods wait for it.
+    if others:
+        reasons.append(
+            Reason(
+                "volume_not_fenced",
+                f"pod {lost.pod.title} uses {few(others)}, which is no part of the fence. Run "
+                f"{FAIL_OVER} again, which fences what it can, or delete the pod by hand: its node "
+                "is off",
             )
         )
     return reasons
@@ -826,62 +888,66 @@ def _taint_action(
 
 
 def _deletions(
-    state: FailoverState, volumes: Sequence[AttachedVolume], tainting: bool
+    state: FailoverState,
+    volumes: Iterable[AttachedVolume],
+    bare: Iterable[LostPod],
+    tainting: bool,
 ) -> list[Deletion]:
-    """Volume by volume, in turns of their namespaces: the pods of one, then its attachment.
+    """Volume by volume, the pods of one, then its attachment, and the bare pods; all of these in
+    turns of their namespaces.
 
     With the taint it is pods alone: those that tolerate it, and those that Kubernetes ends as well,
     but up to 20 seconds later (gcCheckPeriod of pkg/controller/podgc/gc_controller.go).
     """
-    users = {covered.name: _users(state, covered) for covered in volumes}
     found: list[Deletion] = []
     seen: set[str] = set()
     # A volume of many pods waits for as many turns of the others, so the many pods of a tenant give
-    # it no more than its many claims.
-    for covered in in_turns(volumes, _namespace, lambda one: 1 + len(users[one.name])):
-        pods = {lost.pod.uid: lost for lost in users[covered.name] if lost.pod.uid not in seen}
+    # it no more than its many claims. A run has room for so many deletions of both kinds, so both
+    # take turns together.
+    leaving = [(covered, _users(state, covered)) for covered in volumes]
+    turns = in_turns(
+        [*leaving, *((None, [lost]) for lost in bare)],
+        lambda one: _namespace(one[0]) if one[0] else one[1][0].pod.namespace,
+        lambda one: 1 + len(one[1]) if one[0] else 1,
+    )
+    for covered, users in turns:
+        pods = {lost.pod.uid: lost for lost in users if lost.pod.uid not in seen}
         seen |= set(pods)
         # A DaemonSet's controller may not have seen the taint yet, and would make the pod again on
         # this node.
         found += [
-            Deletion(tuple(lost.volumes), lost.pod, needed=lost.tolerates or not tainting)
+            Deletion(
+                tuple(lost.volumes) if covered else (BARE,),
+                lost.pod,
+                needed=lost.tolerates or not tainting,
+            )
             for lost in pods.values()
             if not (tainting and _is_daemon(lost.pod))
         ]
         # Pods first: while one is there, the controller manager attaches the volume again.
-        if not tainting and covered.attachment.name and not covered.attachment.deleted:
-            found.append(Deletion((covered.name,), attachment=covered.attachment))
+        entry = covered.attachment if covered and not tainting else None
+        if covered and entry and entry.name and not entry.deleted:
+            found.append(Deletion((covered.name,), attachment=entry))
     return found
 
 
-def _bare_deletions(
-    state: FailoverState,
-    before: Iterable[Deletion],
-    tainting: bool,
-    options: FailoverOptions,
-) -> list[Deletion]:
-    """The pods that have storage in line, and that no volume of the fence takes off the node.
-    ``before``: what is deleted for these volumes.
-    """
-    # Filters choose among volumes, and these have none.
-    if options.filters.active:
+def _bare(state: FailoverState, options: FailoverOptions) -> list[LostPod]:
+    """The pods that have storage in line, and that no volume of the fence takes off the node."""
+    # No other fence covers storage in line. And filters choose among volumes, and these have none.
+    if options.filters.active or not _is_off(state):
         return []
-    host, uids = state.node.host, {one.pod.uid for one in before if one.pod}
+    host = state.node.host
     fenced = {covered.name for covered in state.covered}
-    bare = [
+    return [
         lost
         for lost in state.pods
         if lost.inline
-        and lost.pod.uid not in uids
-        # What keeps a volume of the fence there keeps its pods.
+        # What takes, or keeps, a volume of the fence does so with its pods.
         and not fenced & set(lost.volumes)
         and not is_too_late(lost.pod, host.node if host else None)
         # It would be made again on this node.
         and not _is_daemon(lost.pod)
-        and not _doomed([lost])
     ]
-    turns = in_turns(bare, lambda lost: lost.pod.namespace)
-    return [Deletion((BARE,), lost.pod, needed=lost.tolerates or not tainting) for lost in turns]
 
 
 def _namespace(covered: AttachedVolume) -> str:
@@ -1048,7 +1114,13 @@ def late(options: FailoverOptions, covered: AttachedVolume, reason: Reason) -> F
 
 def stuck(options: FailoverOptions, pod: Pod, reason: Reason) -> Finding:
     """The finding about a pod without a volume of the fence that was deleted and is there still."""
-    finding = Finding(
+    finding = _about_pod(options, pod)
+    finding.fail(reason)
+    return finding
+
+
+def _about_pod(options: FailoverOptions, pod: Pod) -> Finding:
+    return Finding(
         control="STOR-16",
         severity="critical",
         kind="Pod",
@@ -1060,8 +1132,6 @@ def stuck(options: FailoverOptions, pod: Pod, reason: Reason) -> Finding:
         named=True,
         evidence={"uid": pod.uid},
     )
-    finding.fail(reason)
-    return finding
 
 
 def _about_volume(options: FailoverOptions, covered: AttachedVolume, what: str) -> Finding:

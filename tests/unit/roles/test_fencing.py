@@ -415,8 +415,8 @@ def test_the_newest_reading_of_ceph_counts(
 
 def result(code: str, *kinds: str, left: bool = True) -> dict[str, Any]:
     """What volume_failover returned when it failed, with one refused finding of each kind."""
-    findings = [{"verdict": "refuse", "object": {"kind": kind}} for kind in kinds]
-    findings.append({"verdict": "repair", "object": {"kind": "Node"}})
+    findings = [{"verdict": "refuse", "code": code, "object": {"kind": kind}} for kind in kinds]
+    findings.append({"verdict": "repair", "code": "", "object": {"kind": "Node"}})
     return {"failed": True, "code": code, "findings": findings, **({"left": []} if left else {})}
 
 
@@ -431,6 +431,14 @@ def result(code: str, *kinds: str, left: bool = True) -> dict[str, Any]:
         (result("not_attached", "PersistentVolume", left=False), False),
         (result("node_not_lost", "Node"), False),
         (result("fence_missing", "Node", "PersistentVolume"), False),
+        (result("volume_not_fenced", "Node"), False),
+        # Of one tenant's pods, or what has no turn in this run.
+        (result("claim_would_be_lost", "Pod"), True),
+        (result("too_many_deletions", "Node"), True),
+        (result("too_many_deletions", "PersistentVolume", "Node"), True),
+        (result("too_many_deletions", "Node", left=False), False),
+        (result("not_detached"), True),
+        (result("repair_unproven"), False),
         ({"failed": True, "msg": "MODULE FAILURE"}, False),
     ],
 )

@@ -2787,6 +2787,118 @@ def test_a_run_that_has_nothing_but_a_pod_whose_turn_comes_too_late_fails() -> N
     assert "line-0" in world.names("Pod") and world.ledger().phase == "fenced"
 
 
+@pytest.mark.parametrize("doomed", [False, True])
+def test_the_taint_by_name_is_used_for_pods_with_storage_in_line_or_nothing_is(
+    doomed: bool,
+) -> None:
+    item = in_line("line-0")
+    item["spec"]["volumes"].append({"persistentVolumeClaim": {"claimName": "old"}})
+    meta = {"deletionTimestamp": "2026-01-01T00:00:00Z"} if doomed else {}
+    world = World(
+        *(item if doomed else in_line("line-0"), *claim("old", driver=OTHER, **meta)),
+        ledger=OFF._replace(volumes=()),
+        version="v1.31.4" if doomed else "v1.20.2",
+    )
+    world.broken.add("collect")
+    result = run(world, reading=None, power=says(), detach="taint")
+    assert result["failed"] and not result["actions"] and world.names("Pod") == ["line-0"]
+    assert result["code"] == ("claim_would_be_lost" if doomed else "version_unsupported")
+
+
+def with_claim(name: str, *claims: str, **spec: Any) -> dict[str, Any]:
+    """A pod with storage in line and these claims."""
+    item = in_line(name, **spec)
+    item["spec"]["volumes"] += [
+        {"name": one, "persistentVolumeClaim": {"claimName": one}} for one in claims
+    ]
+    return item
+
+
+def kept(world: World, code: str, name: str = "line-0") -> str:
+    """It stays, a finding of its own says why, and the others are proven and noted."""
+    result = run(world, reading=None, power=says())
+    assert result["failed"] and name in world.names("Pod"), result["msg"]
+    told = [one for one in result["findings"] if one["object"]["kind"] == "Pod"]
+    assert [(one["object"]["name"], one["code"]) for one in told] == [(name, code)]
+    assert (world.ledger().phase, world.ledger().detached) == ("fenced", ("pv-db",))
+    return str(told[0]["reason"])
+
+
+def one_volume(*more: dict[str, Any], version: str = "v1.20.2") -> World:
+    """A node that is off, with one volume of the fence."""
+    # The claims of older pods are read first.
+    user = pod("db-1", "db")
+    user["metadata"]["creationTimestamp"] = "2025-01-01T00:00:00Z"
+    world = World(
+        *(*claim("db"), attachment("db"), user, *more),
+        ledger=OFF._replace(volumes=("pv-db",)),
+        version=version,
+    )
+    world.broken.add("collect")
+    return world
+
+
+def test_a_pod_with_storage_in_line_and_a_volume_that_is_no_part_of_the_fence() -> None:
+    """It would move without a ledger and without a proof."""
+    more = [with_claim("line-0", "later"), *claim("later", driver=OTHER)]
+    assert "uses pv-later, which is no part" in kept(one_volume(*more), "volume_not_fenced")
+    # The taint ends it in any case, but for one that tolerates it.
+    world = one_volume(*more, version="v1.31.4")
+    world.broken.clear()
+    assert not run(world, reading=None, power=says())["failed"]
+    assert world.ledger().phase == "detached"
+    more[0]["spec"]["tolerations"] = TOLERANT
+    kept(one_volume(*more, version="v1.31.4"), "volume_not_fenced")
+
+
+def test_a_pod_with_storage_in_line_and_a_claim_that_is_unclear() -> None:
+    text = kept(one_volume(with_claim("line-0", "gone")), "volume_not_fenced")
+    assert "the volume of claim gone, which does not exist" in text
+    # One that is not bound has no volume.
+    waits = claim("waits")
+    waits[0]["status"] = {"phase": "Pending"}
+    world = one_volume(with_claim("line-0", "waits"), waits[0])
+    assert not run(world, reading=None, power=says())["failed"]
+    assert "line-0-again" in world.names("Pod")
+
+
+@pytest.mark.parametrize("version", ["v1.20.2", "v1.31.4"])
+def test_a_claim_that_was_not_read_may_be_being_deleted(
+    monkeypatch: pytest.MonkeyPatch, version: str
+) -> None:
+    """With the last pod the claim goes, and its data."""
+    monkeypatch.setattr(failover_plan, "MOST_CLAIMS", 2)
+    world = one_volume(
+        with_claim("line-0", "gone", "doomed", "more"),
+        *claim("doomed", driver=OTHER, deletionTimestamp="2026-01-01T00:00:00Z"),
+        version=version,
+    )
+    # It is the third of its namespace.
+    text = kept(world, "claim_would_be_lost")
+    assert "which was not read" in text and "would be lost with the pod" in text
+    assert OUT not in world.taints
+    # The same goes for a pod with a volume of the fence.
+    world = one_volume(version=version)
+    item = world.objects["/api/v1/namespaces/shop/pods/db-1"]
+    item["spec"]["volumes"] += [
+        {"name": one, "persistentVolumeClaim": {"claimName": one}} for one in ("x", "y", "z")
+    ]
+    result = run(world, reading=None, power=says())
+    assert result["code"] == "claim_would_be_lost" and "db-1" in world.names("Pod"), result
+    assert OUT not in world.taints
+
+
+def test_of_many_pods_that_stay_only_some_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(failover_plan, "MOST_TOLD", 2)
+    crowd_ = of_tenant("evil", *(with_claim(f"line-{number}", "gone") for number in range(5)))
+    world = one_volume(*crowd_, with_claim("line-9", "gone"))
+    result = run(world, reading=None, power=says())
+    told = [one for one in result["findings"] if one["object"]["kind"] == "Pod"]
+    assert [one["object"]["namespace"] for one in told] == ["evil", "shop"]
+    assert told[-1]["evidence"]["more"] == "4 more pods stay on the node"
+    assert world.ledger().phase == "fenced"
+
+
 def test_more_pods_with_storage_in_line_than_a_run_deletes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -2797,6 +2909,32 @@ def test_more_pods_with_storage_in_line_than_a_run_deletes(
     assert world.ledger().phase == "fenced"
     assert not run(world, reading=None, power=says())["failed"]
     assert world.ledger().phase == "detached"
+
+
+def test_pods_with_storage_in_line_take_turns_with_the_volumes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Or the many pods and volumes of one tenant leave no room for those of any other."""
+    monkeypatch.setattr(failover_plan, "MOST_DELETIONS", 3)
+    volumes = ("pv-e0", "pv-e1")
+    world = World(
+        *(*crowd(e0=3, e1=1), in_line("line-0"), in_line("line-1")),
+        ledger=OFF._replace(volumes=volumes),
+        version="v1.20.2",
+    )
+    result = run(world, reading=None, power=says())
+    assert deleted(result) == ["shop/line-0", "shop/line-1", "evil/e0-0"]
+    assert result["failed"] and result["code"] == "too_many_deletions"
+    # And the other way round.
+    lines = of_tenant("evil", *(in_line(f"line-{number}") for number in range(9)))
+    world = World(
+        *(*lines, *claim("db"), attachment("db"), pod("db-1", "db")),
+        ledger=OFF._replace(volumes=("pv-db",)),
+        version="v1.20.2",
+    )
+    result = run(world, reading=None, power=says())
+    assert sorted(deleted(result)) == ["detach db", "evil/line-0", "shop/db-1"]
+    assert world.ledger().detached == ("pv-db",) and world.ledger().phase == "fenced"
 
 
 def test_what_is_never_attached_has_moved_once_its_new_pod_runs() -> None:
@@ -3044,7 +3182,8 @@ def test_what_others_have_switched_off_writes_nothing_either() -> None:
 
 
 def test_without_the_taint_all_of_them_leave_one_by_one() -> None:
-    world = mixed(version="v1.20.2")
+    world = mixed(ledger=OFF._replace(volumes=(*OFF.volumes, "pv-files")), version="v1.20.2")
+    world.add(NEVER)
     assert "delete_volumeattachment" in verbs(run(world, reading=None, power=says()))
     assert world.attached() == {("pv-db", "b"), ("pv-other", "b")}
 
