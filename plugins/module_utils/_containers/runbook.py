@@ -22,7 +22,7 @@ from typing import Any
 
 from .._core.argspec import ArgumentSpec, check_numbers, given_options
 from .._core.bounded import Deadline, Reply, call_each, find_program
-from .._core.engine import Action, ActionFailed, Finding, NotStarted, Plan
+from .._core.engine import Action, ActionFailed, Finding, NotStarted, Plan, before_a_change
 from .._core.errors import StorageOpsError
 from .._core.texts import is_number
 from .._node import fdinfo
@@ -465,10 +465,13 @@ class StaleContainers:
         """
         container: Container = action.subject
         if action.verb == "await_liveness_probe":
-            self._await(action, container)
+            # The kubelet restarts it; this only looks.
+            with before_a_change():
+                self._await(action, container)
             return
         # A liveness probe may have restarted it in the meantime.
-        self._still_stale(container)
+        with before_a_change():
+            self._still_stale(container)
         timeout = pure.stop_seconds(container, self._options) + self._host.command_timeout
         # A container must not be ended without time left to see it come back.
         if self._host.deadline.remaining() < timeout:

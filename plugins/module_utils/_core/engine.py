@@ -96,6 +96,33 @@ def require_time(deadline: Deadline, seconds: float, more: float = 0.0) -> None:
         raise Prevented(why) if left < seconds else NotStarted(why, code="deadline_passed")
 
 
+class Unread(ActionFailed):
+    """What must be known before a change could not be read, so the action changed nothing; others
+    keep their turn.
+    """
+
+    code = "evidence_unreadable"
+
+
+class Ended(StorageOpsError):
+    """A signal, or the time limit of the module, ends the run, whatever it is busy with."""
+
+
+@contextlib.contextmanager
+def before_a_change() -> Iterator[None]:
+    """Around what an action reads before it changes anything: a look that fails is no change.
+
+    Raises Unread in place of the error of the look; Prevented in place of one that ends the run.
+    """
+    try:
+        yield
+    except (ActionFailed, PassedOver):
+        raise
+    except StorageOpsError as error:
+        kind = Prevented if isinstance(error, Ended) else Unread
+        raise kind(str(error), error.code) from error
+
+
 class PassedOver(StorageOpsError):
     """The action changed nothing, and those after it do not need it: they go on."""
 
@@ -677,8 +704,8 @@ def _carry_out(runbook: Runbook[State], plan: Plan) -> None:
             action.outcome = "skipped" if action.outcome == "planned" else action.outcome
 
 
-def _late() -> StorageOpsError:
-    return StorageOpsError(
+def _late() -> Ended:
+    return Ended(
         "the deadline passed long ago, and the module was still busy: raise deadline, or narrow "
         "the scope",
         code="deadline_passed",
@@ -741,7 +768,7 @@ class _Signals:
         if self._came == _LATE:
             raise _late()
         if self._came:
-            raise StorageOpsError(f"interrupted by {self._came}", code="interrupted")
+            raise Ended(f"interrupted by {self._came}", code="interrupted")
 
 
 @contextlib.contextmanager
@@ -795,7 +822,7 @@ def _repair(runbook: Runbook[State], finding: Finding, signals: _Signals) -> Non
         signals.deafen()
         taken_back, clean = _take_back(runbook, finding, begun)
         said = f"{action.verb} {action.target} failed: {_error(error)}. {taken_back}"
-        left = _left(runbook, finding, error) if clean else None
+        left = _left_half_made(runbook, finding, error) if clean else None
         if left == []:
             finding.fail(Reason(code_of(error), said.rstrip()))
         if left != [] or isinstance(error, Prevented):
@@ -808,22 +835,36 @@ def _repair(runbook: Runbook[State], finding: Finding, signals: _Signals) -> Non
 def _prove(runbook: Runbook[State], finding: Finding) -> None:
     try:
         finding.evidence["proof"] = runbook.verify(finding)
-    except ActionFailed as error:
-        left = _left(runbook, finding, error)
+    except StorageOpsError as error:
+        left = _left_half_made(runbook, finding, error)
         if left == []:
-            finding.fail(Reason(error.code, _error(error)))
+            finding.fail(_unproven(finding, error))
         if left != [] or isinstance(error, Prevented):
             raise
 
 
-def _left(runbook: Runbook[State], finding: Finding, error: Exception) -> list[str] | None:
+def _unproven(finding: Finding, error: StorageOpsError) -> Reason:
+    """Why a repair is not proven. One whose proof could not be read is no more proven than one that
+    the proof contradicts.
+    """
+    if isinstance(error, ActionFailed):
+        return Reason(error.code, _error(error))
+    return Reason("repair_unproven", f"the repair of {finding.name} is not proven: {_error(error)}")
+
+
+def _left_half_made(
+    runbook: Runbook[State], finding: Finding, error: Exception
+) -> list[str] | None:
     """What a repair that failed has left half made, after it was taken back; None if that is not
     known.
 
     Only if that is nothing, other findings may have their turn. Even then a Prevented ends the run:
     a missing right or the deadline meets the next one, too.
     """
-    if not isinstance(error, ActionFailed) or not isinstance(runbook, Contained):
+    # A look that failed says nothing of what was changed; that is read here.
+    if not isinstance(error, StorageOpsError) or isinstance(error, Ended):
+        return None
+    if not isinstance(runbook, Contained):
         return None
     if not any(step.outcome in ("done", "failed") for step in finding.repair):
         return []
@@ -841,8 +882,9 @@ def _timed(runbook: Runbook[State], action: Action) -> None:
     except PassedOver:
         action.outcome = "skipped"
     except Exception as error:
-        # Both promise that nothing was changed; any other error may have come half-way.
-        action.outcome = "skipped" if isinstance(error, (NotStarted, Prevented)) else "failed"
+        # These promise that nothing was changed; any other error may have come half-way.
+        nothing = isinstance(error, (NotStarted, Prevented, Unread))
+        action.outcome = "skipped" if nothing else "failed"
         raise
     finally:
         action.seconds = time.monotonic() - started

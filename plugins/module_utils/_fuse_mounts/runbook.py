@@ -21,6 +21,7 @@ from .._core.engine import (
     PassedOver,
     Plan,
     Prevented,
+    before_a_change,
     require_time,
 )
 from .._core.errors import StorageOpsError
@@ -310,6 +311,10 @@ class FuseRecovery:
         must end the turns of others. What else is left of the volume is put into the evidence.
         """
         host, recovery = self._host, finding.repair[0].subject.recovery
+        # As for undo(), which may have set it already: who lets each question wait must not make
+        # the state unknown.
+        if host.deadline is self._deadline:
+            host.deadline = Deadline(max(UNDO_SECONDS, host.deadline.remaining()))
         try:
             table = read_table(host, "1")
             gone = self._gone(recovery.targets, table)
@@ -339,6 +344,7 @@ class FuseRecovery:
         service = recovery.service
         return bool(service) and (service.as_is or self._runs(recovery))
 
+    @before_a_change()
     def _recheck(self, recovery: Recovery, seconds: float) -> None:
         """Everything must still be as it was planned for: the same mounts, and broken.
 
@@ -698,6 +704,7 @@ class FuseRecovery:
         said = " | ".join(filter(None, map(stripped, lines(text))))[-600:]
         return f" ({recovery.unit}: {said})" if result.ok and said else ""
 
+    @before_a_change()
     def _wait_for_containers(self, _action: Action, step: Step) -> None:
         host, recovery = self._host, step.recovery
 
@@ -726,8 +733,12 @@ class FuseRecovery:
 
     def _unmount(self, _action: Action, step: Step) -> None:
         """Take the dead layers off, if no container or pod has come up meanwhile."""
-        recovery = step.recovery
-        self._require_points(recovery, step.target)
+        self._require_points(step.recovery, step.target)
+        with before_a_change():
+            self._require_unused(step.recovery)
+        self._take_off(step.target)
+
+    def _require_unused(self, recovery: Recovery) -> None:
         running = running_processes(self._host, recovery.pods, recovery.devices)
         if running:
             raise NotStarted(
@@ -740,7 +751,6 @@ class FuseRecovery:
                 f"the kubelet has folders of this volume for the pods {', '.join(still)} by now",
                 code="pods_wanted",
             )
-        self._take_off(step.target)
 
     def _still_wanted(self, recovery: Recovery) -> list[str]:
         return unmounting.still_wanted(pod_folders(self._host, self._root), recovery)
@@ -763,16 +773,25 @@ class FuseRecovery:
 
     def _wait_unstaged(self, _action: Action, step: Step) -> None:
         """Let the kubelet unstage the volume; unmount it if the kubelet has forgotten it."""
+        with before_a_change():
+            left = self._left_staged(step)
+        if left:
+            self._take_off(step.target)
+
+    def _left_staged(self, step: Step) -> bool:
+        """Whether the kubelet has left it for good. Raises ActionFailed if it may still unstage
+        it.
+        """
         host, target, timeout = self._host, step.target, self._options.unstage_timeout
 
         def gone() -> bool:
             return not self._left_dead(target, read_table(host, "1"))
 
         if gone():
-            return
+            return False
         self._require_time(_STEP_SECONDS, timeout)
         if host.wait_for(gone, timeout):
-            return
+            return False
         still = self._still_wanted(step.recovery)
         if still:
             raise ActionFailed(
@@ -780,7 +799,7 @@ class FuseRecovery:
                 f"for the pods {', '.join(still)}",
                 code="pods_wanted",
             )
-        self._take_off(target)
+        return True
 
     # verify
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from .._core import drivers
 from .._core.argspec import ArgumentSpec, check_numbers, given_names, given_options, missing
-from .._core.engine import Action, ActionFailed, Finding, NotStarted, Plan
+from .._core.engine import Action, ActionFailed, Finding, NotStarted, Plan, before_a_change
 from .._core.errors import BadOption
 from .._node import kubelet, loops, probes, processes
 from .._node.copies import other_mounts
@@ -225,7 +225,8 @@ class PodMounts:
         subject: LayerSubject = action.subject
         mount, planned = subject.mount, [_key(layer) for layer in subject.layers]
         # The kubelet goes on mounting and unmounting while this runs.
-        state = self._fresh(mount.point)
+        with before_a_change():
+            state = self._fresh(mount.point)
         layers = [_key(layer) for layer in state.table.layers(mount.point)]
         # On shared mounts, several layers may have gone with the previous one, with which they
         # came. verify() sees to it that what must stay is there.

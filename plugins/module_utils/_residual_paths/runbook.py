@@ -8,9 +8,8 @@ result.
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -24,7 +23,7 @@ from .._core.engine import (
     Missed,
     NotStarted,
     Plan,
-    Prevented,
+    before_a_change,
     require_time,
 )
 from .._core.errors import StorageOpsError
@@ -432,7 +431,7 @@ class ResidualPaths:
         more = max(0, len(maps) - 1) + max(0, most_removed(planned) - 1)
         require_time(self._host.deadline, _MAP_SECONDS, _MORE_SECONDS * more)
         wanted = {slave for device in maps for slave in device.slaves} | paths.leaving
-        with _before_a_change():
+        with before_a_change():
             # None asks every disk, as for a map without paths.
             seen = self._observe(wanted or None, paths.brings)
             changed = _changed(maps, paths, seen)
@@ -494,7 +493,7 @@ class ResidualPaths:
 
     def _flush(self, action: Action, subject: MapSubject) -> None:
         self._recheck(action)
-        with _before_a_change():
+        with before_a_change():
             self._require_dead(subject)
         self._command(action)
         # Its exit status is no proof, since it leaves the removal to the daemon (multipath(8), -f).
@@ -545,7 +544,7 @@ class ResidualPaths:
         host = self._host
         more = _MORE_SECONDS * (len(subject.paths) - 1)
         require_time(host.deadline, _PATH_SECONDS, more)
-        with _before_a_change():
+        with before_a_change():
             seen = self._look(subject.leaving, subject.brings)
             # The kernel may have removed one by itself; then only the scan is left to do.
             there = [
@@ -657,7 +656,9 @@ class ResidualPaths:
         """Have the kernel scan a target. It adds disks it does not know and changes no others
         (drivers/scsi/scsi_scan.c scsi_scan_target).
         """
-        risks = scans.mixtures(self._node_now(), None, set(), [action.subject.target])
+        with before_a_change():
+            now = self._node_now()
+        risks = scans.mixtures(now, None, set(), [action.subject.target])
         if risks:
             raise NotStarted("; ".join(risks), risks[0].code)
         _write_word, file, text = action.command
@@ -849,17 +850,6 @@ def _maps_left(finding: Finding, dm: dict[str, DmDevice], daemon: multipath.Daem
         elif subject.kept and not (wwid in maps and subject.kept <= set(maps[wwid].slaves)):
             doubts.append(f"the map of {wwid} has not come back")
     return doubts
-
-
-@contextlib.contextmanager
-def _before_a_change() -> Iterator[None]:
-    """What cannot be read, as without the rights for it, keeps a change from being made."""
-    try:
-        yield
-    except StorageOpsError as error:
-        if isinstance(error, ActionFailed):
-            raise
-        raise Prevented(str(error), error.code) from error
 
 
 def _changed(maps: list[DmDevice], paths: PathsSubject, seen: Observation) -> list[str]:

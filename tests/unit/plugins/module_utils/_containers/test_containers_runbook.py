@@ -470,6 +470,37 @@ def test_a_container_that_does_not_come_back_ends_no_others_restart(scene: Scene
     assert len(module.result["undone"]) == 1
 
 
+@pytest.mark.parametrize("when", ["look", "proof"])
+def test_a_look_that_fails_ends_no_others_restart(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """Right before the restart, or at its proof."""
+    scene.volume(OTHER)
+    first, second = scene.start("main", OLD), scene.start("main", OLD, OTHER)
+
+    def restart(one: str) -> None:
+        scene.comes = ("main", NEW, OTHER if one == second else UID)
+        scene.restart(one)
+
+    scene.node.restarts = restart
+    name = "_still_stale" if when == "look" else "_compare"
+    real = getattr(StaleContainers, name)
+
+    def fails(runbook: StaleContainers, container: Any) -> Any:
+        if container.pod == UID:
+            raise StorageOpsError("the mounts were different each of 10 times")
+        return real(runbook, container)
+
+    monkeypatch.setattr(StaleContainers, name, fails)
+    module = scene.repair({"container": "main"}, {"container": "main", "pod": OTHER})
+    assert module.failed and "half_made" not in module.result, module.result["msg"]
+    assert "were different each of 10 times" in module.result["msg"]
+    assert scene.stopped() == ([second] if when == "look" else [first, second])
+    assert [finding["verdict"] for finding in module.result["findings"]] == ["refuse", "repair"]
+    outcome = module.result["findings"][0]["repair"][0]["outcome"]
+    assert outcome == ("skipped" if when == "look" else "done")
+
+
 def test_without_the_runtime_one_new_container_proves_one_restart(scene: Scene) -> None:
     """Of two that have ended, which one has come back is not known."""
     first, second = scene.start("main", OLD), scene.start("side", OLD)

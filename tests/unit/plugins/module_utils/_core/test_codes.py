@@ -30,7 +30,7 @@ PLUGINS = ROOT / "plugins"
 REGISTRY = PLUGINS / "module_utils" / "_core" / "codes.py"
 SOURCES = sorted(path for path in PLUGINS.rglob("*.py") if path != REGISTRY)
 # Classes of errors whose second argument is the code.
-ERRORS = {"StorageOpsError", "ActionFailed", "NotStarted", "Prevented"}
+ERRORS = {"StorageOpsError", "ActionFailed", "NotStarted", "Prevented", "Ended", "Unread"}
 
 
 def texts(node: ast.AST) -> Iterator[str]:

@@ -29,6 +29,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine 
     PassedOver,
     Plan,
     Prevented,
+    before_a_change,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
     StorageOpsError,
@@ -299,11 +300,84 @@ def test_a_proof_that_fails_may_be_nobody_elses_concern() -> None:
     told = "multipath map a: it does not answer. 2 findings, 1 repaired and proven, 1 failed"
     assert result["msg"] == told
     # What no runbook foresaw is everybody's.
-    world = Alone(
-        [finding("a"), finding("b")], {"verify a": StorageOpsError("/proc cannot be read")}
-    )
+    world = Alone([finding("a"), finding("b")], {"verify a": KeyError("x")})
     assert "undone" not in run(world, Module())
     assert "delete_path b" not in world.log
+
+
+def test_a_proof_that_cannot_be_read_is_no_half_made_repair() -> None:
+    """A tenant can keep a node's processes from being read. That ended the turns of all others, and
+    on two nodes those of all later nodes.
+    """
+    unread = StorageOpsError("/proc cannot be read", code="privileges_missing")
+    world = Alone([finding("a"), finding("b")], {"verify a": unread})
+    result = run(world, Module())
+    assert (result["failed"], result["undone"]) == (True, ["a"])
+    assert "delete_path b" in world.log and "half_made" not in result
+    assert "look at a" in world.log
+    first, _second = result["findings"]
+    assert (first["verdict"], first["code"]) == ("refuse", "repair_unproven")
+    assert first["reason"] == "the repair of a is not proven: /proc cannot be read"
+    assert "proof" not in first["evidence"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGALRM])
+def test_what_ends_the_run_ends_it_in_a_proof_too(number: signal.Signals) -> None:
+    class Interrupted(Alone):
+        def verify(self, finding: Finding) -> list[str]:
+            os.kill(os.getpid(), number)
+            return super().verify(finding)
+
+    world = Interrupted([finding("a")])
+    result = run(world, Module())
+    assert (result["failed"], result["half_made"]) == (True, True)
+    assert "undone" not in result and "look at a" not in world.log
+
+
+def test_what_ends_the_run_in_a_look_changes_nothing() -> None:
+    class Interrupted(Alone):
+        def apply(self, action: Action) -> None:
+            with before_a_change():
+                os.kill(os.getpid(), signal.SIGTERM)
+            super().apply(action)
+
+    world = Interrupted([finding("a"), finding("b")])
+    result = run(world, Module())
+    assert (result["failed"], result["code"], result["changed"]) == (True, "interrupted", False)
+    assert "half_made" not in result and world.log == []
+
+
+@pytest.mark.parametrize("verb", ["disable_queueing", "flush_map"])
+def test_a_look_that_fails_before_a_change_is_no_half_made_repair(verb: str) -> None:
+    """Nor one between two changes, if the first is taken back."""
+
+    class Looking(Alone):
+        def apply(self, action: Action) -> None:
+            with before_a_change():
+                if f"{action.verb} {action.target}" == f"{verb} a":
+                    raise StorageOpsError("/proc cannot be read")
+            super().apply(action)
+
+    world = Looking([finding("a"), finding("b")])
+    result = run(world, Module())
+    assert (result["failed"], result["undone"]) == (True, ["a"])
+    assert (result["code"], "half_made" in result) == ("evidence_unreadable", False)
+    assert "delete_path b" in world.log
+    assert (verb, "skipped") in outcomes(result)[:3]
+    assert ("look at a" in world.log) is (verb == "flush_map")
+    # What it cannot take back counts.
+    world = Looking([finding("a"), finding("b")])
+    world.left = ["a is half mounted"]
+    assert ("half_made" in run(world, Module())) is (verb == "flush_map")
+
+
+@pytest.mark.parametrize(
+    "error", [NotStarted("it has changed"), Prevented("no right to"), PassedOver("it is gone")]
+)
+def test_a_look_that_has_an_answer_keeps_it(error: Exception) -> None:
+    with pytest.raises(type(error)) as raised, before_a_change():
+        raise error
+    assert raised.value is error
 
 
 def test_beside_a_failure_the_first_refusal_is_told() -> None:
@@ -325,7 +399,9 @@ def test_beside_a_failure_the_first_refusal_is_told() -> None:
             {"flush_map a": ActionFailed("in use"), "restore_queueing": ActionFailed("no answer")},
         ),
         (["a is half mounted"], {"flush_map a": Prevented("no time is left")}),
-        ([], {"flush_map a": StorageOpsError("/proc cannot be read")}),
+        (["a is half mounted"], {"flush_map a": StorageOpsError("/proc cannot be read")}),
+        (KeyError("x"), {"verify a": StorageOpsError("/proc cannot be read")}),
+        (["a is half mounted"], {"verify a": StorageOpsError("/proc cannot be read")}),
         ([], {"flush_map a": KeyError("x")}),
         (["a is half mounted"], {"verify a": ActionFailed("it does not answer")}),
     ],

@@ -811,6 +811,63 @@ def test_a_point_that_is_emptied_right_before_is_not_half_made(scene: Scene) -> 
     assert module.result.get("undone") == [STAGING], module.result["msg"]
 
 
+def unread(*_asked: object, **_more: object) -> Any:
+    raise StorageOpsError("the processes of this node could not be read")
+
+
+def test_a_proof_that_cannot_be_read_is_not_half_made(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tenant's process can prevent it. The mounts are whole, and that is read."""
+    module = scene.repair(late=lambda: monkeypatch.setattr(fuse, "read_processes", unread))
+    assert module.failed and "half_made" not in module.result, module.result["msg"]
+    assert module.result["undone"] == [STAGING]
+    (finding,) = module.result["findings"]
+    assert (finding["verdict"], finding["code"]) == ("refuse", "repair_unproven")
+    assert "is not proven: the processes of this node could not be read" in finding["reason"]
+    assert scene.devices() == RENEWED
+
+
+def test_a_proof_without_any_time_is_not_half_made(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever runs a server can have each question last. What is left is read all the same."""
+    left: list[float] = []
+    real = fuse.FuseRecovery._gone
+
+    def asking(runbook: fuse.FuseRecovery, *words: Any) -> set[str]:
+        left.append(scene.node.deadline.remaining())
+        return real(runbook, *words)
+
+    def late() -> None:
+        scene.node.deadline._end = 0.0
+        monkeypatch.setattr(fuse, "read_processes", unread)
+        monkeypatch.setattr(fuse.FuseRecovery, "_gone", asking)
+
+    monkeypatch.setattr(scene.node, "deadline", Deadline(1000.0))
+    module = scene.repair(late=late)
+    assert module.failed and "half_made" not in module.result, module.result["msg"]
+    assert left[-1] > 1.0
+
+
+@pytest.mark.parametrize("strategy", ["remount", "kubelet"])
+def test_a_look_before_any_change_is_not_half_made(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, strategy: str
+) -> None:
+    looks = "read_table" if strategy == "remount" else "running_processes"
+
+    def meanwhile() -> None:
+        monkeypatch.setattr(fuse, looks, unread)
+
+    # Whose pods are gone, as the strategy kubelet needs.
+    volumes = (replace(VOLUME, pods=(POD,)),)
+    module = scene.repair(meanwhile, strategy=strategy, volumes=volumes)
+    assert module.failed and "half_made" not in module.result, module.result["msg"]
+    assert "could not be read" in module.result["msg"]
+    assert module.result["undone"] == [STAGING] and module.result["changed"] is False
+    assert scene.devices() == UNTOUCHED
+
+
 def test_a_folder_that_no_note_explains_ends_the_run(scene: Scene) -> None:
     module = scene.repair(late=lambda: kept(scene))
     assert module.failed and "is still there" in module.result["msg"]

@@ -151,6 +151,40 @@ def test_a_pod_that_comes_up_between_two_layers_keeps_the_rest_for_itself(node: 
     assert [node.layers(number) for number in (0, 1)] == [2, 1]
 
 
+@pytest.mark.parametrize(("look", "left"), [(1, 3), (2, 2)])
+def test_users_that_cannot_be_read_end_no_other_repair(
+    node: Node, monkeypatch: pytest.MonkeyPatch, look: int, left: int
+) -> None:
+    """Before the first layer, or between two: a tenant's process can prevent it."""
+    looks = iter(range(1, 9))
+
+    def unread(*_asked: object) -> Others:
+        if next(looks) == look:
+            raise StorageOpsError("not all mount namespaces of the node could be read")
+        return Others((), {}, {})
+
+    monkeypatch.setattr(pod_mounts, "other_mounts", unread)
+    told = repair(node)
+    assert (told["ended"], told["half made"]) == ("", False)
+    assert "not all mount namespaces" in str(told["failed"])
+    assert [node.layers(number) for number in (0, 1)] == [left, 1]
+
+
+def test_a_proof_that_cannot_be_read_ends_no_other_repair(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = pod_mounts.read_table
+
+    def fails(*_asked: object) -> None:
+        monkeypatch.setattr(pod_mounts, "read_table", real)
+        raise StorageOpsError("the mounts were different each of 10 times")
+
+    told = repair(node, lambda: monkeypatch.setattr(pod_mounts, "read_table", fails))
+    assert (told["ended"], told["half made"]) == ("", False)
+    assert "is not proven: the mounts were different" in str(told["failed"])
+    assert node.layers(1) == 1
+
+
 def gone(node: Node) -> None:
     node.unmount(node.point(0))
 

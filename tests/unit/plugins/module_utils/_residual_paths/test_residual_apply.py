@@ -14,11 +14,18 @@ from typing import Callable
 import pytest
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
+    Action,
+    Finding,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
     StorageOpsError,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import usage
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.scsi import Answer
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths.runbook import (
+    ResidualPaths,
+)
 from ansible_collections.storage_ops.runbooks.tests.unit.support.clocks import Arrivals, Steps
 from ansible_collections.storage_ops.runbooks.tests.unit.support.storage_node import (
     TARGETS,
@@ -1359,10 +1366,12 @@ def test_a_scan_that_does_not_end_is_half_made(node: StorageNode) -> None:
 
 
 @pytest.mark.parametrize("when", ["map", "disk", "queueing"])
-def test_what_cannot_be_read_ends_the_run_and_is_not_half_made(
+def test_what_cannot_be_read_ends_its_own_repair_alone(
     node: StorageNode, when: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As without the rights for it: before the first change of a map or a disk, or between two."""
+    """As without the rights for it: before the first change of a map or a disk, or between two.
+    Each repair looks for itself.
+    """
     beside_a_tenant(node, queues=when == "queueing")
     if when == "disk":
         node.run(["multipath", "-f", TENANT_MAP])
@@ -1379,9 +1388,47 @@ def test_what_cannot_be_read_ends_the_run_and_is_not_half_made(
     module = repair(node)
     assert module.failed and "half_made" not in module.result
     assert "the open files could not be read" in module.result["msg"]
+    assert len(module.result["undone"]) == 2
     assert module.result["changed"] is (when == "queueing")
     assert "mpath2" in node.maps()
     assert (TENANT_MAP in node.queueing) is (when == "queueing")
+
+
+def test_a_proof_that_cannot_be_read_ends_its_own_repair_alone(
+    node: StorageNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beside_a_tenant(node)
+    real = ResidualPaths._links_left
+
+    def reading(runbook: ResidualPaths, finding: Finding) -> list[str]:
+        if finding.name == TENANT_MAP:
+            raise StorageOpsError("the links could not be read")
+        return real(runbook, finding)
+
+    monkeypatch.setattr(ResidualPaths, "_links_left", reading)
+    contained(node, "is not proven: the links could not be read")
+
+
+def test_a_look_before_a_scan_that_fails_is_no_scan(
+    node: StorageNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was taken for a target that may still be scanned."""
+    beside_a_tenant(node)
+    real = ResidualPaths._scan
+
+    def unreadable(_runbook: ResidualPaths) -> None:
+        raise StorageOpsError("the disks could not be read")
+
+    def scanning(runbook: ResidualPaths, action: Action) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(ResidualPaths, "_node_now", unreadable)
+            real(runbook, action)
+
+    monkeypatch.setattr(ResidualPaths, "_scan", scanning)
+    module = repair(node, rescan_targets=True)
+    assert module.failed and "half_made" not in module.result, module.result["msg"]
+    assert module.result["undone"] == [TENANT_MAP, "mpath2"]
+    assert "scan_target 9:0:0 failed: the disks could not be read" in module.result["msg"]
 
 
 @pytest.mark.parametrize("opened", [0, 1])
