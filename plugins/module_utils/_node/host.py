@@ -17,6 +17,7 @@ import re
 import signal
 import time
 from collections.abc import Hashable, Iterator, Sequence
+from itertools import islice
 from typing import Any, Callable, TypeVar
 
 from .._core.bounded import (
@@ -58,6 +59,15 @@ _MOST_COMMAND_LINE = 65_536
 # threads live, and those that wait for a processor live longer. So at most one such process of each
 # processor is looked at so often.
 LOOKS = 100
+# Seconds for that: with 100,000 threads, it takes milliseconds to come to the last of them. On a
+# busy node one look may take that long, so some are made in any case.
+SECONDS = 0.5
+LEAST_LOOKS = 10
+# Of the threads of a process, so many are listed for one look; and for its newest, so many from the
+# end on, some of which may have ended.
+_NEAR, _END = 64, 4
+# Parts of all that follow each other so are spread over them, however many they are.
+_STEP = 0.618
 # The bit of a thread that ends, and has dropped its files or will (include/linux/sched.h).
 _PF_EXITING = 4
 
@@ -207,8 +217,9 @@ class Host:
 
         Raises StorageOpsError if a process that lives may not be read.
         """
+        until = Deadline(self.deadline.cap(SECONDS), self.deadline.clock)
         try:
-            return of_living(self.path(f"/proc/{pid}"), function)
+            return of_living(self.path(f"/proc/{pid}"), function, until=until)
         # Links in /proc need ptrace rights (proc_pid_ns(5)); silence would hide their users.
         except PermissionError as error:
             raise StorageOpsError(
@@ -347,21 +358,60 @@ def living(base: str, look: int = 0) -> str:
             os.readlink(f"{base}/ns/mnt")
         return base
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-        # The newest, which lives longest where threads follow each other; and in turns with it the
-        # oldest, which lives on where others do that beside it.
-        others = [task for task in os.listdir(f"{base}/task") if task != pid]
-        return f"{proc}/{others[0 if look % 2 else -1]}" if others else base
+        return f"{proc}/{_other(base, pid, look)}"
     return base
 
 
-def of_living(base: str, function: Callable[[str], _Found], files: bool = False) -> _Found | None:
+def _other(base: str, first: str, look: int) -> str:
+    """The ID of another thread of a process; that of its first if there is none."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+    with fdinfo.opened(f"{base}/task", flags) as folder:
+        many = _many(os.fstat(folder))
+        # In turns: the newest, which lives longest where threads follow each other; the oldest,
+        # which lives on where others do that beside it; and one of those between, most of which
+        # live on where any of the others do not.
+        place = (max(0, many + 2 - _END), 0, 2 + int(many * (look * _STEP % 1)))[look % 3]
+        # A place is a number there, and "." and ".." have the first two (fs/proc/base.c
+        # proc_task_readdir). So not all are listed, of which there may be 100,000. The kernel goes
+        # by those before in a tenth of that time. If so many have ended, the oldest.
+        for begin in (place, 0):
+            os.lseek(folder, begin, os.SEEK_SET)
+            with os.scandir(folder) as entries:
+                names = [entry.name for entry in islice(entries, _NEAR) if entry.name != first]
+            if names:
+                return names[0 if look % 3 else -1]
+    return first
+
+
+def _many(task: os.stat_result) -> int:
+    # The kernel counts threads as links of that folder (fs/proc/base.c proc_task_getattr).
+    return task.st_nlink - 2
+
+
+def count(base: str) -> int:
+    """How many threads a process has; 0 if it has ended. ``base``: its folder in /proc."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        return _many(os.stat(f"{base}/task"))
+    return 0
+
+
+def of_living(
+    base: str,
+    function: Callable[[str], _Found],
+    files: bool = False,
+    until: Deadline | None = None,
+) -> _Found | None:
     """What a function finds of a process, by the folder of a thread that lives; None if it ended.
 
     ``base``: its folder in /proc. ``function`` may raise FileNotFoundError or ProcessLookupError
-    when the thread ends. ``files``: it looks at open files. Raises Fleeting, and PermissionError.
+    when the thread ends. ``files``: it looks at open files. ``until``: then there are no more than
+    LEAST_LOOKS looks; by default, in SECONDS. Raises Fleeting, and PermissionError.
     """
     found, denied = None, 0
+    until = until or Deadline(SECONDS)
     for look in range(LOOKS):
+        if look >= LEAST_LOOKS and not until.remaining():
+            break
         thread = base
         try:
             thread = living(base, look)
@@ -413,14 +463,9 @@ def _stat(base: str) -> list[bytes]:
 def _has_threads(base: str) -> bool:
     """Whether a thread of a process lives."""
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-        if os.listdir(f"{base}/task") != [os.path.basename(base)]:
-            return True
-        # That may lack those that come while others go; their count is of one moment
-        # (fs/proc/array.c do_task_stat).
-        if int((_stat(base)[17:] or [b"1"])[0]) > 1:
-            return True
-        # Its first, or the one that has become that (fs/exec.c de_thread).
-        return not ends(base)
+        # By their count, which is of one moment: a list may lack those that come while others go.
+        # Or its first, or the one that has become that (fs/exec.c de_thread).
+        return count(base) > 1 or not ends(base)
     return False
 
 

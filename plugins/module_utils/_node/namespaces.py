@@ -17,10 +17,9 @@ from typing import NamedTuple
 from .._core.bounded import Deadline, call_each
 from .._core.errors import StorageOpsError
 from .._core.texts import is_number
-from .._core.turns import in_turns
 from . import control_groups, fdinfo, threads
 from .control_groups import pod_of
-from .host import Fleeting, Host, target_of
+from .host import Fleeting, Host, count, target_of
 from .kubelet import namespaces_of
 from .mounts import Mount, TooLong, Wanted, wanted_mount
 
@@ -86,21 +85,26 @@ class Namespaces:
             (pid, link, many)
             for (link, _root), pids in by_link.items()
             for pid in pids
-            for many in [threads.count(host.path(f"/proc/{pid}"))]
+            for many in [count(host.path(f"/proc/{pid}"))]
             if many > 1
         ]
         pods = {pid: pod_of(host, pid) for pid, _link, _many in several}
-        several.sort(key=lambda one: bool(pods[one[0]]))
+        # A namespace may have any number of pods.
+        spaces = namespaces_of(host)
         until = Deadline(host.deadline.cap(host.command_timeout), host.deadline.clock)
-        # A tenant may have any number of them, too.
-        for pid, link, _many in in_turns(
-            several, lambda one: pods[one[0]], size=lambda one: one[2]
+        for (pid, link, _many), share in threads.in_shares(
+            several,
+            lambda one: spaces.get(pods[one[0]], pods[one[0]]),
+            lambda one: one[2],
+            lambda one: not pods[one[0]],
+            until,
         ):
+            base = host.path(f"/proc/{pid}")
             try:
-                found = host.of_living(pid, partial(_threads_of, link, until))
+                found = host.of_living(pid, partial(_threads_of, base, link, share))
             except StorageOpsError as error:
                 # Anyone may have threads that end one after the other.
-                if not threads.may_have_namespaces(host.path(f"/proc/{pid}")):
+                if not threads.may_have_namespaces(base):
                     continue
                 namespace = Namespace(pid, link, pods[pid], pods[pid])
                 self._leave(namespace, f"the threads of pid {pid}: {error}")
@@ -268,8 +272,11 @@ def _reading(base: str) -> tuple[str, str]:
     return link, ""
 
 
-def _threads_of(link: str, until: Deadline, base: str) -> list[tuple[str, tuple[str, str]]]:
+def _threads_of(
+    base: str, link: str, until: Deadline, _living: str
+) -> list[tuple[str, tuple[str, str]]]:
     """ID and view of one thread of a process in each namespace other than this."""
+    # Not by the thread that lives, which may end before all others are read.
     return [
         (os.path.basename(thread), _reading(thread))
         for thread in threads.namespaces(base, link, until)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -20,7 +20,8 @@ from .._core.texts import is_number
 from .._core.turns import in_turns
 from . import fdinfo, threads
 from .control_groups import UNKNOWN, container_id_of, of_pod, of_process, pod_uid_of, text_of
-from .host import Fleeting, Host, of_living, target_of
+from .host import SECONDS, Fleeting, Host, count, of_living, target_of
+from .kubelet import namespaces_of
 from .threads import FILES, FOLDERS, each_apart
 
 # How many open files, and how many mappings, are read of one process. A process with more is not
@@ -108,7 +109,9 @@ def identify(host: Host) -> list[Process]:
     seconds, clock = host.deadline.cap(host.command_timeout), host.deadline.clock
     # None of this can be made to hang or to be long by the process itself. A quarter of the time is
     # for whose they are, one for the rest of it, one for their threads, and one to hand it on.
-    reply = host.bounded(lambda: _identities(proc, partial(Deadline, seconds / 4, clock)))
+    # One with very many threads, which end meanwhile, has at most a quarter of each.
+    spaces = namespaces_of(host)
+    reply = host.bounded(lambda: _identities(proc, partial(Deadline, seconds / 4, clock), spaces))
     if reply.problem:
         raise StorageOpsError(f"the processes of this node could not be read: {reply.problem}")
     read, left, unseen = reply.value
@@ -164,10 +167,12 @@ def _pids(proc: str) -> list[int]:
 
 
 def _identities(
-    proc: str, begin: Callable[[], Deadline]
+    proc: str, begin: Callable[[], Deadline], spaces: Mapping[str, str]
 ) -> tuple[list[Identity], list[tuple[str, str, list[int]]], list[Identity]]:
     """The fields of each ``Process`` but its uses; pod, owner and IDs of those for which no time
     was left; and of which not all threads were looked at.
+
+    ``spaces``: by uid of each pod its namespace.
     """
     # A tenant may have hundreds of thousands of processes. Whose they are is one file each.
     deadline = begin()
@@ -178,18 +183,28 @@ def _identities(
     deadline = begin()
     found: list[Identity | None] = []
     left: dict[tuple[str, str], list[int]] = {}
-    for pid in in_turns(owners, owners.__getitem__):
+    # The node's own first, and last those that may be of any pod (see ask_each).
+    turns = sorted(
+        in_turns(owners, owners.__getitem__),
+        key=lambda pid: (bool(owners[pid][0]), owners[pid][0] == UNKNOWN),
+    )
+    for pid in turns:
         if deadline.remaining():
-            found.append(_identity(proc, pid))
+            found.append(_identity(proc, pid, deadline))
         else:
             left.setdefault(owners[pid], []).append(pid)
     known = list(filter(None, found))
-    apart, unseen = _threads(proc, known, begin())
+    apart, unseen = _threads(proc, known, begin(), spaces)
     return known + apart, [(*owner, pids) for owner, pids in left.items()], unseen
 
 
+def _limit(deadline: Deadline) -> Deadline:
+    """For one look at one process: however many take as long as that, some time is left."""
+    return Deadline(min(SECONDS, deadline.share(0)), deadline.clock)
+
+
 def _threads(
-    proc: str, known: Sequence[Identity], deadline: Deadline
+    proc: str, known: Sequence[Identity], deadline: Deadline, spaces: Mapping[str, str]
 ) -> tuple[list[Identity], list[Identity]]:
     """The threads with mount namespaces for themselves, and the processes of which not all threads
     were looked at.
@@ -197,18 +212,23 @@ def _threads(
     several = [
         (identity, many)
         for identity in known
-        for many in [threads.count(f"{proc}/{identity['pid']}")]
+        for many in [count(f"{proc}/{identity['pid']}")]
         if many > 1
     ]
     found: list[Identity] = []
     unseen = []
-    # A tenant may have any number of them as well.
-    for identity, _many in in_turns(several, lambda one: one[0]["owner"], size=lambda one: one[1]):
+    for (identity, _many), share in threads.in_shares(
+        several,
+        lambda one: spaces.get(one[0]["pod"], one[0]["owner"]),
+        lambda one: one[1],
+        lambda one: not one[0]["pod"],
+        deadline,
+    ):
         try:
-            found += _apart(proc, identity, deadline)
+            found += _apart(proc, identity, share)
         except StorageOpsError:
             # Anyone may have threads that end one after the other. What is open is read later.
-            if threads.may_have_namespaces(f"{proc}/{identity['pid']}"):
+            if threads.may_have_namespaces(f"{proc}/{identity['pid']}", _limit(deadline)):
                 # A thread of a pod has no volume that is not the pod's: its process tells which.
                 unseen.append(identity if identity["pod"] else {**identity, "namespace": ""})
     return found, unseen
@@ -217,13 +237,16 @@ def _threads(
 def _apart(proc: str, identity: Identity, deadline: Deadline) -> list[Identity]:
     """One thread of a process in each mount namespace that it does not show itself."""
 
-    def looking(base: str) -> list[Identity]:
+    base = f"{proc}/{identity['pid']}"
+
+    # Not by the thread that lives, which may end before all others are read.
+    def looking(_living: str) -> list[Identity]:
         return [
             _identity_of(int(os.path.basename(thread)), thread)
             for thread in threads.namespaces(base, identity["namespace"], deadline)
         ]
 
-    return of_living(f"{proc}/{identity['pid']}", looking) or []
+    return of_living(base, looking, until=deadline) or []
 
 
 def _owner(base: str) -> tuple[str, str]:
@@ -234,21 +257,22 @@ def _owner(base: str) -> tuple[str, str]:
     return pod, pod or cgroup
 
 
-def _identity(proc: str, pid: int) -> Identity | None:
+def _identity(proc: str, pid: int, deadline: Deadline) -> Identity | None:
     """The fields of a ``Process`` but its uses; None if it has ended."""
     base = f"{proc}/{pid}"
     try:
-        return of_living(base, partial(_identity_of, pid))
+        return of_living(base, partial(_identity_of, pid), until=_limit(deadline))
     except Fleeting:
-        return _in_parts(pid, base)
+        return _in_parts(pid, base, deadline)
 
 
-def _in_parts(pid: int, base: str) -> Identity | None:
+def _in_parts(pid: int, base: str, deadline: Deadline) -> Identity | None:
     """The same of a process of which no thread lives until all of that is read."""
     # One file is mostly read. Without it, the process may be of any pod, or in any namespace.
     cgroup = of_process(base)
     try:
-        namespace = of_living(base, lambda thread: os.readlink(f"{thread}/ns/mnt"))
+        until = _limit(deadline)
+        namespace = of_living(base, lambda thread: os.readlink(f"{thread}/ns/mnt"), until=until)
     except Fleeting:
         namespace = ""
     if namespace is None or not cgroup:

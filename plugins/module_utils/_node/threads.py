@@ -13,12 +13,15 @@ import ctypes
 import errno
 import os
 import sys
+from collections import defaultdict
+from collections.abc import Hashable, Iterator, Sequence
 from functools import cache
 from typing import Callable, TypeVar
 
 from .._core.bounded import Deadline
 from .._core.errors import StorageOpsError
-from .host import Fleeting, ends, is_admin, of_living
+from .._core.turns import in_turns
+from .host import Fleeting, count, ends, is_admin, of_living
 
 # Of one process, so many threads are looked at, which takes some seconds, and 60 MiB. Large
 # programs have a few thousand.
@@ -34,21 +37,38 @@ FILES, FOLDERS = 2, 3
 _KCMP = {"x86_64": 312, "aarch64": 272, "riscv64": 272, "ppc64le": 354, "s390x": 343}
 
 _Found = TypeVar("_Found")
+_Item = TypeVar("_Item")
 
 
-def count(base: str) -> int:
-    """How many threads a process has; 0 if it has ended. ``base``: its folder in /proc."""
-    # The kernel counts them as links of that folder (fs/proc/base.c proc_task_getattr).
-    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-        return os.stat(f"{base}/task").st_nlink - 2
-    return 0
+def in_shares(
+    several: Sequence[_Item],
+    owner: Callable[[_Item], Hashable],
+    size: Callable[[_Item], int],
+    is_own: Callable[[_Item], bool],
+    until: Deadline,
+) -> Iterator[tuple[_Item, Deadline]]:
+    """Each process, and until when its threads may be looked at.
+
+    ``size``: how many it has. ``is_own``: whether it is of no pod.
+    """
+    # The node's own strictly first: no pod can add to those, and without them nothing is known.
+    for item in in_turns([item for item in several if is_own(item)], owner, size=size):
+        yield item, until
+    # An owner may have any number of them.
+    most = until.share(0)
+    left: defaultdict[Hashable, float] = defaultdict(lambda: most)
+    for item in in_turns([item for item in several if not is_own(item)], owner, size=size):
+        began = until.clock()
+        yield item, Deadline(until.cap(left[owner(item)]), until.clock)
+        left[owner(item)] -= until.clock() - began
 
 
 def of_others(base: str, look: Callable[[str], _Found]) -> list[_Found]:
     """What a function finds of each other thread of a process, by its folder in /proc.
 
-    ``base``: the folder of one thread. Raises Fleeting if one after the other ends meanwhile,
-    StorageOpsError if there are too many threads, and FileNotFoundError if all have ended.
+    ``base``: the folder of one thread; that of the first is there for as long as any of them.
+    Raises Fleeting if one after the other ends meanwhile, StorageOpsError if there are too many
+    threads, and FileNotFoundError if that one, or all, have ended.
     """
     seen = {os.path.basename(os.path.realpath(base))}
     found = []
@@ -83,14 +103,16 @@ def has_ended(thread: str) -> bool:
         return True
 
 
-def may_have_namespaces(base: str) -> bool:
+def may_have_namespaces(base: str, until: Deadline | None = None) -> bool:
     """Whether threads of a process may have mount namespaces for themselves; so, too, if that is
     unknown.
+
+    ``until``: as of ``of_living``.
     """
     # To make one, as to enter one, needs CAP_SYS_ADMIN, be it in a user namespace of its own. And
     # such a process makes none while it has several threads (unshare(2), setns(2)).
     try:
-        return bool(of_living(base, is_admin))
+        return bool(of_living(base, is_admin, until=until))
     except (Fleeting, OSError):
         return True
 
@@ -98,8 +120,9 @@ def may_have_namespaces(base: str) -> bool:
 def namespaces(base: str, known: str, deadline: Deadline) -> list[str]:
     """The folder of a thread of a process in each mount namespace but one.
 
-    ``base``: the folder of another thread. ``known``: text of the link ns/mnt of that one. Raises
-    as of_others, and StorageOpsError when the deadline passes.
+    ``base``: the folder of its first thread. ``known``: text of the link ns/mnt of that one, or of
+    one that lives if it has ended. Raises as of_others, and StorageOpsError when the deadline
+    passes.
     """
     found: dict[str, str] = {}
 

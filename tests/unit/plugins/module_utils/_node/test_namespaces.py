@@ -23,6 +23,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import (
     control_groups,
     copies,
+    namespaces,
     usage,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
@@ -332,6 +333,49 @@ def test_a_process_whose_threads_follow_each_other_may_have_any_mount(tmp_path: 
     assert sorted(one.pid for one in everywhere.found) == ["1", "2", "3"]
     assert [mount.pid for _one, mount in everywhere.mounts()] == ["1"]
     assert everywhere.unread
+
+
+def test_the_threads_of_pods_leave_time_for_those_of_the_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All services of the node were one owner, and each pod one: 40 pods with 1,000 threads each
+    used up the time before the last service, and no mount of the node could be read.
+    """
+    own = [str(pid) for pid in range(1, 111)]
+    evil = [str(pid) for pid in range(200, 240)]
+    good = ["800", "900"]
+    node = Slow(tmp_path, **{f"p{pid}": one(FIRST) for pid in (*own, *evil, *good)})
+    for pid in (*evil, *good):
+        pod = f"{int(pid):08d}{POD[8:]}"
+        in_pod(tmp_path, int(pid), pod=pod)
+        # Whose the last one is, the node does not tell.
+        if pid != "900":
+            space = "evil" if pid in evil else "good"
+            (tmp_path / f"var/log/pods/{space}_app_{pod}").mkdir(parents=True)
+    looked = []
+
+    def reading(base: str, _link: str, until: Deadline) -> list[str]:
+        pid = os.path.basename(base)
+        looked.append(pid)
+        if not until.remaining():
+            raise StorageOpsError("there was no time to look at all of its threads")
+        node.now += 1.0 if pid in evil else 0.01
+        return []
+
+    monkeypatch.setattr(namespaces.threads, "namespaces", reading)
+    monkeypatch.setattr(namespaces.threads, "may_have_namespaces", lambda _base: True)
+    monkeypatch.setattr(
+        namespaces,
+        "count",
+        lambda base: 12 if os.path.basename(base) in own else 5000 if base[-3:] in good else 1000,
+    )
+    unread = Namespaces(node).unread
+    assert sorted(looked[: len(own)]) == sorted(own)
+    # Of the time that the node's own leave, one namespace has a quarter.
+    assert sorted(looked[len(own) :]) == [*evil, *good]
+    assert len(unread) == 40 - 8 and not any("pod 00000[89]" in one for one in unread.values())
+    assert {one[:8] for one in unread} <= {f"{int(pid):08d}" for pid in evil}
+    assert node.now < 10
 
 
 def test_another_process_of_the_namespace_is_asked(tmp_path: Path) -> None:

@@ -343,12 +343,12 @@ def test_the_identities_are_read_in_turns_of_their_owners(
     reached = Arrivals()
     identity = processes._identity
 
-    def slow(proc: str, pid: int) -> Any:
+    def slow(proc: str, pid: int, until: Deadline) -> Any:
         reached.note()
         # The old one went on until it was killed.
         if reached.count > 45:
             time.sleep(1000)
-        return identity(proc, pid)
+        return identity(proc, pid, until)
 
     monkeypatch.setattr(processes, "_identity", slow)
     node = Host(Deadline(6000, lambda: 1000.0 * (reached.count >= 40)), 30, str(tmp_path))
@@ -377,7 +377,7 @@ def test_what_had_no_turn_has_another_chance_and_is_no_empty_one(
     looked = Arrivals()
     identity = processes._identity
     monkeypatch.setattr(
-        processes, "_identity", lambda proc, pid: (looked.note(), identity(proc, pid))[1]
+        processes, "_identity", lambda *of_what: (looked.note(), identity(*of_what))[1]
     )
     node = Host(Deadline(6000, lambda: 1000.0 * (looked.count >= 2)), 30, str(tmp_path))
     try:
@@ -484,7 +484,7 @@ def test_a_process_whose_threads_follow_each_other_has_not_ended(tmp_path: Path)
                 seen.append(processes._process("/proc", pid) is not None)
             except Fleeting:
                 seen.append(True)
-            assert processes._identity("/proc", pid)
+            assert processes._identity("/proc", pid, Deadline(60))
         assert all(seen)
 
 
@@ -560,6 +560,70 @@ def test_what_threads_that_follow_each_other_may_do(
     (tmp_path / "proc/9/ns/user").symlink_to(user)
     (tmp_path / "proc/9/ns/mnt").symlink_to("mnt:[7]")
     assert node.may_mount("7") is may
+
+
+def test_looks_at_threads_that_follow_each_other_have_a_limit(tmp_path: Path) -> None:
+    """With 100,000 threads, 100 looks take 10 to 20 s."""
+    node = fleeting(tmp_path)
+    now = [0.0]
+    node.deadline = Deadline(60, lambda: now[0])
+
+    def looking(_thread: str) -> None:
+        now[0] += seconds
+        raise FileNotFoundError
+
+    seconds = 0.2
+    with pytest.raises(Fleeting):
+        node.of_living("7", looking)
+    # Some are made however slow the node is, and with no time left.
+    assert now[0] == pytest.approx(seconds * host.LEAST_LOOKS)
+    now[0], seconds = 60.0, 0.001
+    with pytest.raises(Fleeting):
+        node.of_living("7", looking)
+    assert now[0] == pytest.approx(60 + seconds * host.LEAST_LOOKS)
+    now[0] = 0.0
+    with pytest.raises(Fleeting):
+        node.of_living("7", looking)
+    assert now[0] == pytest.approx(seconds * host.LOOKS)
+
+
+def test_one_process_does_not_use_up_the_time_of_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One with 50,000 threads that follow each other took three times 100 looks, and the child that
+    reads all processes was ended: "the processes of this node could not be read".
+    """
+    fleeting(tmp_path)
+    # Its newest thread is in no list of processes.
+    monkeypatch.setattr(processes, "_pids", lambda _proc: [7, 20, 21])
+    tree(tmp_path, 20, "0" + POD[1:])
+    tree(tmp_path, 21)
+    looks = Arrivals()
+
+    def slow(base: str) -> str:
+        looks.note()
+        raise FileNotFoundError(base)
+
+    monkeypatch.setattr(processes, "text_of", slow_of_seven(slow, control_groups.text_of))
+    node = Host(Deadline(6000, lambda: 0.2 * looks.count), 30, str(tmp_path))
+    try:
+        found = processes.identify(node)
+        count = looks.count
+    finally:
+        looks.close()
+    assert count <= 2 * host.LEAST_LOOKS
+    # It is known to be one that cannot be read, and whose it is; and so are the others.
+    assert [(one.pid, one.unknown) for one in found] == [
+        (7, processes.NOT_READ),
+        (20, processes.NOT_READ),
+        (21, processes.NOT_READ),
+    ]
+    assert found[0].describe() == f"a process of pod {POD} (pid 7)"
+
+
+def slow_of_seven(slow: Any, usual: Any) -> Any:
+    """For the threads of process 7, which are 7 and 8."""
+    return lambda base: (slow if base[-2:] in ("/7", "/8") else usual)(base)
 
 
 # One without rights in a control group of its own: a tenant's, but for its parent.
@@ -693,7 +757,8 @@ def passing_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, gone: int) ->
         (folder / "ns").mkdir(parents=True)
         (folder / "ns/mnt").symlink_to("mnt:[7]")
         (folder / "ns/user").symlink_to("user:[4026531837]")
-        (folder / "task" / "8").mkdir(parents=True)
+        for thread in ("7", "8"):
+            (folder / "task" / thread).mkdir(parents=True)
         (folder / "status").write_text("CapPrm:\t0\nCapEff:\t0\nCapBnd:\t0\n")
     looks: list[int] = []
 

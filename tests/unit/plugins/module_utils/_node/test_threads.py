@@ -20,13 +20,19 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors 
     StorageOpsError,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import (
+    host,
     namespaces,
     processes,
     threads,
     usage,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Fleeting, Host
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import (
+    Fleeting,
+    Host,
+    count,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.unmount import mount_id
+from ansible_collections.storage_ops.runbooks.tests.unit.support.clocks import comes_true
 
 # A thread has open what its process has not; and is in a folder, and in a mount namespace, where
 # that is not. Others have nothing of their own.
@@ -259,12 +265,79 @@ def test_a_thread_that_has_ended_has_nothing_for_itself() -> None:
         try:
             assert one.stdout and int(one.stdout.readline()) == one.pid
             base = f"/proc/{one.pid}"
-            assert threads.count(base) == 3
+            assert count(base) == 3
             assert usage.open_devices(base, {DEVICE}, {})[DEVICE]["opens"] == 1
-            (identity,) = [found for found in [processes._identity("/proc", one.pid)] if found]
-            assert processes._threads("/proc", [identity], Deadline(60)) == ([], [])
+            (identity,) = [
+                found for found in [processes._identity("/proc", one.pid, Deadline(60))] if found
+            ]
+            assert processes._threads("/proc", [identity], Deadline(60), {}) == ([], [])
         finally:
             one.kill()
+
+
+def test_the_thread_that_was_chosen_may_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others were listed by it, so all of them were read again, 100 times: 40 pods with 1,000
+    threads each used up the time of the node's own services.
+    """
+    with running(tmp_path) as (pid, _task):
+        node = Only(tmp_path, pid)
+        (identity,) = [one for one in [processes._identity("/proc", int(pid), Deadline(60))] if one]
+        # The kernel has ended it by now.
+        monkeypatch.setattr(host, "living", lambda _base, _look=0: "/proc/0")
+        assert processes._threads("/proc", [identity], Deadline(60), {}) == ([], [])
+        link = identity["namespace"]
+        monkeypatch.setattr(namespaces, "_view_of", lambda _host, _pid: (link, "/"))
+        assert namespaces.Namespaces(node).unread == {}
+
+
+# Its first thread ends; it has more of them than one look lists.
+MANY = """
+import _thread, ctypes, time
+_thread.stack_size(65536)
+for _number in range(200):
+    _thread.start_new_thread(time.sleep, (600,))
+print("begun", flush=True)
+ctypes.CDLL(None).pthread_exit(None)
+"""
+
+
+def test_one_look_does_not_list_all_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 100,000, the newest has ended before all are listed. Then all 100 looks were made, two
+    lists each, and nothing was known of any process of the node.
+    """
+    listed: list[int] = []
+    scandir = os.scandir
+
+    @contextlib.contextmanager
+    def counted(folder: int) -> Iterator[Iterator[os.DirEntry[str]]]:
+        with scandir(folder) as entries:
+            yield (listed.append(1) or entry for entry in entries)  # type: ignore[func-returns-value,misc]
+
+    def whole(_folder: str) -> list[str]:
+        raise AssertionError("all are listed")
+
+    with subprocess.Popen([sys.executable, "-c", MANY], stdout=subprocess.PIPE) as one:
+        try:
+            assert one.stdout and one.stdout.readline()
+            base = f"/proc/{one.pid}"
+            assert comes_true(lambda: " Z " in Path(f"{base}/stat").read_text())
+            tasks = sorted(map(int, os.listdir(f"{base}/task")))
+            monkeypatch.setattr(host.os, "listdir", whole)
+            monkeypatch.setattr(host.os, "scandir", counted)
+            looks = []
+            for look in range(9):
+                looks.append(int(os.path.basename(host.living(base, look))))
+                assert len(listed) <= 2 * 64
+                listed.clear()
+            assert host._has_threads(base)
+            monkeypatch.undo()
+        finally:
+            one.kill()
+    # The newest and the oldest in turns, and others, as any of the two may always have ended.
+    assert set(looks[::3]) == {tasks[-1]} and set(looks[1::3]) == {tasks[1]}
+    assert len(set(looks[2::3])) == 3 and set(looks[2::3]) <= set(tasks[1:])
 
 
 def test_a_thread_that_may_not_be_read_is_no_empty_one(tmp_path: Path) -> None:
@@ -298,15 +371,15 @@ def test_where_no_time_is_left_for_threads_the_process_is_not_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with running(tmp_path) as (pid, _task):
-        (identity,) = [one for one in [processes._identity("/proc", int(pid))] if one]
-        assert processes._threads("/proc", [identity], Deadline(60)) == ([], [])
-        assert processes._threads("/proc", [identity], Deadline(0)) == (
+        (identity,) = [one for one in [processes._identity("/proc", int(pid), Deadline(60))] if one]
+        assert processes._threads("/proc", [identity], Deadline(60), {}) == ([], [])
+        assert processes._threads("/proc", [identity], Deadline(0), {}) == (
             [],
             [{**identity, "namespace": ""}],
         )
-        assert threads.count(f"/proc/{pid}") == 5
+        assert count(f"/proc/{pid}") == 5
         node = Only(tmp_path, pid)
-        monkeypatch.setattr(processes, "_threads", lambda _proc, known, _until: ([], known))
+        monkeypatch.setattr(processes, "_threads", lambda _proc, known, *_bounds: ([], known))
         doubt = usage.read_openers(node, {DEVICE}).doubt
         node.command_timeout = 0
         monkeypatch.setattr(namespaces, "pod_of", lambda _host, _pid: "pod-1")
@@ -314,5 +387,5 @@ def test_where_no_time_is_left_for_threads_the_process_is_not_known(
     assert f"(pid {pid}) ({processes.THREADS})" in doubt
     monkeypatch.undo()
     # What has ended has none.
-    assert threads.count(f"/proc/{pid}") == 0
-    assert processes._threads("/proc", [identity], Deadline(0)) == ([], [])
+    assert count(f"/proc/{pid}") == 0
+    assert processes._threads("/proc", [identity], Deadline(0), {}) == ([], [])
