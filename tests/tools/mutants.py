@@ -44,7 +44,7 @@ EVIDENCE = (
     *("alone_on", "only_node", "seen_now", "shown_at"),
     *("is_after_silence", "lost_since", "_tainted_since"),
     *("shown_unattached", "shown_mounted"),
-    # What tells that a repair that failed is nobody else's concern.
+    # What tells that a repair that failed concerns no other one.
     "_left_half_made",
 )
 # What no test can tell apart, and why: (file, function, condition) -> reason.

@@ -177,6 +177,7 @@ class BarePods(_Turns):
         """The finalizers of each pod that is there, by its uid; None if it took too long."""
         namespace = pods[0].namespace
         uids = frozenset(pod.uid for pod in pods)
+        there: dict[str, tuple[str, ...]] | None = None
         with self._turn(namespace) as seconds:
             pick = timed(seconds, self._clock, lambda item: _there(item, uids))
             if one_by_one:
@@ -184,8 +185,8 @@ class BarePods(_Turns):
             else:
                 folder = path("v1", "pods", namespace=namespace)
                 read = self._cluster.list(folder, pick, fields=f"spec.nodeName={node}")
-            return {found.uid: found.finalizers for found in read if found}
-        return None
+            there = {found.uid: found.finalizers for found in read if found}
+        return there
 
     def _why_kept(self, pod: Pod, node: str, finalizers: Sequence[str]) -> str:
         if not finalizers:

@@ -382,8 +382,8 @@ def _judge(
     awaited = _awaited(state, ledger, options, going, done)
     # Also with nothing left to detach: a run that was killed has still to be seen through.
     if going or done or awaited or deletions:
-        bare = tuple(one.pod for one in deletions if one.is_bare and one.pod)
-        about = Subject(tuple(going), awaited, _patience(options, tainting), done, bare=bare)
+        pods = tuple(one.pod for one in deletions if one.is_bare and one.pod)
+        about = Subject(tuple(going), awaited, _patience(options, tainting), done, bare=pods)
         finding.evidence.update(_evidence(state, about, tainting, options, reasons))
         finding.repair = _actions(state, options, about, tainting, deletions)
         if not going and not deletions:
