@@ -177,7 +177,8 @@ class BarePods(_Turns):
         """The finalizers of each pod that is there, by its uid; None if it took too long."""
         namespace = pods[0].namespace
         uids = frozenset(pod.uid for pod in pods)
-        there: dict[str, tuple[str, ...]] | None = None
+        there: dict[str, tuple[str, ...]] = {}
+        ended = False
         with self._turn(namespace) as seconds:
             pick = timed(seconds, self._clock, lambda item: _there(item, uids))
             if one_by_one:
@@ -185,8 +186,9 @@ class BarePods(_Turns):
             else:
                 folder = path("v1", "pods", namespace=namespace)
                 read = self._cluster.list(folder, pick, fields=f"spec.nodeName={node}")
-            there = {found.uid: found.finalizers for found in read if found}
-        return there
+            there.update((found.uid, found.finalizers) for found in read if found)
+            ended = True
+        return there if ended else None
 
     def _why_kept(self, pod: Pod, node: str, finalizers: Sequence[str]) -> str:
         if not finalizers:
