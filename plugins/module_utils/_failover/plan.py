@@ -365,7 +365,9 @@ def _judge(
     held = _held(state)
     selected = [covered for covered in held if options.filters.selects(covered)]
     reasons = taint_obstacles(state, options)
-    bare = _bare(state, options)
+    # Filters choose among volumes, and these have none.
+    others = _bare(state)
+    bare = [] if options.filters.active else others
     # Asked for by name, so nothing else is done in its place.
     if (selected or bare) and options.detach == "taint" and reasons:
         return _refused(finding, reasons)
@@ -373,16 +375,26 @@ def _judge(
     tainting = options.detach != "volumes" and not reasons
     fit, findings = _sort(state, selected, tainting, options)
     leaving, staying = _sort_bare(state, bare, tainting, options)
+    if tainting and not (fit or leaving or _is_tainted(state)):
+        # It is set only for what leaves, so it takes no other pod off the node either.
+        leaving, staying = _sort_bare(state, bare, False, options)
     deletions, left = _first(_deletions(state, fit, leaving, tainting))
     findings += staying
     findings += _next_time(options, fit, left)
     going = [covered for covered in fit if not left[covered.name]]
-    all_go = len(going) == len(held) and not left[BARE] and not staying
+    all_go = len(going) == len(held) and not (left[BARE] or staying)
+    all_go = all_go and not (others and options.filters.active)
     done = _is_done(state, ledger, options, all_go)
     awaited = _awaited(state, ledger, options, going, done)
     # Also with nothing left to detach: a run that was killed has still to be seen through.
     if going or done or awaited or deletions:
-        pods = tuple(one.pod for one in deletions if one.is_bare and one.pod)
+        deleted = {one.pod.uid for one in deletions if one.is_bare and one.pod}
+        # Those that have no turn now are ended by Kubernetes, if there is the taint.
+        pods = tuple(
+            lost.pod
+            for lost in leaving
+            if lost.pod.uid in deleted or (tainting and not lost.tolerates)
+        )
         about = Subject(tuple(going), awaited, _patience(options, tainting), done, bare=pods)
         finding.evidence.update(_evidence(state, about, tainting, options, reasons))
         finding.repair = _actions(state, options, about, tainting, deletions)
@@ -931,10 +943,14 @@ def _deletions(
     return found
 
 
-def _bare(state: FailoverState, options: FailoverOptions) -> list[LostPod]:
+def _is_tainted(state: FailoverState) -> bool:
+    return state.node.host is not None and is_out_of_service(state.node.host)
+
+
+def _bare(state: FailoverState) -> list[LostPod]:
     """The pods that have storage in line, and that no volume of the fence takes off the node."""
-    # No other fence covers storage in line. And filters choose among volumes, and these have none.
-    if options.filters.active or not _is_off(state):
+    # No other fence covers storage in line.
+    if not _is_off(state):
         return []
     host = state.node.host
     fenced = {covered.name for covered in state.covered}

@@ -2851,6 +2851,38 @@ def test_a_pod_with_storage_in_line_and_a_volume_that_is_no_part_of_the_fence() 
     kept(one_volume(*more, version="v1.31.4"), "volume_not_fenced")
 
 
+def test_the_taint_takes_only_what_leaves_with_something_off_the_node() -> None:
+    """Nothing else leaves, so it is not set: the pod stayed, and the run ended green."""
+    more = [with_claim("line-0", "later"), *claim("later", driver=OTHER)]
+    world = World(*more, ledger=OFF._replace(volumes=()), version="v1.31.4")
+    result = run(world, reading=None, power=says())
+    assert result["failed"] and OUT not in world.taints and world.names("Pod") == ["line-0"]
+    (told,) = (one for one in result["findings"] if one["object"]["kind"] == "Pod")
+    assert told["code"] == "volume_not_fenced" and world.ledger().phase == "fenced"
+
+
+def test_more_pods_with_storage_in_line_than_are_hastened_are_awaited(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(failover_plan, "MOST_HASTENED", 1)
+    pods = [in_line(f"line-{number}") for number in range(3)]
+    world = World(*pods, ledger=OFF._replace(volumes=()), version="v1.31.4")
+    result = run(world, check=True, reading=None, power=says())
+    (evidence,) = (one["evidence"] for one in result["findings"])
+    names = [text.split()[0] for text in evidence["pods"]]
+    assert names == ["shop/line-0", "shop/line-1", "shop/line-2"]
+
+
+def test_a_filtered_run_does_not_end_while_a_pod_with_storage_in_line_is_there() -> None:
+    given: dict[str, Any] = {"reading": None, "power": says(), "detach": "volumes"}
+    chosen = Filters(claims=("shop/db",))
+    world = one_volume(in_line("line-0"))
+    assert not run(world, filters=chosen, **given)["failed"]
+    assert (world.ledger().phase, world.ledger().detached) == ("fenced", ("pv-db",))
+    assert not run(world, **given)["failed"]
+    assert world.ledger().phase == "detached"
+
+
 def test_a_pod_with_storage_in_line_and_a_claim_that_is_unclear() -> None:
     text = kept(one_volume(with_claim("line-0", "gone")), "volume_not_fenced")
     assert "the volume of claim gone, which does not exist" in text
