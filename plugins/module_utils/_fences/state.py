@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
-from itertools import islice
 from typing import Any, NamedTuple
 
 from .._ceph.images import root_of
@@ -220,7 +219,7 @@ class NodeState(NamedTuple):
     drivers_that_attach; ``unread``: which ledgers of others were not read, as a sentence;
     ``records``: from where nodes reached Ceph, read for a fence alone; ``single``: by volume, the
     attachment of what another node has, and no other beside it; ``inline``: storage that pods on
-    the node have in line, as sentences, of many only some.
+    the node have in line, as sentences, of many only some; ``older``: see OnNodes.
     """
 
     now: datetime
@@ -238,6 +237,7 @@ class NodeState(NamedTuple):
     records: Records = Records()
     single: Mapping[str, Attachment] = {}
     inline: tuple[str, ...] = ()
+    older: tuple[str, ...] = ()
 
     @property
     def held(self) -> tuple[AttachedVolume, ...]:
@@ -371,16 +371,18 @@ class OnNodes(NamedTuple):
     """What the pods on nodes show besides the volumes that they use.
 
     ``ran``: the claims of volumes attached there of which a pod there has ever run a container;
-    ``inline``: see NodeState; those of pods that a node cannot have started are left out.
+    ``inline``: see NodeState; those of pods that a node cannot have started are left out;
+    ``older``: pods that were there before their Node object, and have storage that is not attached.
     """
 
     ran: set[tuple[str, str]]
     inline: dict[str, None]
+    older: dict[str, None]
 
     @classmethod
     def nothing(cls) -> OnNodes:
         """Before any pod was read."""
-        return cls(set(), {})
+        return cls(set(), {}, {})
 
     def note(
         self, item: Object, pod: Pod, host: HostRecord | None, attached: Collection[Any]
@@ -392,8 +394,14 @@ class OnNodes(NamedTuple):
         # The scheduler takes no node that is lost, so whoever made such a pod has named the node.
         if pod.terminal or is_pod_too_late(pod, host.node if host else None):
             return
-        texts = (f"{text} of pod {pod.title}" for text in inline_storage(item["spec"]))
-        self.inline.update(dict.fromkeys(islice(texts, _MOST_INLINE - len(self.inline))))
+        here = [f"{text} of pod {pod.title}" for text in inline_storage(item["spec"])]
+        self.inline.update(dict.fromkeys(here[: _MOST_INLINE - len(self.inline)]))
+        # A pod names its node by name only, as a VolumeAttachment does (FenceCase.older).
+        made = host.created if host else None
+        old = made and pod.created and pod.created < made
+        loose = here or any((pod.namespace, claim) not in attached for claim in pod.claims)
+        if old and loose and len(self.older) < _MOST_INLINE:
+            self.older[f"pod {pod.title}"] = None
 
 
 def find_used(
@@ -633,6 +641,7 @@ def gather_node(cluster: Cluster, node: str, ledgers: Ledgers) -> NodeState:
         ledgers.unread,
         single=_single(elsewhere, names),
         inline=tuple(seen.inline),
+        older=tuple(seen.older),
     )
 
 

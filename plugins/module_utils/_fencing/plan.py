@@ -50,6 +50,7 @@ from .method import check_coverage, check_fences, check_ledgers, choose_method
 from .options import Decision, FenceOptions, Subject
 from .whole_node import (
     check_attached_here,
+    check_pods_here,
     check_silent,
     check_visitors,
     settle_doubts,
@@ -188,6 +189,7 @@ def _judge_power(case: FenceCase) -> Ledger | None:
     check_volumes(case)
     # The BMC that the Node object leads to is this machine's. One that had the name before runs on.
     check_attached_here(case, list(case.state.held))
+    check_pods_here(case)
     _check_machine_known(case)
     case.reasons += _off_doubts(case)
     return None if case.reasons else make_ledger(case, case.off_method, [])

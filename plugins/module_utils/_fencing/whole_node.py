@@ -132,6 +132,21 @@ def check_attached_here(case: FenceCase, silent: list[AttachedVolume]) -> None:
         )
 
 
+def check_pods_here(case: FenceCase) -> None:
+    """No pod with storage that is never attached is of such a machine."""
+    host, older = case.state.host, case.state.older
+    if host and older:
+        case.reasons.append(
+            Reason(
+                "fence_incomplete",
+                f"{few(older)} is older than this Node object "
+                f"({host.created:%Y-%m-%dT%H:%M:%SZ}), and has storage without a "
+                f"VolumeAttachment: the machine that was {case.options.node} before may have it "
+                "mounted. Prove that this one is off and delete the pod by hand",
+            )
+        )
+
+
 def _silent(case: FenceCase) -> list[AttachedVolume]:
     """The volumes that are new to the fence, and of which nothing shows who has them open."""
     # The volumes of a fence that stands were judged when it was intended, and their watches have

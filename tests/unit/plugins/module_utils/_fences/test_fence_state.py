@@ -586,6 +586,24 @@ def test_what_is_never_attached_is_the_nodes_too() -> None:
     assert found.inline == ()
 
 
+def test_which_pods_are_older_than_their_node() -> None:
+    """Of those that have storage which no VolumeAttachment tells of."""
+    made = node("a")
+    made["metadata"]["creationTimestamp"] = "2026-01-02T00:00:00Z"
+    name = attachment_name("rbd.csi.ceph.com", "h-rbd", "a")
+    pods = [pod("csi"), pod("rbd"), pod("new"), in_line("line")]
+    for one, day in zip(pods, (1, 1, 3, 1)):
+        one["metadata"]["creationTimestamp"] = f"2026-01-0{day}T00:00:00Z"
+    found, _cluster = gather(
+        *(made, *pods, attachment(name, "rbd", "a"), volume("rbd")),
+        *(volume("csi", "nfs.csi.k8s.io"), volume("new", "nfs.csi.k8s.io")),
+    )
+    assert found.older == tuple(
+        f"pod {one['metadata']['namespace']}/{one['metadata']['name']}"
+        for one in (pods[0], pods[3])
+    )
+
+
 def in_line(name: str, **more: Any) -> dict[str, Any]:
     """A pod that has NFS in line, and keys."""
     item = pod(name, **more)

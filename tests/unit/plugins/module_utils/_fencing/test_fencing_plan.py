@@ -3088,6 +3088,17 @@ def test_a_node_with_nothing_but_nfs_is_fenced_only_as_a_whole(
         refused(pure.intend(found, given), f"It has {what}", "use method external or power")
 
 
+def test_a_pod_of_the_machine_that_had_the_name_before() -> None:
+    """It may have its volume, of which no VolumeAttachment tells since when."""
+    found = silent(used=(mounted("w"),))
+    assert found.host
+    host = found.host._replace(created=NOW - timedelta(hours=1))
+    older = found._replace(host=host, older=("pod shop/db-0",))
+    for begin in (by_power("on"), by_others("off")):
+        assert pure.intend(found, begin).ledger
+        refused(pure.intend(older, begin), "pod shop/db-0 is older than this Node object")
+
+
 def test_what_is_not_in_ceph_is_left_where_ceph_is_the_fence() -> None:
     """It joins no such fence, and is no matter of its entries."""
     found = state(used=(mounted("w"),), inline=IN_LINE)
