@@ -688,11 +688,13 @@ class FuseRecovery:
             raise ActionFailed(f"{recovery.folder} could not be removed: something in it is in use")
 
     def _runs(self, recovery: Recovery) -> bool:
-        # The unit is unknown to systemd once it has ended and was collected.
+        # The unit is unknown to systemd once it has ended and was collected, which is no error.
+        # Where systemd does not answer, it may run.
         result = self._host.run(
             ["systemctl", "show", "--property=ActiveState", "--value", recovery.unit]
         )
-        return result.ok and result.stdout.strip() in ("active", "activating", "reloading")
+        states = ("active", "activating", "reloading", "deactivating")
+        return not result.ok or result.stdout.strip() in states
 
     def _journal(self, recovery: Recovery) -> str:
         """The program's last words, for an error; empty if there are none."""

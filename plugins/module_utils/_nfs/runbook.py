@@ -743,9 +743,9 @@ def _left(host: Host, folder: str) -> tuple[str, ...]:
 
 def _left_mounts(host: Host, folder: str) -> tuple[str, ...]:
     """This check's mounts that still exist."""
-    # Their namespaces are of no pod, and their paths short.
+    # Their namespaces are of no pod but this module's, and their paths short.
     everywhere = Namespaces(host)
-    among = [one for one in everywhere.found if not one.pod]
+    among = [one for one in everywhere.found if may_be_ours(host, one.pod)]
     return tuple(
         f"{mount.source} of pid {mount.pid}"
         for _namespace, mount in everywhere.mounts(too_long=pass_over, among=among)

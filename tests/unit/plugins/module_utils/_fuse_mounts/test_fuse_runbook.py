@@ -895,11 +895,14 @@ def test_without_systemd_a_program_that_says_no_is_the_volumes_own_failure(scene
     assert "its new program may still run" in finding["evidence"]["left"][0]
 
 
-@pytest.mark.parametrize("running", [False, True])
-def test_a_new_program_that_cannot_be_stopped_ends_the_run(scene: Scene, running: bool) -> None:
+@pytest.mark.parametrize("said", ["", "systemctl stop", "systemctl show"])
+def test_a_new_program_that_may_still_run_ends_the_run(scene: Scene, said: str) -> None:
+    """It cannot be stopped, or systemd does not answer."""
     scene.node.made = None
-    stopped = CommandResult(("systemctl",), 0, "", "", 0.0)
-    scene.node.said.update({"systemctl stop": stopped} if running else {})
+    code = 0 if said == "systemctl stop" else 1
+    answer = CommandResult(("systemctl",), code, "", "", 0.0)
+    scene.node.said.update({said: answer} if said else {})
+    running = bool(said)
     module = scene.repair()
     assert ("its new program may still run" in module.result["msg"]) is running
     assert ("half_made" in module.result) is running
