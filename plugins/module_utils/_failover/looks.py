@@ -26,7 +26,6 @@ from .._kube.objects import (
     pick_attachment,
     pick_claim,
     pick_tenant,
-    pod_path,
 )
 from .plan import Remark
 
@@ -34,8 +33,7 @@ from .plan import Remark
 _FIRST_SECONDS = 10.0
 # And any at least, however little is left.
 _LEAST_SECONDS = 1.0
-# So many attachments or pods are read one by one; for more, one LIST has all of the cluster, or of
-# the namespace.
+# So many attachments are read one by one; for more, one LIST has all of the cluster.
 _MOST_GETS = 20
 
 
@@ -161,7 +159,7 @@ class BarePods(_Turns):
         there: dict[str, tuple[str, ...]] = {}
         unread: set[str] = set()
         for namespace in self._in_order(spaces):
-            found = self._look(spaces[namespace], node, one_by_one=len(pods) <= _MOST_GETS)
+            found = self._look(spaces[namespace], node)
             there.update(found or {})
             unread |= {namespace} if found is None else set()
         leaving = [pod for pod in pods if there.get(pod.uid) == ()]
@@ -171,9 +169,7 @@ class BarePods(_Turns):
             if there.get(pod.uid) or pod.namespace in unread
         ]
 
-    def _look(
-        self, pods: Sequence[Pod], node: str, one_by_one: bool
-    ) -> dict[str, tuple[str, ...]] | None:
+    def _look(self, pods: Sequence[Pod], node: str) -> dict[str, tuple[str, ...]] | None:
         """The finalizers of each pod that is there, by its uid; None if it took too long."""
         namespace = pods[0].namespace
         uids = frozenset(pod.uid for pod in pods)
@@ -181,11 +177,9 @@ class BarePods(_Turns):
         ended = False
         with self._turn(namespace) as seconds:
             pick = timed(seconds, self._clock, lambda item: _there(item, uids))
-            if one_by_one:
-                read = [pick(self._cluster.get(pod_path(pod)) or {}) for pod in pods]
-            else:
-                folder = path("v1", "pods", namespace=namespace)
-                read = self._cluster.list(folder, pick, fields=f"spec.nodeName={node}")
+            # The account that fences may list pods, and get none.
+            folder = path("v1", "pods", namespace=namespace)
+            read = self._cluster.list(folder, pick, fields=f"spec.nodeName={node}")
             there.update((found.uid, found.finalizers) for found in read if found)
             ended = True
         return there if ended else None
