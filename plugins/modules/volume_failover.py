@@ -49,7 +49,7 @@ notes:
   - Volumes that are never attached, as those of NFS, are part of a fence only if the node is off.
     One has arrived once its new pod on another node is C(Running) and has a container that runs, if
     no VolumeAttachment contradicts that. For this the account needs the permission to get its
-    CSIDriver. From a node that is off, pods that have storage in line are force-deleted too, unless
+    CSIDriver. From a node that is off, pods that have inline volumes are force-deleted too, unless
     a filter is given.
   - The containers on the lost node may keep running. The fence protects the storage from them, but
     not the application. They may still answer requests and read cached data.

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Callable, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, Callable
 
 from .._core.turns import TurnOver, timed
 from .._core.untrusted import few
@@ -37,26 +38,22 @@ _LEAST_SECONDS = 1.0
 _MOST_GETS = 20
 
 
+@dataclass
 class _Turns:
     """Namespaces, each of which is read for a limited time, the slow ones last.
 
-    ``renew`` is called before each; ``longest``: so many seconds one may take; ``spare``: the
-    seconds that are left for waiting.
+    ``_renew`` is called before each; ``_longest``: so many seconds one may take; ``_spare``: the
+    seconds that are left for waiting. ``_took``: how long a namespace took last; ``_said``: what
+    the API server said if it did not end.
     """
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        renew: Callable[[], None],
-        longest: float,
-        spare: Callable[[], float],
-        clock: Callable[[], float],
-    ) -> None:
-        self._cluster, self._renew, self._longest = cluster, renew, longest
-        self._spare, self._clock = spare, clock
-        # How long a namespace took last, and what the API server said if it did not end.
-        self._took: dict[str, float] = {}
-        self._said: dict[str, str] = {}
+    _cluster: Cluster
+    _renew: Callable[[], None]
+    _longest: float
+    _spare: Callable[[], float]
+    _clock: Callable[[], float]
+    _took: dict[str, float] = field(default_factory=dict)
+    _said: dict[str, str] = field(default_factory=dict)
 
     def _in_order(self, namespaces: Iterable[str]) -> list[str]:
         return sorted(namespaces, key=lambda name: (self._took.get(name, 0.0), name))
@@ -85,21 +82,12 @@ class _Turns:
         )
 
 
+@dataclass
 class PodLists(_Turns):
-    """The pods of volumes, one LIST for each namespace."""
+    """The pods of volumes, one LIST for each namespace. ``_known``: what was read since begin()."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        renew: Callable[[], None],
-        longest: float,
-        spare: Callable[[], float],
-        clock: Callable[[], float],
-    ) -> None:
-        super().__init__(cluster, renew, longest, spare, clock)
-        # What was read since begin().
-        self._known: dict[tuple[str, str], list[Tenant]] = {}
-        self._until = clock()
+    _known: dict[tuple[str, str], list[Tenant]] = field(default_factory=dict)
+    _until: float = float("-inf")
 
     def begin(self, seconds: float = 0.0) -> float:
         """Forget what was read, and take so many seconds for the looks that follow, or what is
@@ -147,7 +135,7 @@ class PodLists(_Turns):
 
 
 class BarePods(_Turns):
-    """The pods that have storage in line, and no volume of the fence."""
+    """The pods that have inline volumes, and no volume of the fence."""
 
     def read(self, pods: Sequence[Pod], node: str) -> tuple[list[Remark], list[Remark]]:
         """About those that are still on that node: one remark for each that leaves it by itself,
@@ -176,11 +164,11 @@ class BarePods(_Turns):
         there: dict[str, tuple[str, ...]] = {}
         ended = False
         with self._turn(namespace) as seconds:
-            pick = timed(seconds, self._clock, lambda item: _there(item, uids))
+            pick = timed(seconds, self._clock, lambda item: _finalizers_of(item, uids))
             # The account that fences may list pods, and get none.
             folder = path("v1", "pods", namespace=namespace)
             read = self._cluster.list(folder, pick, fields=f"spec.nodeName={node}")
-            there.update((found.uid, found.finalizers) for found in read if found)
+            there.update(read)
             ended = True
         return there if ended else None
 
@@ -194,19 +182,13 @@ class BarePods(_Turns):
         )
 
 
+@dataclass
 class ClaimGets(_Turns):
-    """The claims of volumes that are never attached, as they are now."""
+    """The claims of volumes that are never attached, as they are now. ``_bound``: by volume, those
+    that have it.
+    """
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        renew: Callable[[], None],
-        longest: float,
-        spare: Callable[[], float],
-        clock: Callable[[], float],
-    ) -> None:
-        super().__init__(cluster, renew, longest, spare, clock)
-        self._bound: dict[str, Claim] = {}
+    _bound: dict[str, Claim] = field(default_factory=dict)
 
     def begin(self) -> None:
         """Forget what was read."""
@@ -273,20 +255,13 @@ def _by_namespace(volumes: Iterable[AttachedVolume]) -> dict[str, list[AttachedV
     return spaces
 
 
-class _There(NamedTuple):
-    """A pod that is there."""
-
-    uid: str
-    finalizers: tuple[str, ...]
-
-
-def _there(item: dict[str, Any], uids: frozenset[str]) -> _There | None:
-    """The record of a pod; None if it is none of these. Empty: there is none."""
+def _finalizers_of(
+    item: dict[str, Any], uids: frozenset[str]
+) -> tuple[str, tuple[str, ...]] | None:
+    """The uid of a pod and its finalizers; None if it is none of these."""
     # One of the same name may be another.
-    meta = item.get("metadata") or {}
-    if meta.get("uid") not in uids:
-        return None
-    return _There(str(meta["uid"]), tuple(meta.get("finalizers") or ()))
+    meta = item["metadata"]
+    return (meta["uid"], tuple(meta.get("finalizers") or ())) if meta["uid"] in uids else None
 
 
 def read_attachments(

@@ -72,7 +72,7 @@ _TAINT_RELEASE = (1, 28)
 _NOTICE_SECONDS = 90.0
 # What a pod that no volume of the fence takes off the node is counted by; no PersistentVolume has
 # such a name.
-BARE = "pods with storage in line"
+BARE = "pods with inline volumes"
 # At most so many claims of one namespace are read. A kubelet runs 110 pods (--max-pods), each of
 # which has a few.
 MOST_CLAIMS = 1000
@@ -175,7 +175,7 @@ class Deletion(NamedTuple):
 
     @property
     def is_bare(self) -> bool:
-        """It is a pod that has storage in line, and no volume of the fence."""
+        """It is a pod that has inline volumes, and no volume of the fence."""
         return self.volumes == (BARE,)
 
 
@@ -184,7 +184,7 @@ class Subject(NamedTuple):
 
     ``volumes``: those that leave; ``awaited``: those that are awaited elsewhere; ``done``: then
     nothing of the fence is left on the node; ``deletion``: what of one volume is deleted; ``bare``:
-    the pods that leave and have storage in line, and no volume of the fence.
+    the pods that leave and have inline volumes, and no volume of the fence.
     """
 
     volumes: tuple[AttachedVolume, ...]
@@ -421,7 +421,7 @@ def _sort(
 def _sort_bare(
     state: FailoverState, bare: Iterable[LostPod], tainting: bool, options: FailoverOptions
 ) -> tuple[list[LostPod], list[Finding]]:
-    """Of the pods with storage in line, those that are deleted, and the findings about others."""
+    """Of the pods with inline volumes, those that are deleted, and the findings about others."""
     going, staying = [], []
     for lost in bare:
         why = _bare_obstacles(state, lost, tainting)
@@ -948,8 +948,8 @@ def _is_tainted(state: FailoverState) -> bool:
 
 
 def _bare(state: FailoverState) -> list[LostPod]:
-    """The pods that have storage in line, and that no volume of the fence takes off the node."""
-    # No other fence covers storage in line.
+    """The pods that have inline volumes, and that no volume of the fence takes off the node."""
+    # No other fence covers inline volumes.
     if not _is_off(state):
         return []
     host = state.node.host

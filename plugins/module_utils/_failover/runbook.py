@@ -683,7 +683,7 @@ class Failover:
         users_of = _users_of(living, known)
         self._note_homeless(users_of, known)
         seen, never = self._look(awaited, known, users_of)
-        asked = [covered for covered in never if seen.may_have(covered, users_of[covered.name])]
+        asked = [covered for covered in never if seen.may_have(users_of[covered.name])]
         claims, unread = self._claim_gets.read(asked)
         seen, waiting = seen._replace(claims=claims), [*waiting, *unread]
         for covered in _known(known, unread):

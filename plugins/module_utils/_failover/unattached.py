@@ -152,13 +152,9 @@ class Seen(NamedTuple):
     lost: str
     fenced: frozenset[str]
 
-    def may_have(self, covered: AttachedVolume, tenants: Iterable[Tenant]) -> bool:
-        """One of these pods has this volume, which is never attached, if its claim agrees."""
-        return any(
-            (covered.name, tenant.pod.node) not in self.attachments
-            and runs_elsewhere(tenant, self.lost, self.fenced)
-            for tenant in tenants
-        )
+    def may_have(self, tenants: Iterable[Tenant]) -> bool:
+        """One of these pods has its volume, which is never attached, if its claim agrees."""
+        return any(runs_elsewhere(tenant, self.lost, self.fenced) for tenant in tenants)
 
     def mounted(self, covered: AttachedVolume, tenant: Tenant) -> str | None:
         """What shows that this pod has such a volume."""

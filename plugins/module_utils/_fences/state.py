@@ -51,7 +51,7 @@ _MAX_GETS = 100
 # So many claims of pods are kept. Anyone who may create pods may name a lost node in any number of
 # them, and 43,000 claims in each.
 _MOST_CLAIMS = 10_000
-# And of so many pods and volumes in line is told.
+# And so many inline volumes and pods are named.
 _MOST_INLINE = 20
 # ceph-csi's own name for RBD, which others put something before, as Rook does; and how the names of
 # all its drivers end.
@@ -218,8 +218,8 @@ class NodeState(NamedTuple):
     ``ledgers``: those of other nodes; ``used``: see find_used; ``attaching``: see
     drivers_that_attach; ``unread``: which ledgers of others were not read, as a sentence;
     ``records``: from where nodes reached Ceph, read for a fence alone; ``single``: by volume, the
-    attachment of what another node has, and no other beside it; ``inline``: storage that pods on
-    the node have in line, as sentences, of many only some; ``older``: see OnNodes.
+    attachment of what another node has, and no other beside it; ``inline``: inline volumes of
+    pods on the node, as sentences, of many only some; ``older``: see OnNodes.
     """
 
     now: datetime
@@ -613,7 +613,7 @@ def gather_node(cluster: Cluster, node: str, ledgers: Ledgers) -> NodeState:
     attachments = cluster.list(ATTACHMENTS, pick_attachment)
     here = [found for found in attachments if found.node == node]
     names = {found.volume for found in here if found.volume}
-    # What is in line in an attachment has no name.
+    # An inline volume in an attachment has no name.
     theirs = [found for found in attachments if found.node != node and found.volume]
     elsewhere = _grouped(theirs, "volume")
     volumes = _volumes(cluster, names)

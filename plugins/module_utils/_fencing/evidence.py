@@ -25,7 +25,7 @@ _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE |
 
 
 def check_volumes(case: FenceCase) -> None:
-    """The user means at least one volume that the node may have open, or some storage in line."""
+    """The user means at least one volume that the node may have open, or an inline volume."""
     # A fence that stands goes on, even once Kubernetes has detached its volumes.
     if case.known:
         return

@@ -2637,7 +2637,7 @@ EXPORT = {"server": "192.0.2.1", "path": "/"}
 
 
 def shares(*more: dict[str, Any], **how: Any) -> World:
-    """A node with nothing but NFS: by a driver, by the kubelet itself, and in line."""
+    """A node with nothing but NFS: by a driver, by the kubelet itself, and inline."""
     plain = claim("plain")
     plain[1]["spec"]["nfs"] = EXPORT
     del plain[1]["spec"]["csi"]
@@ -2806,7 +2806,7 @@ def test_the_taint_by_name_is_used_for_pods_with_storage_in_line_or_nothing_is(
 
 
 def with_claim(name: str, *claims: str, **spec: Any) -> dict[str, Any]:
-    """A pod with storage in line and these claims."""
+    """A pod with an inline volume and these claims."""
     item = in_line(name, **spec)
     item["spec"]["volumes"] += [
         {"name": one, "persistentVolumeClaim": {"claimName": one}} for one in claims
@@ -2937,7 +2937,7 @@ def test_more_pods_with_storage_in_line_than_a_run_deletes(
     monkeypatch.setattr(failover_plan, "MOST_DELETIONS", 3)
     world = shares(in_line("line-1"), version="v1.20.2")
     result = run(world, reading=None, power=says())
-    assert result["failed"] and "1 pods with storage in line are left" in str(result["findings"])
+    assert result["failed"] and "1 pods with inline volumes are left" in str(result["findings"])
     assert world.ledger().phase == "fenced"
     assert not run(world, reading=None, power=says())["failed"]
     assert world.ledger().phase == "detached"

@@ -245,7 +245,7 @@ def test_attachments_of_volumes_whose_handle_is_not_known() -> None:
     assert world.requests == ["list /apis/storage.k8s.io/v1/volumeattachments"]
 
 
-# pods with storage in line
+# pods with inline volumes
 
 
 def line(number: int, namespace: str = "shop", *finalizers: str) -> dict[str, Any]:

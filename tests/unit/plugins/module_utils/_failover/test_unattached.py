@@ -82,7 +82,8 @@ def attachment(volume: str, driver: str) -> dict[str, Any]:
 def shown(source: dict[str, Any], *objects: dict[str, Any]) -> str | None:
     """What a cluster with these objects shows of a volume."""
     found = covered(source)
-    return shown_unattached(found, read_told(FakeCluster(*objects), [found]))  # type: ignore[arg-type]
+    cluster: Any = FakeCluster(*objects)
+    return shown_unattached(found, read_told(cluster, [found]))
 
 
 NEVER, ALWAYS = csi_driver(NFS, attachRequired=False), csi_driver(RBD, attachRequired=True)

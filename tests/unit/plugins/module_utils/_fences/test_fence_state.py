@@ -605,7 +605,7 @@ def test_which_pods_are_older_than_their_node() -> None:
 
 
 def in_line(name: str, **more: Any) -> dict[str, Any]:
-    """A pod that has NFS in line, and keys."""
+    """A pod that has NFS inline, and keys."""
     item = pod(name, **more)
     secrets = {"name": "keys", "csi": {"driver": "secrets-store.csi.k8s.io"}}
     item["spec"]["volumes"] = [

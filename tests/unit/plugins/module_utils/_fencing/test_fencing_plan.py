@@ -3062,7 +3062,7 @@ SHARE = {"server": "192.0.2.1", "path": "/"}
         ({"inline": IN_LINE}, ()),
         ({"used": (mounted("w"),), "inline": IN_LINE}, ("w",)),
     ],
-    ids=["volumes", "in line", "both"],
+    ids=["volumes", "inline", "both"],
 )
 def test_a_node_with_nothing_but_nfs_is_fenced_only_as_a_whole(
     fields: dict[str, Any], volumes: tuple[str, ...]

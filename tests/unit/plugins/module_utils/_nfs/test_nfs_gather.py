@@ -567,6 +567,23 @@ def test_no_pods_process_is_a_mount_of_this_check(tmp_path: Path) -> None:
         nfs._ours(node, "/run/x")
 
 
+@pytest.mark.parametrize(("own", "told"), [("1", ("nas:/a of pid 77",)), ("2", ())])
+def test_mounts_of_a_check_that_came_by_a_pod(
+    tmp_path: Path, own: str, told: tuple[str, ...]
+) -> None:
+    """Its processes are in the control group of that pod. What another pod mounts is its own."""
+    for pid in ("1", "77", "self"):
+        folder = tmp_path / f"proc/{pid}"
+        (folder / "ns").mkdir(parents=True)
+        (folder / "ns/mnt").symlink_to(f"mnt:[{pid}]")
+        (folder / "root").symlink_to("/")
+        (folder / "mountinfo").write_text("9 1 0:9 / /run/x rw - nfs4 nas:/a rw\n" * (pid == "77"))
+    (tmp_path / "proc/1/cgroup").write_text("0::/init.scope\n")
+    (tmp_path / "proc/77/cgroup").write_text(f"0::/kubepods/pod{'1' * 32}/x\n")
+    (tmp_path / "proc/self/cgroup").write_text(f"0::/kubepods/pod{own * 32}/y\n")
+    assert nfs._left_mounts(Host(Deadline(60), 10, str(tmp_path)), "/run/x") == told
+
+
 def test_of_a_long_command_line_the_first_words_are_read(tmp_path: Path) -> None:
     """It may be as long as the memory of its process (prctl(2), PR_SET_MM_MAP)."""
     (tmp_path / "proc/7").mkdir(parents=True)
