@@ -644,8 +644,8 @@ CODES = {
         # The worst case of a fence by power: other nodes have the volumes by now.
         Code(
             "power_contradicted",
-            "The node was never off, although its BMC said so.",
-            "Check the volumes that were moved, correct the BMC, and reboot the node.",
+            "The node was never off, although its BMC, or whoever fenced it, said so.",
+            "Check the volumes that were moved, reboot the node, and correct the BMC.",
         ),
         Code(
             "ledger_unreadable",

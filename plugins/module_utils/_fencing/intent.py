@@ -63,7 +63,7 @@ def _new_ledger(case: FenceCase, method: str, fences: list[NetworkFence]) -> Led
         entries=_entries(case, method, addresses),
         network_fences=_objects(case, fences),
         source={address: case.source[address] for address in addresses},
-        volumes=_volumes(case),
+        volumes=_volumes(case, method),
         unverified=_is_unverified(case, method),
         cordoned=bool(host and not host.node.unschedulable),
         tainted=False,
@@ -103,7 +103,7 @@ def _continue(case: FenceCase, ledger: Ledger, before: Ledger) -> Ledger:
         detached=tuple(
             name
             for name in before.detached
-            if name not in {found.name for found in case.state.held}
+            if name in ledger.volumes and name not in {found.name for found in case.state.held}
         ),
     )
 
@@ -144,17 +144,21 @@ def _joined(cluster_ids: set[str]) -> str:
     return ",".join(sorted(filter(None, cluster_ids)))
 
 
-def _volumes(case: FenceCase) -> tuple[str, ...]:
+def _volumes(case: FenceCase, method: str) -> tuple[str, ...]:
     """The volumes that are meant, and those of the ledger.
 
     Without those that were fenced before the node booted and that it has again: they were not
-    judged since.
+    judged since. And without all of a node that was off, if this fence is not that it is.
     """
     # The volumes of an earlier boot that are not attached any more were failed over, and stay part
     # of the fence until its release.
     before = set(case.state.ledger.volumes) if case.state.ledger else set()
     if case.old:
         before -= {found.name for found in case.state.held}
+    # Among them may be those of any driver, which a weaker fence would call fenced: a node that has
+    # power again, and a pod that names it, could write to them.
+    if case.old and case.old.is_off and method not in OFF_METHODS:
+        before = set()
     return tuple(sorted(before | {found.name for found in case.meant}))
 
 

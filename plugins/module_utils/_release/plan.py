@@ -501,6 +501,17 @@ def _judge_same_boot(
                 "inventory, and reboot the node",
             )
         ], ""
+    # What was only intended has moved nothing.
+    moved = ledger.proven or ledger.reached("fenced")
+    if ledger.method == "none" and ledger.boot_id and moved:
+        return [
+            Reason(
+                "power_contradicted",
+                f"{same}, but it was fenced as one that is off (node_confirmed_off): it was not, "
+                "and may have written to volumes that other nodes have since. Check these volumes, "
+                "and reboot the node",
+            )
+        ], ""
     # In the same boot nothing but the node itself can tell which clients it has.
     if options.clients is None:
         return [

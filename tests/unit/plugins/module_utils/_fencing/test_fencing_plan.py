@@ -3088,6 +3088,22 @@ def test_a_node_with_nothing_but_nfs_is_fenced_only_as_a_whole(
         refused(pure.intend(found, given), f"It has {what}", "use method external or power")
 
 
+@pytest.mark.parametrize("changed", [{"boot_id": "boot-0"}, {"phase": "releasing"}])
+def test_a_fence_in_ceph_has_nothing_of_an_earlier_one_by_power(changed: dict[str, str]) -> None:
+    """The node had no power, so its NFS volume was moved. It has power again, and Ceph does not
+    keep it from that volume.
+    """
+    off = pure.intend(silent(RBD, used=(mounted("w"),)), by_power("on")).ledger
+    assert off and off.volumes == ("v0", "w")
+    off = off._replace(phase="detached", detached=("v0", "w"), proven=True)
+    found = state(ledger=off._replace(**changed))
+    ledger = pure.intend(found, options(image(watchers=[watcher()]))).ledger
+    assert ledger and (ledger.method, ledger.volumes, ledger.detached) == ("ceph", ("v",), ())
+    # One that is of every driver keeps them.
+    again = pure.intend(silent(RBD, ledger=off._replace(**changed)), by_power("on")).ledger
+    assert again and again.volumes == ("v0", "w") and again.detached == ("w",)
+
+
 def test_a_pod_of_the_machine_that_had_the_name_before() -> None:
     """It may have its volume, of which no VolumeAttachment tells since when."""
     found = silent(used=(mounted("w"),))

@@ -828,6 +828,16 @@ def test_a_fence_by_nothing_that_was_never_carried_out() -> None:
     assert not release(World(node(boot="boot-1"), ledger=ledger))["failed"]
 
 
+@pytest.mark.parametrize("phase", ["fenced", "detached", "intended"])
+def test_a_node_that_was_said_to_be_off_and_was_not(phase: str) -> None:
+    """Its volumes have other writers, and it is in the boot in which it had them."""
+    ledger = INTENDED._replace(method="none", entries=(), phase=phase, proven=True)
+    same = World(node(boot="boot-1"), ledger=ledger)
+    for looked in ({}, {"clients": CLEAN, "ceph": GONE}):
+        refused(same, "fenced as one that is off (node_confirmed_off): it was not", **looked)
+    assert not release(World(node(), ledger=ledger))["failed"]
+
+
 def test_pods_of_before_are_told() -> None:
     volume = {
         "apiVersion": "v1",
