@@ -362,12 +362,8 @@ def _judge(
     state: FailoverState, ledger: Ledger, options: FailoverOptions, finding: Finding
 ) -> Plan:
     """Decide on each volume of a fence that stands; ``finding``: about the node as a whole."""
-    held = _held(state)
-    selected = [covered for covered in held if options.filters.selects(covered)]
+    selected, bare, is_all = _chosen(state, options)
     reasons = taint_obstacles(state, options)
-    # Filters choose among volumes, and these have none.
-    others = _bare(state)
-    bare = [] if options.filters.active else others
     # Asked for by name, so nothing else is done in its place.
     if (selected or bare) and options.detach == "taint" and reasons:
         return _refused(finding, reasons)
@@ -379,29 +375,55 @@ def _judge(
         # It is set only for what leaves, so it takes no other pod off the node either.
         leaving, staying = _sort_bare(state, bare, False, options)
     deletions, left = _first(_deletions(state, fit, leaving, tainting))
-    findings += staying
-    findings += _next_time(options, fit, left)
+    findings += [*staying, *_next_time(options, fit, left)]
     going = [covered for covered in fit if not left[covered.name]]
-    all_go = len(going) == len(held) and not (left[BARE] or staying)
-    all_go = all_go and not (others and options.filters.active)
+    all_go = is_all and len(going) == len(selected) and not (left[BARE] or staying)
     done = _is_done(state, ledger, options, all_go)
-    awaited = _awaited(state, ledger, options, going, done)
+    about = Subject(
+        tuple(going),
+        _awaited(state, ledger, options, going, done),
+        _patience(options, tainting),
+        done,
+        bare=_ended(leaving, deletions, tainting),
+    )
+    finding.evidence.update(_evidence(state, about, tainting, options, reasons))
+    finding.repair = _actions(state, options, about, tainting, deletions)
+    return Plan(findings + _about_node(options, finding, about, deletions))
+
+
+def _chosen(
+    state: FailoverState, options: FailoverOptions
+) -> tuple[list[AttachedVolume], list[LostPod], bool]:
+    """The volumes and the pods without one that are meant, and whether these are all there are."""
+    held, bare = _held(state), _bare(state)
+    selected = [covered for covered in held if options.filters.selects(covered)]
+    # Filters choose among volumes, and these pods have none.
+    if options.filters.active:
+        return selected, [], len(selected) == len(held) and not bare
+    return selected, bare, len(selected) == len(held)
+
+
+def _about_node(
+    options: FailoverOptions, finding: Finding, about: Subject, deletions: Sequence[Deletion]
+) -> list[Finding]:
+    """The finding about the node, if anything is to be done or awaited."""
     # Also with nothing left to detach: a run that was killed has still to be seen through.
-    if going or done or awaited or deletions:
-        deleted = {one.pod.uid for one in deletions if one.is_bare and one.pod}
-        # Those that have no turn now are ended by Kubernetes, if there is the taint.
-        pods = tuple(
-            lost.pod
-            for lost in leaving
-            if lost.pod.uid in deleted or (tainting and not lost.tolerates)
-        )
-        about = Subject(tuple(going), awaited, _patience(options, tainting), done, bare=pods)
-        finding.evidence.update(_evidence(state, about, tainting, options, reasons))
-        finding.repair = _actions(state, options, about, tainting, deletions)
-        if not going and not deletions:
-            finding.summary = f"what has left the lost node {options.node} is awaited elsewhere"
-        findings.append(finding)
-    return Plan(findings)
+    if not (about.volumes or about.done or about.awaited or deletions):
+        return []
+    if not about.volumes and not deletions:
+        finding.summary = f"what has left the lost node {options.node} is awaited elsewhere"
+    return [finding]
+
+
+def _ended(
+    leaving: Iterable[LostPod], deletions: Iterable[Deletion], tainting: bool
+) -> tuple[Pod, ...]:
+    """The pods without a volume of the fence that end by this run."""
+    deleted = {one.pod.uid for one in deletions if one.is_bare and one.pod}
+    # Those that have no turn now are ended by Kubernetes, if there is the taint.
+    return tuple(
+        lost.pod for lost in leaving if lost.pod.uid in deleted or (tainting and not lost.tolerates)
+    )
 
 
 def _sort(
@@ -913,16 +935,7 @@ def _deletions(
     """
     found: list[Deletion] = []
     seen: set[str] = set()
-    # A volume of many pods waits for as many turns of the others, so the many pods of a tenant give
-    # it no more than its many claims. A run has room for so many deletions of both kinds, so both
-    # take turns together.
-    leaving = [(covered, _users(state, covered)) for covered in volumes]
-    turns = in_turns(
-        [*leaving, *((None, [lost]) for lost in bare)],
-        lambda one: _namespace(one[0]) if one[0] else one[1][0].pod.namespace,
-        lambda one: 1 + len(one[1]) if one[0] else 1,
-    )
-    for covered, users in turns:
+    for covered, users in _in_turns(state, volumes, bare):
         pods = {lost.pod.uid: lost for lost in users if lost.pod.uid not in seen}
         seen |= set(pods)
         # A DaemonSet's controller may not have seen the taint yet, and would make the pod again on
@@ -941,6 +954,23 @@ def _deletions(
         if covered and entry and entry.name and not entry.deleted:
             found.append(Deletion((covered.name,), attachment=entry))
     return found
+
+
+def _in_turns(
+    state: FailoverState, volumes: Iterable[AttachedVolume], bare: Iterable[LostPod]
+) -> list[tuple[AttachedVolume | None, list[LostPod]]]:
+    """Each volume with its pods, and each pod that has no volume of the fence, in turns."""
+    # A volume of many pods waits for as many turns of the others, so the many pods of a tenant give
+    # it no more than its many claims. A run has room for so many deletions of both kinds, so both
+    # take turns together.
+    leaving: list[tuple[AttachedVolume | None, list[LostPod]]] = [
+        (covered, _users(state, covered)) for covered in volumes
+    ]
+    return in_turns(
+        [*leaving, *((None, [lost]) for lost in bare)],
+        lambda one: _namespace(one[0]) if one[0] else one[1][0].pod.namespace,
+        lambda one: 1 + len(one[1]) if one[0] else 1,
+    )
 
 
 def _is_tainted(state: FailoverState) -> bool:

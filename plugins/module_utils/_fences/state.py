@@ -367,6 +367,14 @@ def without_attachment(
     )
 
 
+def _is_older(pod: Pod, host: HostRecord | None) -> bool:
+    """The pod was made before the Node object.
+
+    A pod names its node by name only, as a VolumeAttachment does (FenceCase.older).
+    """
+    return bool(host and host.created and pod.created and pod.created < host.created)
+
+
 class OnNodes(NamedTuple):
     """What the pods on nodes show besides the volumes that they use.
 
@@ -396,11 +404,8 @@ class OnNodes(NamedTuple):
             return
         here = [f"{text} of pod {pod.title}" for text in inline_storage(item["spec"])]
         self.inline.update(dict.fromkeys(here[: _MOST_INLINE - len(self.inline)]))
-        # A pod names its node by name only, as a VolumeAttachment does (FenceCase.older).
-        made = host.created if host else None
-        old = made and pod.created and pod.created < made
         loose = here or any((pod.namespace, claim) not in attached for claim in pod.claims)
-        if old and loose and len(self.older) < _MOST_INLINE:
+        if loose and _is_older(pod, host) and len(self.older) < _MOST_INLINE:
             self.older[f"pod {pod.title}"] = None
 
 

@@ -43,8 +43,6 @@ def details(
     so a healthy node is spared it.
     """
     blocks = [found[device] for device in sorted(broken)]
-    # Only the strategy kubelet unmounts, and has to know what the kubelet is not done with.
-    remount = options.strategy == "remount"
     noted = [target.point for one in state.unfinished for target in one.targets]
     inside = _kubelet_points(state, blocks, noted)
     others = other_mounts(host, {block.device for block in blocks})
@@ -53,8 +51,7 @@ def details(
     drivers = {note.driver for note in notes.values()} | {one.driver for one in options.volumes}
     kept = [block for block in blocks if stacks.kept_elsewhere(state.table, block)]
     state = replace(
-        state,
-        limits=driver_limits.read(host, state.root, drivers - {""}) if remount else {},
+        _for_strategy(host, options, state, blocks, drivers - {""}),
         others=others.mounts,
         crowded=others.crowded,
         processes=tuple(read_processes(host)),
@@ -66,12 +63,26 @@ def details(
         parents=dict(zip(inside, kubelet.parents_problem(host, inside, state.root))),
         waiting={block.device: waiting_requests(host, block.device) for block in blocks},
         programs=_programs(options, blocks),
-        spare=spare(host, options) if remount else {},
         # As sd_booted(3) decides it.
         systemd=host.exists("/run/systemd/system"),
-        folders=pod_folders(host, state.root) if blocks and not remount else (),
     )
     return _with_servers(host, state, kept)
+
+
+def _for_strategy(
+    host: Host,
+    options: FuseOptions,
+    state: FuseState,
+    blocks: Sequence[Superblock],
+    drivers: Collection[str],
+) -> FuseState:
+    """The state with what one of the two strategies needs."""
+    if options.strategy == "remount":
+        limits = driver_limits.read(host, state.root, drivers)
+        return replace(state, limits=limits, spare=spare(host, options), folders=())
+    # Only the strategy kubelet unmounts, and has to know what the kubelet is not done with.
+    folders = pod_folders(host, state.root) if blocks else ()
+    return replace(state, limits={}, spare={}, folders=folders)
 
 
 def _with_servers(host: Host, state: FuseState, kept: list[Superblock]) -> FuseState:

@@ -543,6 +543,11 @@ def _cordons(annotations: dict[str, str]) -> tuple[str, ...]:
     return tuple(value for key, value in annotations.items() if key.startswith(CORDON))
 
 
+def _conditions(status: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The conditions of a pod, by their types."""
+    return {entry["type"]: entry for entry in status.get("conditions") or []}
+
+
 def pick_pod(item: dict[str, Any]) -> Pod:
     """The record of a pod."""
     meta, spec, status = item["metadata"], item["spec"], item.get("status") or {}
@@ -550,9 +555,7 @@ def pick_pod(item: dict[str, Any]) -> Pod:
     containers = _container_statuses(status)
     states = [entry.get("state") or {} for entry in containers]
     inline = [volume["csi"]["driver"] for volume in volumes if volume.get("csi")]
-    conditions: dict[str, dict[str, Any]] = {
-        entry["type"]: entry for entry in status.get("conditions") or []
-    }
+    conditions = _conditions(status)
     return Pod(
         intern(meta["namespace"]),
         meta["name"],
