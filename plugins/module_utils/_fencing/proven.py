@@ -112,9 +112,7 @@ def shown_at(image: Image, options: FenceOptions) -> set[str] | None:
         return None
     # A node has it open with one cookie as long as a pod uses it. Who comes and goes, or does not
     # use the kernel's client, may be a tool.
-    if not all(found.persistent for found in watchers):
-        return None
-    if not all(found.is_kernel for found in watchers):
+    if not all(found.persistent and found.is_kernel for found in watchers):
         return None
     locks = {lock.address for lock in image.locks} - {*options.other_addresses}
     return {found.address for found in watchers} | locks

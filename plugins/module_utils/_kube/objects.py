@@ -11,7 +11,7 @@ parsed, and text that repeats (nodes, drivers, volumes) is kept once. Pure: no I
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from datetime import datetime, timedelta, timezone
 from hashlib import sha256
 from sys import intern
@@ -758,9 +758,16 @@ def pick_tenant(item: dict[str, Any], claims: Collection[str]) -> Tenant | None:
         _DEFAULT_GRACE if grace is None else float(grace),
         "; ".join([*_unscheduled(item), *pod.waiting]),
         any(_is_running(entry) for entry in _container_statuses(item.get("status") or {})),
-        tuple(volume["name"] for volume in volumes if "ephemeral" in volume),
-        tuple(volume["name"] for volume in volumes if _is_empty_dir_on_disk(volume)),
+        _names(volumes, lambda volume: "ephemeral" in volume),
+        _names(volumes, _is_empty_dir_on_disk),
     )
+
+
+def _names(
+    volumes: Iterable[dict[str, Any]], is_meant: Callable[[dict[str, Any]], bool]
+) -> tuple[str, ...]:
+    """Those of a pod's volumes that are meant."""
+    return tuple(volume["name"] for volume in volumes if is_meant(volume))
 
 
 def _is_running(container: dict[str, Any]) -> bool:
