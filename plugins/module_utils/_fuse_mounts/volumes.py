@@ -178,6 +178,11 @@ def credentials_of(data: Mapping[str, str], keys: Mapping[str, Sequence[str]]) -
     return found
 
 
+def _is_value(word: str, before: str) -> bool:
+    """It is the value of the option ``before`` it."""
+    return before.startswith("-") and "=" not in before and not word.startswith("-")
+
+
 def option_words(text: str) -> list[str]:
     """The mount options in a line of a StorageClass, one by one. Raises BadOption.
 
@@ -196,7 +201,7 @@ def option_words(text: str) -> list[str]:
             found[-1] = word
         elif re.match(r"-o.", word):
             found.append(word[2:])
-        elif before.startswith("-") and "=" not in before and not word.startswith("-"):
+        elif _is_value(word, before):
             found[-1] = f"{before}={word}"
         else:
             found.append(word)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable
 from datetime import datetime, timedelta, timezone
 from hashlib import sha256
 from sys import intern
-from typing import Any, Callable, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from .._core.errors import words
 from . import in_tree

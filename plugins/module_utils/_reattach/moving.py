@@ -62,10 +62,9 @@ def partition(state: ReattachState, options: ReattachOptions) -> list[tuple[str,
         groups = [group for group in groups if not group & link] + (
             [set().union(*touched)] if touched else []
         )
-    order = {claim: number for number, claim in enumerate(options.claims)}
     return sorted(
         (tuple(sorted(group)) for group in groups),
-        key=lambda group: min(order[claim] for claim in group),
+        key=lambda group: min(map(options.claims.index, group)),
     )
 
 
