@@ -54,13 +54,30 @@ def tenant(cluster: Cluster) -> client.Cluster:
 
 
 def write_events(eve: client.Cluster) -> None:
-    """One from the year 0, and one almost as big as the API server takes."""
+    """One from the year 0, one almost as big as the API server takes, and one about a pod of
+    another namespace.
+    """
     pod = eve.create(PODS, k8s.pod("events", [], "n1", EVIL))
     event = k8s.event(pod, "FailedMount", "x")
     times = dict.fromkeys(("firstTimestamp", "lastTimestamp"), "0000-01-01T00:00:00Z")
     assert eve.create(EVENTS, {**event, **times}).items() >= times.items()
     big = k8s.event(pod, "FailedMount", "x" * 1_400_000)
     assert len(eve.create(EVENTS, big)["message"]) == 1_400_000
+    about = k8s.event(
+        {**pod, "metadata": {**pod["metadata"], "namespace": GOOD}}, "FailedMount", "x"
+    )
+    begun, seen = ("2026-01-01T00:00:00.000000Z", "2026-01-01T01:00:00.000000Z")
+    newer = {
+        "eventTime": begun,
+        "series": {"count": 9, "lastObservedTime": seen},
+        "action": "x",
+        "reportingComponent": "kubelet",
+        "reportingInstance": "n1",
+        **dict.fromkeys(("firstTimestamp", "lastTimestamp", "source", "count")),
+    }
+    meta = {"name": "about-another", "namespace": EVIL}
+    foreign = eve.create(EVENTS, {**about, **newer, "metadata": meta})
+    assert foreign["involvedObject"]["namespace"] == GOOD
 
 
 def delete_slowly(eve: client.Cluster) -> None:

@@ -201,7 +201,7 @@ def test_guide_routes_the_alerts_of_the_report() -> None:
 def event(**more: Any) -> dict[str, Any]:
     """As the API server has it, of a kubelet."""
     return {
-        "metadata": {"resourceVersion": "7"},
+        "metadata": {"resourceVersion": "7", "namespace": "shop"},
         "type": "Warning",
         "reason": "FailedMount",
         "message": "{{ lookup('pipe', 'id') }}",
@@ -241,6 +241,8 @@ def event(**more: Any) -> dict[str, Any]:
         ({"reason": "BackOff"}, False),
         ({"involvedObject": {"kind": "Node", "name": "worker01"}}, False),
         ({"involvedObject": {"kind": "Pod", "namespace": "shop", "name": "{{ 1 }}"}}, False),
+        ({"metadata": {"resourceVersion": "7", "namespace": "evil"}}, False),
+        ({"metadata": {"resourceVersion": "7"}}, False),
     ],
 )
 def test_picked(more: dict[str, Any], kept: bool) -> None:
@@ -283,7 +285,7 @@ def test_a_line_without_end() -> None:
         {"firstTimestamp": 5},
         {"message": "x" * 1_400_000},
         {"series": "x", "involvedObject": [1]},
-        {"source": "x", "involvedObject": {"kind": "Pod", "namespace": 5, "name": {}}},
+        {"source": "x", "involvedObject": {"kind": "Pod", "namespace": "shop", "name": [1]}},
     ],
 )
 def test_no_event_hides_those_that_follow(
@@ -291,7 +293,10 @@ def test_no_event_hides_those_that_follow(
 ) -> None:
     """A tenant's one ended the watch at the same version for ever."""
     changes = [
-        {"type": "ADDED", "object": event(metadata={"resourceVersion": str(at)})}
+        {
+            "type": "ADDED",
+            "object": event(metadata={"resourceVersion": str(at), "namespace": "shop"}),
+        }
         for at in (1, 2, 3)
     ]
     changes[1]["object"].update(evil)
@@ -399,7 +404,7 @@ def test_a_watch_is_resumed(
 
     def change(version: str, name: str, kind: str = "ADDED") -> str:
         found = event(
-            metadata={"resourceVersion": version},
+            metadata={"resourceVersion": version, "namespace": "shop"},
             involvedObject={"kind": "Pod", "namespace": "shop", "name": name},
         )
         return json.dumps({"type": kind, "object": found}) + "\n"

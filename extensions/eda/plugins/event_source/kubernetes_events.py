@@ -172,6 +172,10 @@ def pick(event: Any, wanted: Wanted) -> dict[str, str] | None:
         event.get("type") != "Warning"
         or event.get("reason") not in wanted.reasons
         or involved.get("kind") != "Pod"
+        # Whoever may write events in one namespace may write one there about a pod of another: of
+        # an event with an eventTime nothing compares the two (legacyValidateEvent of
+        # pkg/apis/core/validation/events.go).
+        or involved.get("namespace") != event["metadata"].get("namespace")
     ):
         return None
     if lasted(event) < wanted.lasting_seconds:
