@@ -79,9 +79,11 @@ options:
         O(node_confirmed_off).
       - V(auto) is V(network_fence) if a NetworkFence covers an address, else V(ceph). It is never
         V(none), and V(power) or V(external) only if such a fence has begun.
-      - A fence that has begun keeps its method or changes to a stronger one. It changes from
-        V(ceph) to V(network_fence) automatically if a NetworkFence was created meanwhile. Entries
-        that are in the blocklist by then stay in the ledger, and the release removes them.
+      - A fence that was proven keeps its method or changes to a stronger one. V(power) and
+        V(external) may take each other over, for example if the BMC has lost its power as well.
+        One that was begun and never proven may change to any other method. V(ceph) changes to
+        V(network_fence) automatically if a NetworkFence was created meanwhile. Entries that are in
+        the blocklist by then stay in the ledger, and the release removes them.
       - A NetworkFence with another driver and another C(clusterID) than the volumes belongs to
         another storage system, and is ignored.
     type: str

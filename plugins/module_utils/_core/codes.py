@@ -568,7 +568,7 @@ CODES = {
         ),
         Code(
             "fence_method_unfit",
-            "This method cannot fence the node, or differs from the one that has begun.",
+            "This method cannot fence the node, or is weaker than the one that was proven.",
             "Use the method that the reason names.",
         ),
         # InternalIP need not be the address that Ceph sees: of a pod network, of Multus, of IPv6.

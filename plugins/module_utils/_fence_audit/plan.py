@@ -602,9 +602,9 @@ def _judge_entries(
     ledger: Ledger, state: FenceAuditState, ceph: Reading | None, evidence: dict[str, Any]
 ) -> list[Finding]:
     """A fence that is gone although no run has released it."""
-    # Before "fenced" the entries may not be there yet, and while it is released they may be gone
-    # already.
-    if ledger.phase not in ("fenced", "detached"):
+    # Before it was proven the entries may not be there yet, and while it is released they may be
+    # gone already. Where a run has begun to change a fence that was proven, volumes have moved.
+    if ledger.phase == "releasing" or not ledger.was_proven:
         return []
     name = ledger.node
     expired, missing = _gone(ledger, state.now, ceph)

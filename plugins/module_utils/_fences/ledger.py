@@ -190,6 +190,11 @@ class Ledger(NamedTuple):
         """The fence is that the node has no power, so that it writes to no storage at all."""
         return self.method in OFF_METHODS
 
+    @property
+    def was_proven(self) -> bool:
+        """It was proven once, so its volumes may have moved, whatever was begun since."""
+        return self.proven or self.reached("fenced")
+
     def reached(self, phase: str) -> bool:
         """It has come to that phase, or is past it."""
         return PHASES.index(self.phase) >= PHASES.index(phase)

@@ -491,7 +491,8 @@ def _unread(reading: PowerReading) -> list[Reason]:
             Reason(
                 "bmc_unreachable",
                 f"{reading.title} did not tell whether the node is on ({said}): {login}make it "
-                "answer, or prove by other means that the node is off, and use method none with "
+                "answer, or have something else tell that the node is off (method external), or, "
+                "if no fence of it was proven yet, prove that it is off and use method none with "
                 "node_confirmed_off",
             )
         ]

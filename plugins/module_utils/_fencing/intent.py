@@ -125,7 +125,8 @@ def _is_unverified(case: FenceCase, method: str) -> bool:
     # What proves a node to be off is its BMC.
     if method in OFF_METHODS:
         return False
-    return case.known.unverified if case.known else method != "ceph" and not case.options.reading
+    known = case.known if case.known and not case.known.is_off else None
+    return known.unverified if known else method != "ceph" and not case.options.reading
 
 
 def _power(case: FenceCase) -> PowerFence:
@@ -155,11 +156,21 @@ def _volumes(case: FenceCase, method: str) -> tuple[str, ...]:
     before = set(case.state.ledger.volumes) if case.state.ledger else set()
     if case.old:
         before -= {found.name for found in case.state.held}
-    # Among them may be those of any driver, which a weaker fence would call fenced: a node that has
-    # power again, and a pod that names it, could write to them.
-    if case.old and case.old.is_off and method not in OFF_METHODS:
-        before = set()
+    last = case.state.ledger
+    if last and last.is_off and method not in OFF_METHODS:
+        before &= _covered_too(case, last)
     return tuple(sorted(before | {found.name for found in case.meant}))
+
+
+def _covered_too(case: FenceCase, last: Ledger) -> set[str]:
+    """The volumes of a node that was off, or was to be, which a fence in Ceph covers as well."""
+    # Among them may be those of any driver, which such a fence would call fenced: a node that has
+    # power again, and a pod that names it, could write to them.
+    if case.old or not last.was_proven:
+        return set()
+    # It was never proven to be off (_is_weaker of lost.py), so what has moved had another fence.
+    others = {found.name for found in case.state.held if not found.is_rbd}
+    return {*last.volumes} - others
 
 
 def _entries(case: FenceCase, method: str, addresses: tuple[str, ...]) -> tuple[Entry, ...]:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from .._core.codes import Reason
 from .._core.guards import is_most
-from .._fences.ledger import Ledger
+from .._fences.ledger import EXTERNAL, OFF_METHODS, Ledger
 from .._fences.state import NodeState, fences_of
 from .._kube.objects import Node
 from .options import FenceOptions
 
-# A fence may only become a stronger one: a NetworkFence's controller writes the blocklist again
-# after others have changed it, "none" protects nothing, and what has no power writes nowhere. What
-# others have switched off, we can switch off too.
+# A fence that was proven may only become a stronger one: a NetworkFence's controller writes the
+# blocklist again after others have changed it, "none" protects nothing, and what has no power
+# writes nowhere.
 _STRENGTH = ("none", "ceph", "network_fence", "external", "power")
 
 _RELEASE = "give it back with the playbook storage_ops.runbooks.release_fenced_node (STOR-17)"
@@ -156,17 +156,25 @@ def unfit(state: NodeState, options: FenceOptions) -> list[Reason]:
         fence is None for _noted, fence, _problem in fences_of(state, ledger)
     ):
         return []
-    if options.method != "auto" and _STRENGTH.index(options.method) < _STRENGTH.index(
-        ledger.method
-    ):
+    if options.method != "auto" and _is_weaker(options.method, ledger):
+        others = " or external" if ledger.is_off and ledger.method != EXTERNAL else ""
         return [
             Reason(
                 "fence_method_unfit",
-                f"the fence of node {options.node} was begun by method {ledger.method}, not by "
-                f"{options.method}: go on with {ledger.method} (or auto)",
+                f"the fence of node {options.node} is one by method {ledger.method}, and was "
+                f"proven: {options.method} is weaker. Go on with {ledger.method}{others} (or auto)",
             )
         ]
     return []
+
+
+def _is_weaker(method: str, ledger: Ledger) -> bool:
+    """This method would take less for fenced than was proven by the one of the ledger."""
+    # One that was never proven has moved nothing, and what can prove it may be gone for good, as a
+    # BMC with the power of its machine. What it has set stays in the ledger.
+    if ledger.is_off:
+        return bool(ledger.power and ledger.power.off_at) and method not in OFF_METHODS
+    return ledger.was_proven and _STRENGTH.index(method) < _STRENGTH.index(ledger.method)
 
 
 def is_present(state: NodeState, ledger: Ledger) -> bool:

@@ -502,8 +502,7 @@ def _judge_same_boot(
             )
         ], ""
     # What was only intended has moved nothing.
-    moved = ledger.proven or ledger.reached("fenced")
-    if ledger.method == "none" and ledger.boot_id and moved:
+    if ledger.method == "none" and ledger.boot_id and ledger.was_proven:
         return [
             Reason(
                 "power_contradicted",

@@ -1018,6 +1018,10 @@ def test_a_ledger_without_its_entry() -> None:
     for phase in ("intended", "releasing"):
         found = audit(world(LOST, ledger=LEDGER._replace(phase=phase)), ceph=reading())["findings"]
         assert [finding["control"] for finding in found] == ["STOR-16"]
+    # More was to be fenced since it was proven, or it was to become one by power.
+    changed = LEDGER._replace(phase="intended", proven=True, addresses=())
+    found = audit(world(LOST, ledger=changed), ceph=reading())["findings"]
+    assert ("STOR-17", "critical") in {(one["control"], one["severity"]) for one in found}
     # Another Ceph cluster's blocklist says nothing.
     assert audit(world(LOST, ledger=LEDGER), ceph=reading(fsid="other"))["findings"] == []
 

@@ -2310,9 +2310,14 @@ def test_a_note_that_is_gone_is_written_again(text: str) -> None:
     [
         ({"fsid": "f2"}, OPTIONS, "the ledger is about f2"),
         (
-            {},
+            {"phase": "fenced"},
             replace(OPTIONS, method="none", node_confirmed_off=True),
-            "was begun by method ceph, not by none",
+            "one by method ceph, and was proven: none is weaker",
+        ),
+        (
+            {"proven": True},
+            replace(OPTIONS, method="none", node_confirmed_off=True),
+            "one by method ceph, and was proven: none is weaker",
         ),
     ],
 )
@@ -3179,15 +3184,51 @@ def test_without_its_node_object_only_the_ledgers_machine_is_switched_off() -> N
 
 
 def test_a_fence_by_power_is_the_strongest() -> None:
-    """It takes over what another one has begun, and none takes it over."""
+    """It takes over what another one has begun, and none takes it over once it was proven."""
     begun = intended()
     ledger = pure.intend(silent(RBD, ledger=begun), by_power("on")).ledger
     assert ledger and (ledger.method, ledger.phase) == ("power", "intended")
     assert ledger.entries == begun.entries and ledger.addresses == ()
-    for method in ("ceph", "none"):
-        given = replace(OPTIONS, method=method, node_confirmed_off=True)
-        refused(pure.intend(silent(RBD, ledger=ledger), given), "was begun by method power")
+    assert ledger.power
+    off = ledger._replace(power=ledger.power._replace(off_at=FAR), proven=True)
+    for phase in ("intended", "fenced", "detached"):
+        for method in ("ceph", "none"):
+            given = replace(OPTIONS, method=method, node_confirmed_off=True)
+            proven = silent(RBD, ledger=off._replace(phase=phase))
+            refused(pure.intend(proven, given), "weaker. Go on with power or external (or auto)")
     refused(pure.intend(silent(RBD, ledger=ledger), replace(OPTIONS, power=())), "was not asked")
+
+
+def test_a_bmc_that_dies_before_the_node_is_proven_to_be_off_is_no_dead_end() -> None:
+    """Its plug was pulled, so nothing tells any more whether it is on."""
+    found = state(used=(mounted("w"),))
+    begun = pure.intend(silent(RBD, used=(mounted("w"),)), by_power("on")).ledger
+    assert begun and begun.volumes == ("v0", "w")
+    stuck = silent(RBD, used=(mounted("w"),), ledger=begun)
+    refused(pure.intend(stuck, by_power({"state": "", "status": 0})), "method external")
+    after = found._replace(ledger=begun._replace(volumes=("v", "w")))
+    in_ceph = pure.intend(after, options(image(watchers=[watcher()]), method="ceph")).ledger
+    assert in_ceph and (in_ceph.method, in_ceph.volumes, in_ceph.power) == ("ceph", ("v",), None)
+    assert [entry.entry for entry in in_ceph.entries] == [A]
+    word = replace(OPTIONS, method="none", node_confirmed_off=True, reading=None)
+    by_word = pure.intend(after, word).ledger
+    assert by_word and (by_word.method, by_word.volumes) == ("none", ("v",))
+    # Nobody asks Ceph about it.
+    assert by_word.unverified
+    outside = pure.intend(stuck, by_others("off")).ledger
+    assert outside and (outside.method, outside.volumes) == ("external", ("v0", "w"))
+
+
+def test_a_fence_in_ceph_that_was_to_become_one_by_power_can_be_set_again() -> None:
+    """Its volume has moved, and its entry was removed by others. The BMC does not answer."""
+    moved_on = intended()._replace(phase="detached", detached=("v",), proven=True)
+    begun = pure.intend(silent(ledger=moved_on, used=(mounted("w"),)), by_power("on")).ledger
+    assert begun and (begun.method, begun.phase, begun.proven) == ("power", "intended", True)
+    assert begun.volumes == ("v", "w") and begun.detached == ("v",)
+    there = state(attached=[], used=(mounted("w"),), ledger=begun)
+    ledger = pure.intend(there, options(image(), method="ceph", fence_addresses=(A,))).ledger
+    assert ledger and (ledger.method, ledger.volumes, ledger.detached) == ("ceph", ("v",), ("v",))
+    assert [entry.entry for entry in ledger.entries] == [A] and ledger.proven
 
 
 def test_another_bmc_is_another_fence_and_what_was_off_is_not_forgotten() -> None:
@@ -3269,16 +3310,25 @@ def test_what_only_tells_switches_nothing_off() -> None:
     refused(pure.intend(silent(RBD), told), "cannot switch it off: have that done")
 
 
-def test_a_fence_by_others_may_become_one_by_power_and_not_the_other_way() -> None:
+def test_a_fence_by_others_and_one_by_power_may_take_each_other_over() -> None:
+    """The BMC may have gone with the power; what was off is not forgotten."""
     ledger = pure.intend(silent(RBD), by_others("off")).ledger
     found = silent(RBD, ledger=ledger)
     switched = pure.intend(found, by_power("on")).ledger
     assert switched and (switched.method, switched.phase) == ("power", "intended")
-    refused(
-        pure.intend(silent(RBD, ledger=switched), by_others("off")), "was begun by method power"
-    )
-    none = replace(OPTIONS, method="none", node_confirmed_off=True)
-    refused(pure.intend(found, none), "was begun by method external")
+    assert switched.power
+    off = switched._replace(phase="fenced", power=switched.power._replace(off_at=FAR))
+    again = pure.intend(silent(RBD, ledger=off), by_others("off")).ledger
+    assert again and again.power and (again.method, again.phase) == ("external", "intended")
+    assert (again.volumes, again.power.off_at) == (off.volumes, FAR)
+
+
+def test_what_was_begun_and_never_proven_may_be_ended_by_another_method() -> None:
+    """Its entries stay in the ledger, so that they are released."""
+    begun = intended()
+    word = replace(OPTIONS, method="none", node_confirmed_off=True, reading=None)
+    ledger = pure.intend(state(ledger=begun), word).ledger
+    assert ledger and (ledger.method, ledger.entries) == ("none", begun.entries)
 
 
 def test_a_doubt_about_an_address_that_would_be_fenced_is_not_settled() -> None:
