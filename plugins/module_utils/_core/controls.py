@@ -36,7 +36,8 @@ _FUSE = {
 class Control(NamedTuple):
     """One control.
 
-    ``where``: node, or cluster. ``playbook``: repairs it, or explains what must be done by hand.
+    ``title``: what holds where it passes; ``fault``: what it finds where it fails. ``where``: node,
+    or cluster. ``playbook``: repairs it, or explains what must be done by hand.
     ``arguments``: of the playbook, to point it to the object; {names} are facts about that. Of
     several ways, the first whose facts are all known is taken. Empty where nothing is repaired.
     ``scopes``: by kind of a finding's object, what else limits the playbook to that object. A
@@ -45,6 +46,7 @@ class Control(NamedTuple):
 
     id: str
     title: str
+    fault: str
     where: str
     playbook: str
     arguments: tuple[str, ...] = ()
@@ -57,7 +59,13 @@ class Control(NamedTuple):
 
     def to_result(self) -> dict[str, Any]:
         """The control as the report has it."""
-        return {"id": self.id, "title": self.title, "where": self.where, "runbook": self.runbook}
+        return {
+            "id": self.id,
+            "title": self.title,
+            "fault": self.fault,
+            "where": self.where,
+            "runbook": self.runbook,
+        }
 
 
 CONTROLS = {
@@ -65,6 +73,7 @@ CONTROLS = {
     for control in (
         Control(
             "STOR-01",
+            "No multipath map has only dead paths",
             "Multipath map with only dead paths",
             "node",
             "clean_residual_paths",
@@ -73,6 +82,7 @@ CONTROLS = {
         ),
         Control(
             "STOR-02",
+            "No path reads another volume's data",
             "Path that reads another volume's data",
             "node",
             "clean_residual_paths",
@@ -81,6 +91,7 @@ CONTROLS = {
         ),
         Control(
             "STOR-03",
+            "The array still serves every SCSI disk",
             "SCSI disk that the array no longer serves",
             "node",
             "clean_residual_paths",
@@ -89,6 +100,7 @@ CONTROLS = {
         ),
         Control(
             "STOR-04",
+            "iSCSI kernel modules and iscsid are ready",
             "iSCSI kernel module or iscsid not ready",
             "node",
             "load_iscsi_modules",
@@ -96,10 +108,27 @@ CONTROLS = {
             # The modules are all that the playbook repairs without being asked for more.
             {"kernel module": "-e iscsi_ready_modules={name}"},
         ),
-        Control("STOR-05", "Dead FUSE mount", "node", "recover_fuse_mounts", _TARGET, _FUSE),
-        Control("STOR-06", "Hung FUSE mount", "node", "recover_fuse_mounts", _TARGET, _FUSE),
+        Control(
+            "STOR-05",
+            "No FUSE mount is dead",
+            "Dead FUSE mount",
+            "node",
+            "recover_fuse_mounts",
+            _TARGET,
+            _FUSE,
+        ),
+        Control(
+            "STOR-06",
+            "No FUSE mount hangs",
+            "Hung FUSE mount",
+            "node",
+            "recover_fuse_mounts",
+            _TARGET,
+            _FUSE,
+        ),
         Control(
             "STOR-07",
+            "Every pod mount has the source of its volume",
             "Pod mount with another source than its volume",
             "node",
             "repair_pod_mounts",
@@ -108,6 +137,7 @@ CONTROLS = {
         ),
         Control(
             "STOR-08",
+            "No volume filesystem turned read-only after I/O errors",
             "Volume filesystem turned read-only after I/O errors",
             "node",
             "repair_pod_mounts",
@@ -116,6 +146,7 @@ CONTROLS = {
         ),
         Control(
             "STOR-09",
+            "NFS servers answer in time, with the requested version",
             "NFS server unreachable, slow, or without the requested version",
             "node",
             "check_nfs",
@@ -124,6 +155,7 @@ CONTROLS = {
         ),
         Control(
             "STOR-10",
+            "The container runtime limits the open files",
             "Container runtime allows far too many open files",
             "node",
             "check_nfs",
@@ -132,6 +164,7 @@ CONTROLS = {
         ),
         Control(
             "STOR-11",
+            "A pod needs every VolumeAttachment",
             "VolumeAttachment that no pod needs any more",
             "cluster",
             "repair_volumeattachments",
@@ -141,12 +174,14 @@ CONTROLS = {
         # No arguments: only a name of another length, or a Kubernetes with the fix, ends it.
         Control(
             "STOR-12",
+            "No volume name has the 68 characters that are never detached",
             "Volume name of 68 characters that is never detached",
             "cluster",
             "repair_volumeattachments",
         ),
         Control(
             "STOR-13",
+            "The node's status has every attached volume",
             "Volume attached but missing in the node's status",
             "cluster",
             "repair_volumeattachments",
@@ -162,6 +197,7 @@ CONTROLS = {
         ),
         Control(
             "STOR-14",
+            "Every VolumeAttachment has its driver's publish information",
             "VolumeAttachment without its driver's publish information",
             "cluster",
             "repair_volumeattachments",
@@ -175,6 +211,7 @@ CONTROLS = {
         # No arguments: triage explains, and changes nothing.
         Control(
             "STOR-15",
+            "No pod waits for a volume that is not attached",
             "Pod waiting for a volume that is not attached",
             "cluster",
             "triage",
@@ -183,6 +220,7 @@ CONTROLS = {
         # Not {node}: the pod that waits is on a node that is well.
         Control(
             "STOR-16",
+            "No lost node holds a volume",
             "Volume of a lost node still held",
             "cluster",
             "fail_over_volumes",
@@ -191,6 +229,7 @@ CONTROLS = {
         ),
         Control(
             "STOR-17",
+            "No node that is back is still fenced",
             "Fence left behind on a node that is back",
             "cluster",
             "release_fenced_node",

@@ -290,13 +290,13 @@ SPDX-License-Identifier: GPL-3.0-or-later
     return make("li", {}, button);
   };
 
-  const titles = new Map(report.controls.map((control) => [control.id, control.title]));
+  const faults = new Map(report.controls.map((control) => [control.id, control.fault]));
   const few = (names) => `${names.slice(0, 3).join(", ")}${names.length > 3 ? ` and ${names.length - 3} more` : ""}`;
   const groupRow = (group) => {
     const { control, cause, namespace, workload } = group.fields;
     const where = few([...new Set(group.findings.map((finding) => finding.host))]);
     const name = control === undefined ? namespace ?? workload : `${control || "no control"} ${cause}`;
-    const what = control === undefined ? few([...new Set(group.findings.map((finding) => titled(finding.object)))]) : titles.get(control) ?? "";
+    const what = control === undefined ? few([...new Set(group.findings.map((finding) => titled(finding.object)))]) : faults.get(control) ?? "";
     const button = make("button", { type: "button", class: "row host" },
       make("span", {}, name),
       make("span", {}, `${group.findings.length} finding${group.findings.length === 1 ? "" : "s"}`),

@@ -274,7 +274,7 @@ def test_the_summary_is_there_without_a_script() -> None:
         "<b>host_unreachable</b> 0 need attention, 1 not assessed",
         CODES["host_unreachable"].next_step,
         "There is no earlier run to compare with.",
-        "Multipath map with only dead paths",
+        "No multipath map has only dead paths",
     ):
         assert said in text
 

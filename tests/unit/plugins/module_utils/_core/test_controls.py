@@ -29,6 +29,18 @@ FACTS = {
 FACTS["in_tree_node"] = "worker-1"
 
 
+# How a sentence begins or goes on that holds where nothing was found.
+_HOLDS = re.compile(r"(No|Every|The|A) |.+ (are|answer) ")
+
+
+def test_a_title_reads_right_where_the_control_passes() -> None:
+    """The report and JUnit show it beside "pass", too; a group of findings has the fault."""
+    for control in controls.CONTROLS.values():
+        assert _HOLDS.match(control.title) and control.title != control.fault, control.id
+        assert not _HOLDS.match(control.fault), control.id
+        assert control.to_result()["fault"] == control.fault
+
+
 def test_commands_can_be_run() -> None:
     folder = Path(__file__).parents[5] / "playbooks"
     for control in controls.REPAIRABLE:
