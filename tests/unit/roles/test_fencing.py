@@ -413,6 +413,53 @@ def test_the_newest_reading_of_ceph_counts(
     assert role("volume_failover", "ceph_now", **given).get("read_at") == wanted
 
 
+@pytest.mark.parametrize(
+    ("ago", "fields", "wanted"),
+    [
+        (0, {}, True),
+        (9, {}, True),
+        (11, {}, False),
+        # The clock was set back.
+        (-60, {}, False),
+        (0, {"__volume_failover_run_id": "run-2"}, False),
+        (0, {"__node_fence_after": {"skipped": True}}, False),
+        (0, {"__node_fence_after": {"unreachable": True}}, False),
+    ],
+)
+def test_what_was_read_a_moment_ago_is_not_read_again(
+    ago: float, fields: dict[str, Any], wanted: bool
+) -> None:
+    """Nothing is detached by what was read longer ago, or by another run."""
+    reading = {"read_at": "2026-01-01T00:00:01Z"}
+    given = {
+        "__node_fence_run_id": "run-1",
+        "__volume_failover_run_id": "run-1",
+        "__node_fence_after": {"ceph": reading},
+        "__node_fence_after_at": str(1000.5 - ago),
+        "__volume_failover_now": 1000.5,
+        **fields,
+    }
+    assert role("volume_failover", "is_fresh", **given) is wanted
+    skipped = {"ceph_host": "ceph01", "__volume_failover_before": {"skipped": True}}
+    if wanted:
+        assert role("volume_failover", "seen", **given, **skipped) == {"ceph": reading}
+    read = {**skipped, "__volume_failover_before": {"ceph": {}}}
+    assert role("volume_failover", "seen", **given, **read) == {"ceph": {}}
+
+
+def test_what_was_rehearsed_with_the_short_look_is_not_rehearsed_again() -> None:
+    short, long = {"entries": ["short"]}, {"entries": ["long"]}
+    for planned, wanted in (({"skipped": True}, short), (long, long)):
+        given = {"__node_fence_quick": short, "__node_fence_planned": planned}
+        assert role("node_fence", "rehearsed", **given) == wanted
+    (task,) = [
+        found
+        for found in load(ROLES / "node_fence/tasks/decide.yml")
+        if found["name"] == "Rehearse the decision which clients to fence"
+    ]
+    assert task["when"][1] == "__node_fence_quick is skipped or __node_fence_looks_longer"
+
+
 def result(code: str, *kinds: str, left: bool = True) -> dict[str, Any]:
     """What volume_failover returned when it failed, with one refused finding of each kind."""
     findings = [{"verdict": "refuse", "code": code, "object": {"kind": kind}} for kind in kinds]
