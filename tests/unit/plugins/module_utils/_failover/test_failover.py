@@ -2626,6 +2626,18 @@ def test_whatever_driver_has_it_nothing_is_written_by_a_node_that_is_off() -> No
     assert world.ledger().phase == "detached"
 
 
+def test_what_the_fence_of_a_node_that_is_off_leaves_out_is_detached_by_a_taint_alone() -> None:
+    """A client that is none of the node's has it open: its proof left it out."""
+    world = World(
+        *(*claim("db"), attachment("db"), pod("db-1", "db")),
+        *(*claim("copied"), attachment("copied"), pod("copied-1", "copied")),
+        ledger=OFF._replace(volumes=("pv-db",)),
+    )
+    run(world, reading=None, power=says(), detach="volumes")
+    assert world.attached() == {("pv-db", "b"), ("pv-copied", "a")}
+    assert "copied-1" in world.names("Pod")
+
+
 SHARES = OFF._replace(volumes=("pv-csi", "pv-plain"))
 NEVER = {
     "apiVersion": "storage.k8s.io/v1",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from ipaddress import IPv4Network, ip_network
@@ -3035,6 +3035,71 @@ def test_a_node_that_is_switched_off_is_fenced_for_every_driver() -> None:
     ):
         cordoned = again._replace(host=again.host and _cordoned(again.host))
         assert decide(cordoned, given).plan.findings == []
+
+
+def off_while_seen(
+    *watchers: dict[str, Any], attributes: Mapping[str, str] | None = None, **fields: Any
+) -> Decision:
+    """What is proven of a node that is off, with the volumes v0, v1 and one of another driver,
+    where Ceph shows these clients on v0 all the time.
+    """
+    before = silent(RBD, RBD, "csi.example.com")
+    attached = (volume("v0", **(attributes or {})), *before.attached[1:])
+    ledger = pure.intend(before._replace(attached=attached), by_power("on")).ledger
+    assert ledger and ledger.volumes == ("v0", "v1", "v2")
+    now = {"read_at": "2026-01-01T12:00:30Z", "observations": 3, "seconds": 35.0}
+    found = reading(image("v0", watchers=watchers), image("v1"), **now)
+    after = silent(RBD, RBD, "csi.example.com", ledger=ledger)
+    after = after._replace(attached=attached)._replace(**fields)
+    return pure.confirm(after, by_power("off", "off", reading=found))
+
+
+def test_a_tool_on_one_volume_does_not_contradict_that_a_node_is_off() -> None:
+    """A provisioner that copies it, or gives its space back, held up every tenant and driver."""
+    tool = watcher(POD, 99, kernel=False)
+    decision = off_while_seen(tool)
+    assert decision.ledger and decision.ledger.phase == "fenced"
+    assert decision.ledger.volumes == ("v1", "v2") and decision.ledger.proven
+    (left,) = (one for one in decision.plan.findings if one.name == "v0")
+    assert (left.verdict, left.severity, left.code) == ("report", "major", "client_unknown")
+    assert "an out-of-service taint would detach it with the others" in left.summary
+
+
+@pytest.mark.parametrize(
+    ("watchers", "fields", "code"),
+    [
+        # The node may have mapped it so, or has it mapped.
+        (
+            [watcher(POD, 99, kernel=False)],
+            {"attributes": {"mounter": "rbd-nbd"}},
+            "client_unknown",
+        ),
+        ([watcher(POD, 99)], {}, "client_unknown"),
+        ([watcher(POD, 99, kernel=False), watcher(POD, 98)], {}, "client_unknown"),
+        ([watcher(A, 99, kernel=False)], {}, "ceph_watcher_left"),
+        (
+            [watcher(POD, 99, kernel=False), watcher(A, 98, kernel=False)],
+            {},
+            "client_unknown",
+        ),
+    ],
+)
+def test_what_may_be_the_nodes_own_client_contradicts_that_it_is_off(
+    watchers: list[dict[str, Any]], fields: dict[str, Any], code: str
+) -> None:
+    decision = off_while_seen(*watchers, **fields)
+    assert decision.ledger and decision.ledger.phase == "intended"
+    (finding,) = decision.plan.findings
+    assert (finding.verdict, finding.code, finding.name) == ("refuse", code, "a")
+
+
+def test_a_tool_on_all_that_is_fenced_leaves_nothing_to_prove() -> None:
+    ledger = pure.intend(silent(RBD), by_power("on")).ledger
+    now = {"read_at": "2026-01-01T12:00:30Z", "observations": 3, "seconds": 35.0}
+    found = reading(image("v0", watchers=[watcher(POD, 99, kernel=False)]), **now)
+    decision = pure.confirm(silent(RBD, ledger=ledger), by_power("off", "off", reading=found))
+    assert decision.plan.findings[0].code == "client_unknown"
+    assert decision.ledger and decision.ledger.phase == "intended"
 
 
 NFS = "nfs.csi.k8s.io"
