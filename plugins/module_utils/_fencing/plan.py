@@ -56,10 +56,10 @@ from .lost import majority_lost, not_lost, not_standing, unfit
 from .method import check_coverage, check_fences, check_ledgers, choose_method
 from .options import Decision, FenceOptions, Subject
 from .whole_node import (
-    check_attached_here,
-    check_pods_here,
     check_silent,
     check_visitors,
+    leave_machine_before,
+    older_pods,
     settle_doubts,
     widen,
 )
@@ -110,7 +110,7 @@ def intend(state: NodeState, options: FenceOptions, busy: str = "") -> Decision:
                 Subject(ledger),
             )
         )
-    left = _told(case, case.left_out)
+    left = [*_told(case, case.left_out), *_pods_of_before(case)]
     # All of it stands already, as in a second run.
     if not finding.repair:
         return Decision(Plan(left), ledger)
@@ -140,12 +140,13 @@ def _left_out(case: FenceCase, volume: str, reason: Reason) -> Finding:
     node = case.options.node
     attached = any(found.name == volume for found in case.state.attached)
     # volume_failover sets no taint where something is not fenced, unless the node is off: that
-    # writes to no storage at all.
+    # writes to no storage at all. But another machine of its name may.
+    is_tainted = case.by_power and not (case.state.of_before or case.state.older)
     rest = (
         f"node {node} may have it open, although it is not attached there"
         if not attached
         else "an out-of-service taint would detach it with the others"
-        if case.by_power
+        if is_tainted
         else "stays attached"
     )
     finding = Finding(
@@ -159,6 +160,26 @@ def _left_out(case: FenceCase, volume: str, reason: Reason) -> Finding:
     )
     finding.leave(reason)
     return finding
+
+
+def _pods_of_before(case: FenceCase) -> list[Finding]:
+    """The findings about pods of another machine that had the node's name before."""
+    findings = []
+    for title, reason in older_pods(case).items():
+        namespace, _separator, name = title.partition("/")
+        finding = Finding(
+            control="STOR-16",
+            severity="major",
+            kind="Pod",
+            namespace=namespace,
+            name=name,
+            node=case.options.node,
+            summary=f"pod {title} is left where it is by the fence of node {case.options.node}",
+            verdict="report",
+        )
+        finding.leave(reason)
+        findings.append(finding)
+    return findings
 
 
 def _judge(case: FenceCase) -> Ledger | None:
@@ -195,8 +216,7 @@ def _judge_power(case: FenceCase) -> Ledger | None:
     # Which machine is switched off is judged before anything is: nothing undoes it.
     check_volumes(case)
     # The BMC that the Node object leads to is this machine's. One that had the name before runs on.
-    check_attached_here(case, list(case.state.held))
-    check_pods_here(case)
+    leave_machine_before(case)
     _check_machine_known(case)
     case.reasons += _off_doubts(case)
     return None if case.reasons else make_ledger(case, case.off_method, [])

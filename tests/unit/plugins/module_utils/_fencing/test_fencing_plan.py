@@ -3169,15 +3169,58 @@ def test_a_fence_in_ceph_has_nothing_of_an_earlier_one_by_power(changed: dict[st
     assert again and again.volumes == ("v0", "w") and again.detached == ("w",)
 
 
-def test_a_pod_of_the_machine_that_had_the_name_before() -> None:
-    """It may have its volume, of which no VolumeAttachment tells since when."""
-    found = silent(used=(mounted("w"),))
+def young(found: NodeState, **fields: Any) -> NodeState:
+    """The same, whose Node object is younger than some of its pods."""
     assert found.host
-    host = found.host._replace(created=NOW - timedelta(hours=1))
-    older = found._replace(host=host, older=("pod shop/db-0",))
-    for begin in (by_power("on"), by_others("off")):
-        assert pure.intend(found, begin).ledger
-        refused(pure.intend(older, begin), "pod shop/db-0 is older than this Node object")
+    return found._replace(host=found.host._replace(created=NOW - timedelta(hours=1)), **fields)
+
+
+@pytest.mark.parametrize("method", ["power", "external"])
+def test_a_pod_of_the_machine_that_had_the_name_before(method: str) -> None:
+    """It may have its volumes, attached again since or not. So one tenant's pod, kept by a
+    finalizer, had the whole fence refused.
+    """
+    begin = by_power("on") if method == "power" else by_others("off")
+    used = (mounted("w")._replace(by_older=True), mounted("x"))
+    found = silent(*DRIVERS, used=used, inline=IN_LINE)
+    attached = (found.attached[0]._replace(by_older=True), found.attached[1])
+    found = young(found, attached=attached, older=("pod shop/db-0", "pod shop/web-0"))
+    decision = pure.intend(found, begin)
+    assert decision.ledger and decision.ledger.volumes == ("v1", "x")
+    findings = {one.name: one for one in decision.plan.findings}
+    for name in ("v0", "w"):
+        assert (findings[name].severity, findings[name].code) == ("major", "fence_incomplete")
+        assert f"{name} is of a pod that is older than this Node object" in findings[name].reason
+    # No taint is set either.
+    assert findings["v0"].summary.endswith("and stays attached")
+    for name in ("db-0", "web-0"):
+        left = findings[name]
+        assert (left.kind, left.namespace, left.verdict) == ("Pod", "shop", "report")
+        assert (left.severity, left.code) == ("major", "fence_incomplete")
+        assert f"pod shop/{name} is older than this Node object" in left.reason
+    # It may be the only one, which is fenced for nothing; or the fence has it already.
+    only = silent(used=used[:1], inline=IN_LINE)
+    refused(
+        pure.intend(young(only, older=("pod shop/web-0",)), begin),
+        "w is of a pod that is older than this Node object",
+        "pod shop/web-0 is older than this Node object",
+    )
+    ledger = decision.ledger._replace(volumes=("v1", "w", "x"))
+    host = node()
+    host["status"]["nodeInfo"]["systemUUID"] = MACHINE
+    begun = young(state(host, attached, used=used, ledger=ledger))
+    refused(pure.intend(begun, begin), "w is of a pod that is older than this Node object")
+
+
+def test_a_volume_that_was_attached_to_the_machine_that_had_the_name_before() -> None:
+    """The rest is switched off with the machine that has it now."""
+    found = silent(*DRIVERS)
+    before = found.attached[0].attachment._replace(created=NOW - timedelta(days=1))
+    attached = (found.attached[0]._replace(attachment=before), found.attached[1])
+    decision = pure.intend(young(found, attached=attached), by_power("on"))
+    assert decision.ledger and decision.ledger.volumes == ("v1",)
+    (left,) = (one for one in decision.plan.findings if one.name == "v0")
+    assert left.reason.startswith("v0 was attached before this Node object was made")
 
 
 def test_what_is_not_in_ceph_is_left_where_ceph_is_the_fence() -> None:
@@ -3228,8 +3271,8 @@ def test_a_machine_that_had_the_name_before_is_not_switched_off() -> None:
     """What was attached to it may be open there, whatever becomes of the machine of the BMC."""
     found = silent(*DRIVERS)
     assert found.host
-    young = found._replace(host=found.host._replace(created=NOW + timedelta(seconds=1)))
-    refused(pure.intend(young, by_power("on")), "was attached before this Node object was made")
+    again = found._replace(host=found.host._replace(created=NOW + timedelta(seconds=1)))
+    refused(pure.intend(again, by_power("on")), "was attached before this Node object was made")
 
 
 def test_without_its_node_object_only_the_ledgers_machine_is_switched_off() -> None:
