@@ -9,6 +9,7 @@ from typing import Any, Callable
 
 from ansible.errors import AnsibleFilterError
 
+from ..module_utils._fences.agents import secrets_in
 from ..module_utils._fences.power import address_of, agent_call, sharing, way_of
 
 DOCUMENTATION = r"""
@@ -66,6 +67,8 @@ _value:
       C(host), where that is, C(argv), the program and its arguments, and C(input), its standard
       input without the action. C(hidden) are the values of these options. C(problem) is why it
       cannot be called.
+    - C(secrets), a regular expression that finds user and password in any case and in their usual
+      spellings, also together as in a header of HTTP.
   type: dict
 """
 
@@ -86,6 +89,7 @@ def bmc_of(
         "shared": sharing(bmcs, node),
         "way": way_of(str(bmcs[node].get("kind") or "")) if address else "",
         "agent": {**call._asdict(), "hidden": list(call.hidden), "argv": list(call.argv)},
+        "secrets": secrets_in((str(user), str(password))),
     }
 
 

@@ -38,6 +38,7 @@ from .._fences.state import (
     HostRecord,
     NodeState,
     fences_of,
+    is_older,
     opposing,
 )
 from .._kube.objects import (
@@ -600,7 +601,59 @@ def taint_obstacles(state: FailoverState, options: FailoverOptions) -> list[Reas
                 "Detach one by one, or set accept_unfenced_volumes",
             )
         )
-    return reasons + _doomed(state, state.pods, tainting=True)
+    return [*reasons, *_before_obstacles(state), *_doomed(state, state.pods, tainting=True)]
+
+
+def _before_obstacles(state: FailoverState) -> list[Reason]:
+    """Why the taint would let others write to what another machine may have open, which had the
+    node's name before: that one was not switched off.
+    """
+    left = _of_before(state)
+    before = [_title(found) for found in state.node.of_before if found.name in left]
+    before += state.node.older
+    if not before or not _is_off(state):
+        return []
+    return [
+        Reason(
+            "volume_not_fenced",
+            f"the taint would take {few(before)} off the node, and the machine that had its name "
+            "before may write there. Detach one by one",
+        )
+    ]
+
+
+def _of_before(state: FailoverState) -> set[str]:
+    """The volumes that the fence of a node that is off leaves out for that reason."""
+    # Once its Node object is gone, Kubernetes itself ends all pods of the name within a minute
+    # (gcOrphaned of pkg/controller/podgc/gc_controller.go), and detaches.
+    covered = {found.name for found in state.covered}
+    return {found.name for found in state.node.of_before} - covered if _is_off(state) else set()
+
+
+def _pod_of_before(state: FailoverState, lost: LostPod) -> list[Reason]:
+    """Why a pod stays on a node that is off: another machine of the node's name may run it, or
+    have open what it uses.
+    """
+    if not _is_off(state):
+        return []
+    pod, used = lost.pod.title, sorted(_of_before(state) & set(lost.volumes))
+    by_hand = "Prove that that one is off, and delete the pod by hand"
+    if is_older(lost.pod, state.node.host):
+        return [
+            Reason(
+                "volume_not_fenced",
+                f"pod {pod} is older than this Node object, so the machine that had the node's "
+                f"name before may run it. {by_hand}",
+            )
+        ]
+    return [
+        Reason(
+            "volume_not_fenced",
+            f"pod {pod} uses {few(used)}, which the machine that had the node's name before may "
+            f"have open. {by_hand}",
+        )
+        for _ in used[:1]
+    ]
 
 
 def fence_obstacles(state: FailoverState, ledger: Ledger) -> list[Reason]:
@@ -823,6 +876,7 @@ def _volume_obstacles(
     reasons = _doomed(state, users, tainting)
     for lost in users:
         reasons += _pod_obstacles(state, lost, tainting, options)
+        reasons += _pod_of_before(state, lost)
     return reasons
 
 
@@ -860,7 +914,7 @@ def _pod_obstacles(
 
 def _bare_obstacles(state: FailoverState, lost: LostPod, tainting: bool) -> list[Reason]:
     """Why a pod without a volume of the fence stays on a node that is off."""
-    reasons = _doomed(state, [lost], tainting)
+    reasons = _doomed(state, [lost], tainting) + _pod_of_before(state, lost)
     others = [*lost.volumes]
     others += [f"the volume of {text}" for text in lost.unclear if text not in lost.unread]
     # Nothing but the ledger shows that a volume was moved, and is where pods wait for it.

@@ -11,9 +11,14 @@ options are called and what it prints: lib/fencing.py.py there (4.12.1).
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import shlex
+from base64 import b64encode
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import permutations
 from typing import Any, NamedTuple
+from urllib.parse import quote, quote_plus
 
 from .._core.errors import BadOption
 from .._core.texts import lines
@@ -197,10 +202,37 @@ def why_not(answer: Mapping[str, Any], what: str, hidden: Sequence[str]) -> str:
         if line.strip() and not re.search("Parse error|for usage", line)
     ]
     text = said[-1] if said else "it ended without a power state that its exit code agrees with"
-    for value in sorted(hidden, key=len, reverse=True):
-        if len(value) >= _LEAST_SECRET:
-            text = text.replace(value, "***")
-    return text
+    return re.sub(secrets_in(hidden), "***", text, flags=re.IGNORECASE)
+
+
+def secrets_in(hidden: Iterable[str]) -> str:
+    """The pattern of what no message may have, as programs, URLs and headers spell it."""
+    # RFC 7617: a header has user and password in base64, with a colon between them.
+    values = [value for value in dict.fromkeys(hidden) if value]
+    ways = (str, _base64, quote, _quoted, quote_plus, shlex.quote, _in_json, _in_python)
+    spelled = {way(value) for value in values for way in ways}
+    spelled |= {_base64(":".join(pair)) for pair in permutations(values, 2)}
+    # Some programs leave out what fills base64 up. The longest first: one may begin with another.
+    spelled |= {one.rstrip("=") for one in spelled}
+    found = sorted((one for one in spelled if len(one) >= _LEAST_SECRET), key=len, reverse=True)
+    # Without any, a pattern that nothing fits.
+    return "|".join(map(re.escape, found)) or "(?!)"
+
+
+def _base64(text: str) -> str:
+    return b64encode(text.encode()).decode()
+
+
+def _quoted(text: str) -> str:
+    return quote(text, safe="")
+
+
+def _in_json(text: str) -> str:
+    return json.dumps(text)[1:-1]
+
+
+def _in_python(text: str) -> str:
+    return ascii(text)[1:-1]
 
 
 def _unfit(metadata: str, plug: bool) -> str:

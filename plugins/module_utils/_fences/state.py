@@ -100,7 +100,8 @@ class AttachedVolume(NamedTuple):
 
     One without a name stands for an attachment that is gone, or that never was.
     ``pv``: what of the PersistentVolume tells its RBD image; ``elsewhere``: the attachments of the
-    same volume to other nodes; ``too_late``: the node cannot have opened it, see is_too_late.
+    same volume to other nodes; ``too_late``: the node cannot have opened it, see is_too_late;
+    ``by_older``: a pod on the node uses it that is older than the Node object.
     """
 
     attachment: Attachment
@@ -110,6 +111,7 @@ class AttachedVolume(NamedTuple):
     storage_class: str
     elsewhere: tuple[Attachment, ...]
     too_late: bool = False
+    by_older: bool = False
 
     @property
     def name(self) -> str:
@@ -244,6 +246,11 @@ class NodeState(NamedTuple):
         """What the node may have open, attached to it or not."""
         return self.attached + self.used
 
+    @property
+    def of_before(self) -> tuple[AttachedVolume, ...]:
+        """Those of them that another machine may have open, which had the node's name before."""
+        return tuple(found for found in self.held if found.by_older or was_before(found, self.host))
+
 
 class Filters(NamedTuple):
     """Which volumes are meant: all, or those that fit everything that is given.
@@ -367,12 +374,20 @@ def without_attachment(
     )
 
 
-def _is_older(pod: Pod, host: HostRecord | None) -> bool:
+def is_older(pod: Pod, host: HostRecord | None) -> bool:
     """The pod was made before the Node object.
 
-    A pod names its node by name only, as a VolumeAttachment does (FenceCase.older).
+    A pod names its node by name only, as a VolumeAttachment does.
     """
     return bool(host and host.created and pod.created and pod.created < host.created)
+
+
+def was_before(found: AttachedVolume, host: HostRecord | None) -> bool:
+    """The volume was attached before the Node object was made."""
+    # A VolumeAttachment names its node by name only (spec.nodeName of storage.k8s.io/v1), so it
+    # survives that another machine registers under the name.
+    created = found.attachment.created
+    return bool(host and host.created and created and created < host.created)
 
 
 class OnNodes(NamedTuple):
@@ -380,17 +395,19 @@ class OnNodes(NamedTuple):
 
     ``ran``: the claims of volumes attached there of which a pod there has ever run a container;
     ``inline``: see NodeState; those of pods that a node cannot have started are left out;
-    ``older``: pods that were there before their Node object, and have storage that is not attached.
+    ``older``: pods that were there before their Node object, and have storage that is not attached,
+    of many only some; ``kept``: the claims of volumes attached there that such a pod uses.
     """
 
     ran: set[tuple[str, str]]
     inline: dict[str, None]
     older: dict[str, None]
+    kept: set[tuple[str, str]]
 
     @classmethod
     def nothing(cls) -> OnNodes:
         """Before any pod was read."""
-        return cls(set(), {}, {})
+        return cls(set(), {}, {}, set())
 
     def note(
         self, item: Object, pod: Pod, host: HostRecord | None, attached: Collection[Any]
@@ -404,8 +421,18 @@ class OnNodes(NamedTuple):
             return
         here = [f"{text} of pod {pod.title}" for text in inline_storage(item["spec"])]
         self.inline.update(dict.fromkeys(here[: _MOST_INLINE - len(self.inline)]))
-        loose = here or any((pod.namespace, claim) not in attached for claim in pod.claims)
-        if loose and _is_older(pod, host) and len(self.older) < _MOST_INLINE:
+        if not is_older(pod, host):
+            return
+        claims = {(pod.namespace, claim) for claim in pod.claims}
+        self.kept.update(claim for claim in claims if claim in attached)
+        # Of one that never ran, a claim that no volume is bound to has never been anything. Anyone
+        # may name one, and keep the pod by a finalizer.
+        if here or (pod.ran and not claims <= set(attached)):
+            self.add_older(pod)
+
+    def add_older(self, pod: Pod) -> None:
+        """A pod of another machine, which had the node's name before."""
+        if len(self.older) < _MOST_INLINE:
             self.older[f"pod {pod.title}"] = None
 
 
@@ -456,6 +483,8 @@ def find_used(
         cached=cached,
     )
     attaching = drivers_that_attach(attachments)
+    if seen is not None:
+        _note_older(seen, pods or (), hosts, items)
     used = {}
     for name, host in hosts.items():
         left = {
@@ -465,12 +494,35 @@ def find_used(
             or _is_used(item, users[name], host, attaching, by_volume)
         }
         entries = [
-            without_attachment(volume, name, left[volume], by_volume.get(volume, ()))
+            without_attachment(volume, name, left[volume], by_volume.get(volume, ()))._replace(
+                by_older=_is_of_older(left[volume], users[name], host)
+            )
             for volume in sorted(set(left) - here[name])
         ]
         # What a proven fence covers is no open question any more.
         used[name] = _not_fenced(entries, _proven(ledgers.get(name), host))
     return used
+
+
+def _note_older(
+    seen: OnNodes,
+    pods: Iterable[Pod],
+    hosts: Mapping[str, HostRecord | None],
+    items: Iterable[Object],
+) -> None:
+    """The pods of before that have a volume, whether they ever ran or not."""
+    # A kubelet mounts the volumes of a pod before it starts a container.
+    bound = set().union(*map(_keys, items))
+    for pod in pods:
+        if is_older(pod, hosts[pod.node]) and any(
+            (pod.namespace, claim) in bound for claim in pod.claims
+        ):
+            seen.add_older(pod)
+
+
+def _is_of_older(item: Object, users: Mapping[Any, list[Pod]], host: HostRecord | None) -> bool:
+    """A pod uses this PersistentVolume that is older than the Node object."""
+    return any(is_older(pod, host) for key in _keys(item) & set(users) for pod in users[key])
 
 
 def _grouped(attachments: Iterable[Attachment], by: str) -> dict[str, list[Attachment]]:
@@ -636,7 +688,7 @@ def gather_node(cluster: Cluster, node: str, ledgers: Ledgers) -> NodeState:
         cluster.version(),
         host,
         item,
-        tuple(_attached(found, volumes, elsewhere, host, seen.ran) for found in here),
+        tuple(_attached(found, volumes, elsewhere, host, seen) for found in here),
         tuple(others),
         fences,
         ledger,
@@ -666,13 +718,14 @@ def _attached(
     volumes: Mapping[str, Object],
     elsewhere: Mapping[str, Sequence[Attachment]],
     host: HostRecord | None,
-    ran: Collection[tuple[str, str]],
+    seen: OnNodes,
 ) -> AttachedVolume:
-    """What is attached to the node. ``elsewhere``: by volume, its attachments to other nodes;
-    ``ran``: as of ``is_too_late``.
-    """
+    """What is attached to the node. ``elsewhere``: by volume, its attachments to other nodes."""
     entry = attached_volume(found, volumes.get(found.volume), elsewhere.get(found.volume, ()))
-    return entry._replace(too_late=is_too_late(entry, host, ran))
+    return entry._replace(
+        too_late=is_too_late(entry, host, seen.ran),
+        by_older=entry.volume is not None and entry.volume.claim in seen.kept,
+    )
 
 
 def is_too_late(

@@ -102,6 +102,44 @@ def doubts_of(
     return doubts
 
 
+def held_by_tools(
+    ledger: Ledger, reading: Reading, state: NodeState, options: FenceOptions
+) -> dict[str, Reason]:
+    """The volumes of a node that is off which only clients have open that cannot be its own mounts,
+    each with the reason why it is left out.
+
+    So a tenant whose volume is copied, or has its space given back, holds up no other.
+    """
+    # A node has an image open by krbd, unless its volume may be mapped by rbd-nbd. So a client of
+    # librbd that is at no address of the node is no sign that the node has power, as one of the
+    # kernel may be: it is a provisioner, a backup, a virtual machine. Nothing that such a client
+    # does depends on what is attached to the node. So an out-of-service taint may detach that
+    # volume, too: its writer on the node has no power, and the client was beside that one already.
+    # But whose it is, nobody has said, so this fence does not vouch for that volume.
+    if not ledger.is_off:
+        return {}
+    proven = proven_of(state, reading.images, options)
+    mine = node_addresses(ledger, state, options, proven)
+    krbd = {found.name for found in state.attached if found.is_rbd and not found.may_be_nbd}
+    left: dict[str, Reason] = {}
+    for image in reading.images:
+        # What is not attached here has left already, so its fence is not given up.
+        if image.volume not in ledger.volumes or image.volume not in krbd:
+            continue
+        alive = [watcher for watcher in image.watchers if not _may_be_dead(watcher, ledger)]
+        doubted = [
+            (watcher, doubts[0])
+            for watcher in alive
+            for doubts in [_watcher_doubts(image, watcher, options, proven, mine, True)]
+            if doubts
+        ]
+        if doubted and not any(
+            watcher.is_kernel or watcher.address in mine for watcher, _doubt in doubted
+        ):
+            left[image.volume] = doubted[0][1]
+    return left
+
+
 def _may_be_dead(watcher: Watcher, ledger: Ledger) -> bool:
     """Its node may have no power any more."""
     # The watch of a client without power lasts for osd_client_watch_timeout, so only one that was
@@ -200,10 +238,11 @@ def proven_ledger(
     state: NodeState,
     options: FenceOptions,
     joined: Sequence[str] = (),
+    left: Collection[str] = (),
 ) -> Ledger:
     """The ledger once the fence is proven; the same one where that changes nothing.
 
-    ``joined``: volumes that it is proven for as well.
+    ``joined``: volumes that it is proven for as well; ``left``: those that it is not proven for.
     """
     entries = []
     for entry in ledger.entries:
@@ -222,7 +261,8 @@ def proven_ledger(
         unverified=unverified,
         power=power,
         proven=True,
-        volumes=tuple(sorted({*ledger.volumes, *joined})),
+        volumes=tuple(sorted({*ledger.volumes, *joined} - {*left})),
+        detached=tuple(name for name in ledger.detached if name not in left),
         fsid=ledger.fsid or (reading.fsid if reading else ""),
     )
     return (

@@ -41,7 +41,14 @@ from .._fences.proof import iso, mapped_clients
 from .._fences.state import NodeState
 from .addresses import check_addresses, find_addresses
 from .case import NEEDS_NONE, FenceCase
-from .confirmation import doubts_of, names_a_fence, opposed, proven_ledger, undone_fences
+from .confirmation import (
+    doubts_of,
+    held_by_tools,
+    names_a_fence,
+    opposed,
+    proven_ledger,
+    undone_fences,
+)
 from .evidence import check_reading, check_volumes
 from .files import Files, judge_files
 from .intent import make_ledger
@@ -49,10 +56,10 @@ from .lost import majority_lost, not_lost, not_standing, unfit
 from .method import check_coverage, check_fences, check_ledgers, choose_method
 from .options import Decision, FenceOptions, Subject
 from .whole_node import (
-    check_attached_here,
-    check_pods_here,
     check_silent,
     check_visitors,
+    leave_machine_before,
+    older_pods,
     settle_doubts,
     widen,
 )
@@ -103,7 +110,7 @@ def intend(state: NodeState, options: FenceOptions, busy: str = "") -> Decision:
                 Subject(ledger),
             )
         )
-    left = _told(case, case.left_out)
+    left = [*_told(case, case.left_out), *_pods_of_before(case)]
     # All of it stands already, as in a second run.
     if not finding.repair:
         return Decision(Plan(left), ledger)
@@ -133,12 +140,13 @@ def _left_out(case: FenceCase, volume: str, reason: Reason) -> Finding:
     node = case.options.node
     attached = any(found.name == volume for found in case.state.attached)
     # volume_failover sets no taint where something is not fenced, unless the node is off: that
-    # writes to no storage at all.
+    # writes to no storage at all. But another machine of its name may.
+    is_tainted = case.by_power and not (case.state.of_before or case.state.older)
     rest = (
         f"node {node} may have it open, although it is not attached there"
         if not attached
         else "an out-of-service taint would detach it with the others"
-        if case.by_power
+        if is_tainted
         else "stays attached"
     )
     finding = Finding(
@@ -152,6 +160,26 @@ def _left_out(case: FenceCase, volume: str, reason: Reason) -> Finding:
     )
     finding.leave(reason)
     return finding
+
+
+def _pods_of_before(case: FenceCase) -> list[Finding]:
+    """The findings about pods of another machine that had the node's name before."""
+    findings = []
+    for title, reason in older_pods(case).items():
+        namespace, _separator, name = title.partition("/")
+        finding = Finding(
+            control="STOR-16",
+            severity="major",
+            kind="Pod",
+            namespace=namespace,
+            name=name,
+            node=case.options.node,
+            summary=f"pod {title} is left where it is by the fence of node {case.options.node}",
+            verdict="report",
+        )
+        finding.leave(reason)
+        findings.append(finding)
+    return findings
 
 
 def _judge(case: FenceCase) -> Ledger | None:
@@ -188,8 +216,7 @@ def _judge_power(case: FenceCase) -> Ledger | None:
     # Which machine is switched off is judged before anything is: nothing undoes it.
     check_volumes(case)
     # The BMC that the Node object leads to is this machine's. One that had the name before runs on.
-    check_attached_here(case, list(case.state.held))
-    check_pods_here(case)
+    leave_machine_before(case)
     _check_machine_known(case)
     case.reasons += _off_doubts(case)
     return None if case.reasons else make_ledger(case, case.off_method, [])
@@ -243,7 +270,8 @@ def confirm(state: NodeState, options: FenceOptions, busy: str = "") -> Decision
         finding.refuse(*reasons)
         return Decision(Plan([finding]), known)
     files = judge_files(state, known, options, options.reading)
-    proven, reasons = _complete(state, known, options, finding, files)
+    tools = _left_to_tools(state, known, options)
+    proven, reasons = _complete(state, known, options, finding, files, tools)
     reasons += files.opposed
     if reasons:
         finding.refuse(*reasons)
@@ -251,7 +279,7 @@ def confirm(state: NodeState, options: FenceOptions, busy: str = "") -> Decision
     if proven and (proven != known or not _is_noted(state, known)):
         finding.repair.append(_write(proven, options, "record_fence"))
     # Before the fence is proven, none of them could be.
-    left = _told(FenceCase(state, options), files.left if proven else {})
+    left = _told(FenceCase(state, options), {**files.left, **tools} if proven else {})
     if not finding.repair:
         return Decision(Plan(left), known)
     finding.reason = f"{_why(known)}; " + (
@@ -282,9 +310,14 @@ def hold(state: NodeState, options: FenceOptions, _busy: str = "") -> Decision:
 
 
 def _complete(
-    state: NodeState, known: Ledger, options: FenceOptions, finding: Finding, files: Files
+    state: NodeState,
+    known: Ledger,
+    options: FenceOptions,
+    finding: Finding,
+    files: Files,
+    tools: Mapping[str, Reason],
 ) -> tuple[Ledger | None, list[Reason]]:
-    """Put what is left to be fenced into the finding.
+    """Put what is left to be fenced into the finding. ``tools``: see held_by_tools.
 
     Returns the ledger once the fence is proven (None: not yet), and what contradicts the fence.
     """
@@ -305,25 +338,37 @@ def _complete(
         for fence in undone
     ]
     if known.is_off:
-        proven, doubts = _prove_off(state, known, options)
+        proven, doubts = _prove_off(state, known, options, tools)
     else:
         proven, doubts = _prove(state, known, options, bool(undone), files)
     return proven, reasons + doubts
 
 
+def _left_to_tools(state: NodeState, known: Ledger, options: FenceOptions) -> dict[str, Reason]:
+    """The volumes that the proof leaves out, see held_by_tools; none where nothing would be left
+    of the fence, since Ceph then only contradicts it.
+    """
+    reading = None if options.check else options.reading
+    left = held_by_tools(known, reading, state, options) if reading else {}
+    return left if set(known.volumes) - set(left) else {}
+
+
 def _prove_off(
-    state: NodeState, known: Ledger, options: FenceOptions
+    state: NodeState, known: Ledger, options: FenceOptions, left: Mapping[str, Reason]
 ) -> tuple[Ledger | None, list[Reason]]:
     """The same for a node that is switched off. What its BMC says is the proof; Ceph may
-    contradict it.
+    contradict it. ``left``: see held_by_tools.
     """
     # In check mode nothing was switched off.
     if options.check:
         return proven_ledger(known, None, state, options), []
     doubts = proof_doubts(options.power, known, state.host, state.now, apart=options.power_seconds)
     if options.reading:
-        doubts += doubts_of(known, options.reading, state, options)
-    return None if doubts else proven_ledger(known, options.reading, state, options), doubts
+        rest = tuple(name for name in known.volumes if name not in left)
+        doubts += doubts_of(known._replace(volumes=rest), options.reading, state, options)
+    if doubts:
+        return None, doubts
+    return proven_ledger(known, options.reading, state, options, left=left), []
 
 
 def _prove(

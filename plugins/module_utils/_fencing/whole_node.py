@@ -10,13 +10,14 @@ address of the node is fenced together with those that were seen.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from ipaddress import ip_address
 
 from .._core.codes import Reason
 from .._core.untrusted import few
 from .._fences.ceph_reading import Image, Watcher
 from .._fences.network_fence import coverage
-from .._fences.state import AttachedVolume
+from .._fences.state import AttachedVolume, HostRecord
 from .case import Doubt, FenceCase
 from .method import POWER
 from .proven import is_other
@@ -25,6 +26,8 @@ from .proven import is_other
 # Each is in the ledger's annotation, and an object has at most 256 KiB of them
 # (TotalAnnotationSizeLimitB of k8s.io/apimachinery pkg/api/validation/objectmeta.go).
 _MOST = 64
+_TIME = "%Y-%m-%dT%H:%M:%SZ"
+_BY_HAND = "Prove that this one is off and delete the pod by hand, with any finalizer that keeps it"
 
 
 def widen(case: FenceCase, method: str) -> None:
@@ -97,7 +100,7 @@ def check_silent(case: FenceCase, method: str) -> None:
     fence of the whole node.
     """
     silent = _silent(case)
-    check_attached_here(case, silent)
+    _check_attached_here(case, silent)
     if silent and method != "none" and case.source and not is_whole(case, method):
         names = few(found.name for found in silent)
         why = dict.fromkeys(
@@ -117,34 +120,86 @@ def check_silent(case: FenceCase, method: str) -> None:
         )
 
 
-def check_attached_here(case: FenceCase, silent: list[AttachedVolume]) -> None:
+def _check_attached_here(case: FenceCase, silent: list[AttachedVolume]) -> None:
     """Nothing was attached to another machine that had the node's name before."""
     host, older = case.state.host, case.older(silent)
     if host and older:
-        case.reasons.append(
-            Reason(
-                "fence_incomplete",
-                f"{few(older)} was attached before this Node object was made "
-                f"({host.created:%Y-%m-%dT%H:%M:%SZ}), and nothing shows from where it is held: "
-                f"the machine that was {case.options.node} before may have it, at an unknown "
-                "address. Prove that this one is off and delete the attachment by hand",
-            )
-        )
+        case.reasons.append(_attached_before(case, host, few(older)))
 
 
-def check_pods_here(case: FenceCase) -> None:
-    """No pod with storage that is never attached is of such a machine."""
-    host, older = case.state.host, case.state.older
-    if host and older:
-        case.reasons.append(
-            Reason(
-                "fence_incomplete",
-                f"{few(older)} is older than this Node object "
-                f"({host.created:%Y-%m-%dT%H:%M:%SZ}), and has storage without a "
-                f"VolumeAttachment: the machine that was {case.options.node} before may have it "
-                "mounted. Prove that this one is off and delete the pod by hand",
-            )
-        )
+def leave_machine_before(case: FenceCase) -> None:
+    """Leave out what another machine may have open, which had the node's name before: the BMC that
+    the Node object leads to is that of the present one.
+
+    volume_failover sets no taint then, and ends no such pod: Kubernetes would have others write to
+    its volumes. So one tenant's pod, which a finalizer may keep, holds up no other tenant.
+    """
+    before = case.state.of_before
+    attached = case.older(before)
+    used = [found.name for found in before if found.name not in attached]
+    _leave(case, attached, used, case.state.older)
+
+
+def _leave(
+    case: FenceCase, attached: Sequence[str], used: Sequence[str], pods: Sequence[str]
+) -> None:
+    """Leave out these volumes; refuse where then nothing would be left, or where the fence has one
+    of them.
+    """
+    host, left = case.state.host, {*attached, *used}
+    if host is None or not (left or pods):
+        return
+    rest = any(found.name not in left for found in case.meant)
+    theirs = tuple(f" of {pod}" for pod in pods)
+    inline = any(not text.endswith(theirs) for text in case.state.inline)
+    if any(case.is_fenced(name) for name in left) or not (rest or inline or case.known):
+        case.reasons += [_attached_before(case, host, few(attached))] if attached else []
+        case.reasons += [_used_before(case, host, few(used))] if used else []
+        case.reasons += [_pod_before(case, host, few(pods))] if pods else []
+        return
+    case.leave_out(
+        {
+            **{name: _attached_before(case, host, name) for name in attached},
+            **{name: _used_before(case, host, name) for name in used},
+        }
+    )
+
+
+def older_pods(case: FenceCase) -> dict[str, Reason]:
+    """By namespace and name, the pods of such a machine that have storage which is never attached,
+    each with the reason why it is left where it is.
+    """
+    host = case.state.host
+    if host is None or not case.by_power:
+        return {}
+    return {pod.partition(" ")[2]: _pod_before(case, host, pod) for pod in case.state.older}
+
+
+def _attached_before(case: FenceCase, host: HostRecord, names: str) -> Reason:
+    return Reason(
+        "fence_incomplete",
+        f"{names} was attached before this Node object was made ({host.created:{_TIME}}), and "
+        f"nothing shows from where it is held: the machine that was {case.options.node} before may "
+        "have it, at an unknown address. Prove that this one is off and delete the attachment by "
+        "hand",
+    )
+
+
+def _used_before(case: FenceCase, host: HostRecord, names: str) -> Reason:
+    return Reason(
+        "fence_incomplete",
+        f"{names} is of a pod that is older than this Node object ({host.created:{_TIME}}), so "
+        f"the machine that was {case.options.node} before may have it open. {_BY_HAND}",
+    )
+
+
+def _pod_before(case: FenceCase, host: HostRecord, names: str) -> Reason:
+    return Reason(
+        "fence_incomplete",
+        f"{names} is older than this Node object ({host.created:{_TIME}}), and has storage "
+        f"without a VolumeAttachment: the machine that was {case.options.node} before may have it "
+        f"mounted. {_BY_HAND}",
+    )
 
 
 def _silent(case: FenceCase) -> list[AttachedVolume]:

@@ -243,10 +243,24 @@ class Release:
 
     @contextlib.contextmanager
     def _held(self) -> Iterator[None]:
-        """For a change: under the Lease, and as long as the node is Ready."""
+        """For a change: under the Lease, and as long as the node is Ready, and that one still."""
         with self._lease.held():
-            _refuse_unready(self._cluster.get(self._node_path), self._options.node)
+            self._refuse_other(self._cluster.get(self._node_path))
             yield
+
+    def _refuse_other(self, item: Object | None) -> Object:
+        """The node, which has to be Ready, and the one that was judged."""
+        found = _refuse_unready(item, self._options.node)
+        # One that was made again may be another machine. Then nothing shows that the fenced one has
+        # no client any more, and the taints and the cordon are those of others.
+        host, uid = self._state.host if self._state else None, found["metadata"]["uid"]
+        if host is None or host.node.uid != uid:
+            raise NotStarted(
+                f"{self._options.node} is another one now (uid {uid}) than the one that was "
+                "judged, so the release stops here; run again",
+                code="identity_changed",
+            )
+        return found
 
     def undo(self, _action: Action) -> Action | None:
         """Nothing is taken back: what is left of a fence is finished by another run."""
@@ -328,10 +342,10 @@ class Release:
         return {"untaint_node": self._untaint, "uncordon_node": self._uncordon}
 
     def _patch(self, change: SpecChange, dry_run: bool = False) -> None:
-        """Change the node, provided that it is still the one that was fenced, and Ready."""
+        """Change the node, provided that it is still the one that was judged, and Ready."""
 
         def patch(item: Object | None) -> Object | None:
-            spec = change(_refuse_unready(item, self._options.node))
+            spec = change(self._refuse_other(item))
             return {"spec": spec} if spec else None
 
         change_object(self._cluster, self._node_path, patch, dry_run)

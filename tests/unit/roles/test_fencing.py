@@ -8,6 +8,7 @@ Ansible computes it.
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from pathlib import Path
@@ -630,7 +631,12 @@ def system_said(system: str) -> dict[str, Any]:
             system_said("2"),
             {"system": "1", "state": "", "problem": "its system 1 has another Id"},
         ),
-        ("e", {"skipped": True}, {"status": 401, "msg": "no"}, {"status": 401, "problem": "no"}),
+        (
+            "e",
+            {"skipped": True},
+            {"status": 401, "msg": "no"},
+            {"status": 401, "problem": "it answers with HTTP status 401"},
+        ),
         ("a", {"status": -1, "msg": "away"}, {"skipped": True}, {"status": -1, "problem": "away"}),
         (
             "a",
@@ -652,7 +658,61 @@ def test_what_a_bmc_says_by_redfish(
     assert wanted.items() <= found.items(), found
 
 
+LOGIN = {"bmc_user": "operator", "bmc_password": "s3cr3t/+ü"}
+# As a header has both (RFC 7617), and as programs write them.
+SPELLINGS = (
+    base64.b64encode(b"operator:s3cr3t/+\xc3\xbc").decode(),
+    *("operator", "s3cr3t/+ü", "s3cr3t%2F%2B%C3%BC", "s3cr3t%2f%2b%c3%bc", "s3cr3t/+\\u00fc"),
+)
+
+
+@pytest.mark.parametrize("secret", SPELLINGS)
+def test_a_bmc_that_repeats_the_password_has_it_shown_nowhere(secret: str) -> None:
+    """It knows that of all BMCs. Whoever reads the output of a job does not."""
+    look = {**LOGIN, "__node_fence_power_at": "t", "__node_fence_systems": {"skipped": True}}
+    lines = [
+        {"status": 400, "msg": f"Status code was 400 and not [200]: HTTP Error 400: {secret}"},
+        {"status": -1, "msg": f"An unknown error occurred: BadStatusLine('{secret}')"},
+        {"status": 200, "json": {**system_said("1")["json"], "PowerState": secret}},
+        {"status": 200, "json": {**system_said("1")["json"], "UUID": secret}},
+        {
+            "status": 200,
+            "json": {
+                **system_said("1")["json"],
+                "Actions": {"#ComputerSystem.Reset": {"target": secret}},
+            },
+        },
+    ]
+    for answer in lines:
+        found = bmc("e", "power_reading", **look, __node_fence_system_read=answer)
+        assert secret not in str(found), found
+    one = {"json": {"Members": [{"@odata.id": f"/x/{secret}"}]}, "status": 200}
+    given = {**look, "__node_fence_systems": one, "__node_fence_system_read": {"status": 404}}
+    assert secret not in str(bmc("a", "power_reading", **given))
+    told = bmc("b", "power_reading", **look, __node_fence_ipmi_read={"msg": f"no: {secret}"})
+    assert told["problem"] == "no: ***"
+    said = by_agent({"rc": 1, "stderr": f"no {secret}"}, login=LOGIN)
+    assert said["problem"] == "no ***"
+    report = load(ROLES / "node_fence/tasks/power_switch.yml")[-1]["ansible.builtin.debug"]["msg"]
+    given = {**LOGIN, "__node_fence_power_to": "off", "__node_fence_x": report}
+    for answer in [*lines[:2], {"msg": f"no: {secret}"}]:
+        shown = str(bmc("e", "x", **given, item=answer))
+        assert "192.0.2.9 was told to switch the machine off" in shown and secret not in shown
+    assert shown.endswith("no: ***")
+    shown = str(bmc("e", "x", **given, item=lines[0]))
+    assert shown.endswith("says: it answers with HTTP status 400")
+
+
+@pytest.mark.parametrize("state", ["On", "off", "PoweringOff", "Paused"])
+def test_a_state_of_redfish(state: str) -> None:
+    answer = {"status": 200, "json": {**system_said("1")["json"], "PowerState": state}}
+    given = {"__node_fence_systems": {"skipped": True}, "__node_fence_power_at": "t"}
+    found = bmc("e", "power_reading", **given, __node_fence_system_read=answer)
+    assert found["state"] == state
+
+
 USUAL = "/redfish/v1/Systems/1/Actions/ComputerSystem.Reset"
+SAID = "it answers with HTTP status 200"
 
 
 def switched_at(actions: Any) -> tuple[str, dict[str, Any]]:
@@ -671,7 +731,7 @@ def switched_at(actions: Any) -> tuple[str, dict[str, Any]]:
 )
 def test_where_a_machine_is_switched(target: Any) -> None:
     path, found = switched_at({"#ComputerSystem.Reset": {"target": target}})
-    assert (path, found["state"], found["problem"]) == (target or USUAL, "Off", "OK")
+    assert (path, found["state"], found["problem"]) == (target or USUAL, "Off", SAID)
 
 
 @pytest.mark.parametrize("actions", [None, [], "x", {}, {"#ComputerSystem.Reset": None}])
@@ -775,7 +835,8 @@ def by_agent(status: Any, name: str = "power_reading", **given: Any) -> Any:
     }
     answers = {"results": [metadata, {**ran, "item": "status", **status}]}
     given = {"hostvars": {"fencer01": {}}, "__node_fence_agent_answers": answers, **given}
-    login = {"bmc_user": "admin", "bmc_password": "hunter2", "__node_fence_power_at": "t"}
+    login = given.pop("login", {"bmc_user": "admin", "bmc_password": "hunter2"})
+    login = {**login, "__node_fence_power_at": "t"}
     return bmc("a", name, bmcs={"a": {**AGENT, **given.pop("agent", {})}}, **login, **given)
 
 
@@ -852,7 +913,8 @@ def by_others(answer: Any, name: str = "power_reading", **given: Any) -> Any:
     answers = {"results": [{"cmd": ["timeout"], "item": "status", "rc": 0, **answer}]}
     given = {"hostvars": {"cloud01": {}}, "__node_fence_agent_answers": answers, **given}
     bmcs = {"a": {**OUTSIDE, **given.pop("outside", {})}, "b": {**OUTSIDE, "host": "no host"}}
-    login = {"bmc_user": "admin", "bmc_password": "hunter2", "__node_fence_power_at": "t"}
+    login = given.pop("login", {"bmc_user": "admin", "bmc_password": "hunter2"})
+    login = {**login, "__node_fence_power_at": "t"}
     return bmc("a", name, bmcs=bmcs, **login, **given)
 
 

@@ -26,6 +26,8 @@ def test_the_example_of_its_documentation() -> None:
         "shared": ["worker02"],
         "way": "redfish",
         "agent": none,
+        # There is nothing to find.
+        "secrets": "(?!)",
     }
 
 

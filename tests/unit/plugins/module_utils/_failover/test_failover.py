@@ -2626,6 +2626,77 @@ def test_whatever_driver_has_it_nothing_is_written_by_a_node_that_is_off() -> No
     assert world.ledger().phase == "detached"
 
 
+def test_what_the_fence_of_a_node_that_is_off_leaves_out_is_detached_by_a_taint_alone() -> None:
+    """A client that is none of the node's has it open: its proof left it out."""
+    world = World(
+        *(*claim("db"), attachment("db"), pod("db-1", "db")),
+        *(*claim("copied"), attachment("copied"), pod("copied-1", "copied")),
+        ledger=OFF._replace(volumes=("pv-db",)),
+    )
+    run(world, reading=None, power=says(), detach="volumes")
+    assert world.attached() == {("pv-db", "b"), ("pv-copied", "a")}
+    assert "copied-1" in world.names("Pod")
+
+
+def of_before(*names: str, version: str = "v1.31.4") -> World:
+    """A node that is off, and younger than these of its pods: db-1, kept-1, both-1, line-0. The
+    fence has left out what kept-1 uses, and both-1 too.
+    """
+    both = pod("both-1", "both", "kept")
+    world = World(
+        *(*claim("db"), attachment("db"), pod("db-1", "db")),
+        *(*claim("kept"), attachment("kept"), pod("kept-1", "kept")),
+        *(*claim("both"), attachment("both"), both, in_line("line-0")),
+        ledger=OFF._replace(volumes=("pv-both", "pv-db")),
+        version=version,
+    )
+    world.at("a")["metadata"]["creationTimestamp"] = "2025-06-01T00:00:00Z"
+    for item in world.of("Pod"):
+        is_older = item["metadata"]["name"] in names
+        item["metadata"]["creationTimestamp"] = f"2025-0{5 if is_older else 7}-01T00:00:00Z"
+    return world
+
+
+@pytest.mark.parametrize("version", ["v1.31.4", "v1.20.2"])
+def test_what_the_machine_of_before_may_have_stays(version: str) -> None:
+    """It was not switched off, so a taint would give its volumes a second writer."""
+    world = of_before("kept-1", "line-0", version=version)
+    result = run(world, reading=None, power=says())
+    assert result["failed"] and OUT not in world.taints
+    assert world.attached() == {("pv-db", "b"), ("pv-kept", "a"), ("pv-both", "a")}
+    assert sorted(world.names("Pod")) == ["both-1", "db-1-again", "kept-1", "line-0"]
+    told = {one["object"]["name"]: one["reason"] for one in result["findings"]}
+    assert "pod shop/both-1 uses pv-kept, which the machine that had" in told["pv-both"]
+    assert "pod shop/line-0 is older than this Node object" in told["line-0"]
+    assert world.ledger().phase == "fenced"
+
+
+def test_the_taint_is_refused_that_would_end_what_the_machine_of_before_may_run() -> None:
+    for names in (("kept-1",), ("line-0",)):
+        world = of_before(*names)
+        result = run(world, reading=None, power=says(), detach="taint")
+        assert (result["failed"], result["code"]) == (True, "volume_not_fenced")
+        assert "the machine that had its name before may write there" in result["msg"]
+        result = run(
+            world, reading=None, power=says(), detach="taint", accept_unfenced_volumes=True
+        )
+        assert result["failed"] and OUT not in world.taints
+    # Nothing is older than the Node object.
+    world = of_before()
+    assert not run(world, reading=None, power=says())["failed"] and OUT in world.taints
+
+
+def test_what_was_attached_to_the_machine_of_before_stays() -> None:
+    world = of_before()
+    for item in world.of("VolumeAttachment"):
+        if item["spec"]["source"]["persistentVolumeName"] == "pv-kept":
+            item["metadata"]["creationTimestamp"] = "2025-05-01T00:00:00Z"
+    result = run(world, reading=None, power=says())
+    assert result["failed"] and OUT not in world.taints
+    assert ("pv-kept", "a") in world.attached() and ("pv-db", "b") in world.attached()
+    assert {"both-1", "kept-1", "line-0-again"} <= {*world.names("Pod")}
+
+
 SHARES = OFF._replace(volumes=("pv-csi", "pv-plain"))
 NEVER = {
     "apiVersion": "storage.k8s.io/v1",
@@ -2835,6 +2906,7 @@ def one_volume(*more: dict[str, Any], version: str = "v1.20.2") -> World:
         version=version,
     )
     world.broken.add("collect")
+    world.at("a")["metadata"]["creationTimestamp"] = "2024-01-01T00:00:00Z"
     return world
 
 

@@ -604,6 +604,29 @@ def test_which_pods_are_older_than_their_node() -> None:
     )
 
 
+def test_which_volumes_are_of_pods_that_are_older_than_their_node() -> None:
+    """Attached or not, and whether a container ever ran: it is mounted before that. But a claim
+    that has no volume never was anything, so a pod that a finalizer keeps holds up nobody.
+    """
+    made = node("a")
+    made["metadata"]["creationTimestamp"] = "2026-01-02T00:00:00Z"
+    name = attachment_name("rbd.csi.ceph.com", "h-rbd", "a")
+    pods = [pod(one) for one in ("rbd", "ran", "waits", "nothing", "gone", "new")]
+    for one in pods:
+        one["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
+    pods[5]["metadata"]["creationTimestamp"] = "2026-01-03T00:00:00Z"
+    for one in pods[2:4]:
+        one["status"] = {"phase": "Pending"}
+    volumes = [volume(one, "nfs.csi.k8s.io") for one in ("ran", "waits", "new")]
+    found, _cluster = gather(made, *pods, attachment(name, "rbd", "a"), volume("rbd"), *volumes)
+    assert {one.name: one.by_older for one in found.held} == {
+        **{"rbd": True, "ran": True, "waits": True},
+        "new": False,
+    }
+    assert sorted(found.older) == ["pod shop/gone", "pod shop/ran", "pod shop/waits"]
+    assert {one.name for one in found.of_before} == {"rbd", "ran", "waits"}
+
+
 def in_line(name: str, **more: Any) -> dict[str, Any]:
     """A pod that has NFS inline, and keys."""
     item = pod(name, **more)

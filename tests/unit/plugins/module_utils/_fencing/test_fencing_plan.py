@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from ipaddress import IPv4Network, ip_network
@@ -3042,6 +3042,71 @@ def test_a_node_that_is_switched_off_is_fenced_for_every_driver() -> None:
         assert decide(cordoned, given).plan.findings == []
 
 
+def off_while_seen(
+    *watchers: dict[str, Any], attributes: Mapping[str, str] | None = None, **fields: Any
+) -> Decision:
+    """What is proven of a node that is off, with the volumes v0, v1 and one of another driver,
+    where Ceph shows these clients on v0 all the time.
+    """
+    before = silent(RBD, RBD, "csi.example.com")
+    attached = (volume("v0", **(attributes or {})), *before.attached[1:])
+    ledger = pure.intend(before._replace(attached=attached), by_power("on")).ledger
+    assert ledger and ledger.volumes == ("v0", "v1", "v2")
+    now = {"read_at": "2026-01-01T12:00:30Z", "observations": 3, "seconds": 35.0}
+    found = reading(image("v0", watchers=watchers), image("v1"), **now)
+    after = silent(RBD, RBD, "csi.example.com", ledger=ledger)
+    after = after._replace(attached=attached)._replace(**fields)
+    return pure.confirm(after, by_power("off", "off", reading=found))
+
+
+def test_a_tool_on_one_volume_does_not_contradict_that_a_node_is_off() -> None:
+    """A provisioner that copies it, or gives its space back, held up every tenant and driver."""
+    tool = watcher(POD, 99, kernel=False)
+    decision = off_while_seen(tool)
+    assert decision.ledger and decision.ledger.phase == "fenced"
+    assert decision.ledger.volumes == ("v1", "v2") and decision.ledger.proven
+    (left,) = (one for one in decision.plan.findings if one.name == "v0")
+    assert (left.verdict, left.severity, left.code) == ("report", "major", "client_unknown")
+    assert "an out-of-service taint would detach it with the others" in left.summary
+
+
+@pytest.mark.parametrize(
+    ("watchers", "fields", "code"),
+    [
+        # The node may have mapped it so, or has it mapped.
+        (
+            [watcher(POD, 99, kernel=False)],
+            {"attributes": {"mounter": "rbd-nbd"}},
+            "client_unknown",
+        ),
+        ([watcher(POD, 99)], {}, "client_unknown"),
+        ([watcher(POD, 99, kernel=False), watcher(POD, 98)], {}, "client_unknown"),
+        ([watcher(A, 99, kernel=False)], {}, "ceph_watcher_left"),
+        (
+            [watcher(POD, 99, kernel=False), watcher(A, 98, kernel=False)],
+            {},
+            "client_unknown",
+        ),
+    ],
+)
+def test_what_may_be_the_nodes_own_client_contradicts_that_it_is_off(
+    watchers: list[dict[str, Any]], fields: dict[str, Any], code: str
+) -> None:
+    decision = off_while_seen(*watchers, **fields)
+    assert decision.ledger and decision.ledger.phase == "intended"
+    (finding,) = decision.plan.findings
+    assert (finding.verdict, finding.code, finding.name) == ("refuse", code, "a")
+
+
+def test_a_tool_on_all_that_is_fenced_leaves_nothing_to_prove() -> None:
+    ledger = pure.intend(silent(RBD), by_power("on")).ledger
+    now = {"read_at": "2026-01-01T12:00:30Z", "observations": 3, "seconds": 35.0}
+    found = reading(image("v0", watchers=[watcher(POD, 99, kernel=False)]), **now)
+    decision = pure.confirm(silent(RBD, ledger=ledger), by_power("off", "off", reading=found))
+    assert decision.plan.findings[0].code == "client_unknown"
+    assert decision.ledger and decision.ledger.phase == "intended"
+
+
 NFS = "nfs.csi.k8s.io"
 IN_LINE = ("the inline nfs volume files of pod shop/web-0",)
 
@@ -3109,15 +3174,58 @@ def test_a_fence_in_ceph_has_nothing_of_an_earlier_one_by_power(changed: dict[st
     assert again and again.volumes == ("v0", "w") and again.detached == ("w",)
 
 
-def test_a_pod_of_the_machine_that_had_the_name_before() -> None:
-    """It may have its volume, of which no VolumeAttachment tells since when."""
-    found = silent(used=(mounted("w"),))
+def young(found: NodeState, **fields: Any) -> NodeState:
+    """The same, whose Node object is younger than some of its pods."""
     assert found.host
-    host = found.host._replace(created=NOW - timedelta(hours=1))
-    older = found._replace(host=host, older=("pod shop/db-0",))
-    for begin in (by_power("on"), by_others("off")):
-        assert pure.intend(found, begin).ledger
-        refused(pure.intend(older, begin), "pod shop/db-0 is older than this Node object")
+    return found._replace(host=found.host._replace(created=NOW - timedelta(hours=1)), **fields)
+
+
+@pytest.mark.parametrize("method", ["power", "external"])
+def test_a_pod_of_the_machine_that_had_the_name_before(method: str) -> None:
+    """It may have its volumes, attached again since or not. So one tenant's pod, kept by a
+    finalizer, had the whole fence refused.
+    """
+    begin = by_power("on") if method == "power" else by_others("off")
+    used = (mounted("w")._replace(by_older=True), mounted("x"))
+    found = silent(*DRIVERS, used=used, inline=IN_LINE)
+    attached = (found.attached[0]._replace(by_older=True), found.attached[1])
+    found = young(found, attached=attached, older=("pod shop/db-0", "pod shop/web-0"))
+    decision = pure.intend(found, begin)
+    assert decision.ledger and decision.ledger.volumes == ("v1", "x")
+    findings = {one.name: one for one in decision.plan.findings}
+    for name in ("v0", "w"):
+        assert (findings[name].severity, findings[name].code) == ("major", "fence_incomplete")
+        assert f"{name} is of a pod that is older than this Node object" in findings[name].reason
+    # No taint is set either.
+    assert findings["v0"].summary.endswith("and stays attached")
+    for name in ("db-0", "web-0"):
+        left = findings[name]
+        assert (left.kind, left.namespace, left.verdict) == ("Pod", "shop", "report")
+        assert (left.severity, left.code) == ("major", "fence_incomplete")
+        assert f"pod shop/{name} is older than this Node object" in left.reason
+    # It may be the only one, which is fenced for nothing; or the fence has it already.
+    only = silent(used=used[:1], inline=IN_LINE)
+    refused(
+        pure.intend(young(only, older=("pod shop/web-0",)), begin),
+        "w is of a pod that is older than this Node object",
+        "pod shop/web-0 is older than this Node object",
+    )
+    ledger = decision.ledger._replace(volumes=("v1", "w", "x"))
+    host = node()
+    host["status"]["nodeInfo"]["systemUUID"] = MACHINE
+    begun = young(state(host, attached, used=used, ledger=ledger))
+    refused(pure.intend(begun, begin), "w is of a pod that is older than this Node object")
+
+
+def test_a_volume_that_was_attached_to_the_machine_that_had_the_name_before() -> None:
+    """The rest is switched off with the machine that has it now."""
+    found = silent(*DRIVERS)
+    before = found.attached[0].attachment._replace(created=NOW - timedelta(days=1))
+    attached = (found.attached[0]._replace(attachment=before), found.attached[1])
+    decision = pure.intend(young(found, attached=attached), by_power("on"))
+    assert decision.ledger and decision.ledger.volumes == ("v1",)
+    (left,) = (one for one in decision.plan.findings if one.name == "v0")
+    assert left.reason.startswith("v0 was attached before this Node object was made")
 
 
 def test_what_is_not_in_ceph_is_left_where_ceph_is_the_fence() -> None:
@@ -3168,8 +3276,8 @@ def test_a_machine_that_had_the_name_before_is_not_switched_off() -> None:
     """What was attached to it may be open there, whatever becomes of the machine of the BMC."""
     found = silent(*DRIVERS)
     assert found.host
-    young = found._replace(host=found.host._replace(created=NOW + timedelta(seconds=1)))
-    refused(pure.intend(young, by_power("on")), "was attached before this Node object was made")
+    again = found._replace(host=found.host._replace(created=NOW + timedelta(seconds=1)))
+    refused(pure.intend(again, by_power("on")), "was attached before this Node object was made")
 
 
 def test_without_its_node_object_only_the_ledgers_machine_is_switched_off() -> None:

@@ -1239,6 +1239,32 @@ def test_lost_again_right_before_the_taint() -> None:
     assert TAINT in world.spec["taints"] and MAP in world.objects
 
 
+@pytest.mark.parametrize(
+    # Read for the Lease's sake, and right before the patch.
+    ("state", "nth"),
+    [("released", 2), ("released", 3), ("unfenced", 2)],
+)
+def test_a_node_that_was_made_again_since_it_was_judged(state: str, nth: int) -> None:
+    """Its taints and its cordon are those of others, and its clients may be as well."""
+    fenced = BY_OBJECT if state == "unfenced" else LEDGER
+    world = begun(World(node(), network_fence(), ledger=fenced))
+    reads = []
+
+    def replace(verb: str, place: str) -> None:
+        if (verb, place) == ("get", NODE):
+            reads.append(place)
+            if len(reads) == nth:
+                world.objects[NODE]["metadata"]["uid"] = "uid-again"
+
+    world.before = replace
+    result = release(world, state, ceph=GONE)
+    assert (result["failed"], result["code"]) == (True, "identity_changed"), result["msg"]
+    assert "is another one now (uid uid-again)" in result["msg"]
+    assert TAINT in world.spec["taints"] and world.spec["unschedulable"] and MAP in world.objects
+    fence = next(item for place, item in world.objects.items() if place.startswith(FENCES))
+    assert fence["spec"]["fenceState"] == "Fenced"
+
+
 def test_the_node_changes_while_it_is_patched() -> None:
     """A heartbeat between reading and patching is a conflict that is tried again; no taint that
     came meanwhile is lost.
