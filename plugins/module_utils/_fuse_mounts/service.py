@@ -148,6 +148,9 @@ def _host_problems(
 
 
 def _credential_problems(entry: FuseVolume, recipe: fuse_recipes.Recipe | None) -> list[Reason]:
+    # Also with a command: without them it could mount something else.
+    if entry.doubt:
+        return [Reason("credentials_missing", entry.doubt)]
     missing = [key for key in fuse_recipes.NEEDED if not entry.credentials.get(key)]
     if not recipe or not missing:
         return []

@@ -490,6 +490,10 @@ def test_what_lies_below_a_mount_that_was_taken_off_is_not_the_renewed_one() -> 
         ({"recipe": "rclone"}, "rclone is not on this host"),
         ({"credentials": {"access_key": "x"}}, "the credentials lack secret_key"),
         (
+            {"command": ("s3fs", "{source}", "{target}"), "credentials": {}, "doubt": "whose?"},
+            "whose?",
+        ),
+        (
             {"command": ("s3fs", "-o", "key=s3cr3t-key", "{source}", "{target}")},
             "the command line would contain the credential secret_key",
         ),
