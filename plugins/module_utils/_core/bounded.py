@@ -221,8 +221,11 @@ def _has_ended(pid: int) -> bool:
 
 def _kill(pid: int) -> None:
     """Kill the child's whole session, without waiting: one in D state does not go."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(pid, signal.SIGKILL)
+    # One that was forked just now has no session yet, and is alone. It is not reaped before, so
+    # this is no other process.
+    for kill in (os.killpg, os.kill):
+        with contextlib.suppress(ProcessLookupError):
+            kill(pid, signal.SIGKILL)
 
 
 def _reap(pids: Iterable[int], clock: Clock) -> list[int]:

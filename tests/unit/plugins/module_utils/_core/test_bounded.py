@@ -69,6 +69,19 @@ def _lives(pid: str) -> bool:
         return False
 
 
+def test_a_child_that_has_no_session_yet_is_ended() -> None:
+    """One whose time was over just as it was forked was left to whatever it asks."""
+    pid = os.fork()
+    if not pid:
+        time.sleep(600)
+        os._exit(0)
+    bounded._kill(pid)
+    # Else this test has left nothing either.
+    os.kill(pid, signal.SIGTERM)
+    _pid, status = os.waitpid(pid, 0)
+    assert os.WTERMSIG(status) == signal.SIGKILL
+
+
 def test_a_child_holds_none_of_our_files() -> None:
     """The caller's stdout may be the ssh channel; whoever waits for its end must not wait for an
     abandoned child.
