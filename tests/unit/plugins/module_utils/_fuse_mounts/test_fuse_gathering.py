@@ -32,6 +32,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts 
     gathering,
     options,
     records,
+    stacks,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts import (
     runbook as fuse,
@@ -48,6 +49,9 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host im
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
     Mount,
     MountTable,
+)
+from ansible_collections.storage_ops.runbooks.tests.unit.support.mountinfo import (
+    parse_mountinfo,
 )
 
 TARGET = Target("/var/lib/kubelet/p", "publish", (), "/", ("ro",), 7)
@@ -143,6 +147,26 @@ def test_volumes_as_ansible_hands_them_over() -> None:
 def test_options_that_cannot_be(params: dict[str, Any], reason: str) -> None:
     with pytest.raises(StorageOpsError, match=reason):
         options.fuse_options(params)
+
+
+def test_a_mount_that_several_tenants_have_is_asked_in_the_turn_of_each() -> None:
+    """The first may have any number of mounts that hang."""
+    pods = [f"0a1b2c3d-1111-2222-3333-44445555666{number}" for number in range(3)]
+    points = [f"/var/lib/kubelet/pods/{pod}/volumes/kubernetes.io~csi/v/mount" for pod in pods]
+    lines = [
+        f"{number + 2} 1 0:{50 + number // 2} / {point} rw - fuse.s3fs s3fs rw"
+        for number, point in enumerate(points)
+    ]
+    table = MountTable(
+        parse_mountinfo("\n".join(["1 0 8:1 / / rw - ext4 /dev/sda rw", *lines]), "1")
+    )
+    found = stacks.superblocks(table, "/var/lib/kubelet")
+    namespaces = dict(zip(pods, ("evil", "victim", "evil")))
+    assert fuse._owners({"0:50": points[0], "0:51": points[2], "0:9": "/x"}, found, namespaces) == [
+        ("evil", "victim"),
+        "evil",
+        "/x",
+    ]
 
 
 MINE, THEIRS = {"secret_key": "mine"}, {"secret_key": "theirs"}
