@@ -137,6 +137,14 @@ options:
             invalid address, bucket or key.
         type: str
         default: ''
+      credentials_key:
+        description:
+          - Which of O(credentials) are of this volume, and of no volume that does not say so.
+          - By default those with the name of O(volumes[].volume). If there are none, those with its
+            O(volumes[].handle) or one of its O(volumes[].paths), if that is neither the name of
+            another volume nor of several entries.
+        type: str
+        default: ''
       command:
         description:
           - Command line to use instead of a recipe. C({source}), C({target}), C({endpoint}),
@@ -195,9 +203,9 @@ options:
             default: false
   credentials:
     description:
-      - For each volume, by its name, handle or path as in its entry of O(volumes), a dictionary of
-        C(access_key), C(secret_key) and, for O(volumes[].recipe=rclone), C(session_token). A
-        O(volumes[].command) may have any keys.
+      - For each volume, by its name, handle or path as in its entry of O(volumes), or by its
+        O(volumes[].credentials_key), a dictionary of C(access_key), C(secret_key) and, for
+        O(volumes[].recipe=rclone), C(session_token). A O(volumes[].command) may have any keys.
       - They are written to a file that only root can read. It is removed as soon as the mount is up
         or has failed, by the systemd unit too in case this module is killed.
       - They are not part of O(volumes), since Ansible writes that option to the node's log in a

@@ -40,8 +40,8 @@ _WRITTEN = re.compile(
 # What entity_addr_t prints: a type where it is not ANY, the address (IPv6 in brackets), the port
 # and the nonce. Before Nautilus entries have the type of a legacy address, since then ANY.
 _STORED = re.compile(
-    r"(?:(?:v1|v2|any|cidr):)?(?:\[(?P<six>[0-9A-Fa-f:.]+)\]"
-    r"|(?P<four>[0-9.]+)):(?P<port>[0-9]+)/(?P<number>[0-9]+)"
+    r"(?:(?:v1|v2|any|cidr):)?(?:\[(?P<six>[0-9A-Fa-f:.]{2,45})\]"
+    r"|(?P<four>[0-9.]{7,15})):(?P<port>[0-9]{1,10})/(?P<number>[0-9]{1,10})"
 )
 
 
@@ -144,8 +144,8 @@ def parse_stored(text: str, is_range: bool = False) -> Entry | None:
     match = _STORED.fullmatch(text)
     if match is None:
         return None
-    port, number = int(match["port"]), int(match["number"])
     try:
+        port, number = int(match["port"]), int(match["number"])
         network = ip_network(
             f"{match['six'] or match['four']}/{number}"
             if is_range

@@ -104,7 +104,7 @@ def parse_map(dump: Any) -> list[Served]:
     """``ceph fs dump --format json``. Raises StorageOpsError for what is not understood."""
     try:
         return [_served(found["mdsmap"]) for found in dump["filesystems"]]
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise StorageOpsError(f"ceph fs dump lacks what is needed: {words(error)}") from None
 
 

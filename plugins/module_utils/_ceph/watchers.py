@@ -41,6 +41,8 @@ _POLL_SECONDS = 1.0
 # How many clients of an image are handed on of those that differ in nothing that decides.
 _MOST_ALIKE = 5
 _T = TypeVar("_T")
+# What raises these has another form than was expected.
+_ODD = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 # ceph-csi writes it in both ways; behind it stand the volume's id and the node. Metadata of an
 # image is in its header's omap, with the prefix "metadata_" (src/cls/rbd/cls_rbd.cc). The key after
 # it is of ceph-csi's docs/design/proposals/non-graceful-node-shutdown.md.
@@ -49,11 +51,19 @@ _NOTE = re.compile(
     re.IGNORECASE | re.ASCII,
 )
 # A line of "rados listwatchers" (src/tools/rados/rados.cc).
-_LISTED = re.compile(r"watcher=(?P<address>\S+) client\.(?P<client>[0-9]+) cookie=[0-9]+", re.ASCII)
+_LISTED = re.compile(
+    r"watcher=(?P<address>\S+) client\.(?P<client>[0-9]{1,20}) cookie=[0-9]+", re.ASCII
+)
 # How "rados listomapvals" shows a value: an offset, 16 bytes, and the same as text
 # (bufferlist::hexdump).
 _HEXDUMP = re.compile(r"^[0-9a-f]{8}  (?P<bytes>(?:[0-9a-f]{2} {1,2}){1,16})", re.MULTILINE)
-_ADDRESS = re.compile(r"\[[0-9A-Fa-f:.]+\]:[0-9]+/[0-9]+|[0-9.]+:[0-9]+/[0-9]+")
+# Each part within bounds and whole. Without them a long row of digits takes quadratic time, and
+# Python reads no number of more than 4,300 digits.
+_ADDRESS = re.compile(
+    r"(?:\[[0-9A-Fa-f:.]{2,45}\]|(?<![0-9.])[0-9.]{7,15}):[0-9]{1,10}/[0-9]{1,10}(?![0-9])"
+)
+# Characters of a note. One of several addresses of IPv6 has fewer.
+_MOST_OF_NOTE = 200
 
 
 class Watcher(NamedTuple):
@@ -309,6 +319,9 @@ class Watchers:
                 return read(target)
             except StorageOpsError as error:
                 return str(error)
+            # Some of it is of whoever has a key for the image, as ceph-csi's notes.
+            except _ODD as error:
+                return f"what is said of it cannot be read: {words(error)}"
 
         targets = list(
             {target.spec: target for target in self._options.targets if not target.problem}.values()
@@ -352,7 +365,8 @@ def parse_watchers(status: Any) -> tuple[Watcher, ...]:
             Watcher(_entry(item["address"]), int(item["client"]), int(item["cookie"]))
             for item in entries
         )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    # Of numbers that are infinite: OverflowError.
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise StorageOpsError(f"rbd status lacks what is needed: {words(error)}") from None
 
 
@@ -405,6 +419,8 @@ def parse_notes(omap: str) -> list[tuple[str, str]]:
         value = binascii.unhexlify(
             "".join(line["bytes"].replace(" ", "") for line in _HEXDUMP.finditer(block))
         ).decode("utf-8", "replace")
+        if len(value) > _MOST_OF_NOTE:
+            continue
         try:
             # Only the address, or as Ceph spells a client, or several of those
             found = _ADDRESS.findall(value)

@@ -22,11 +22,12 @@ import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Callable
+from typing import Any, Callable, TypeVar
 
 from .errors import words
 
 Clock = Callable[[], float]
+_Key = TypeVar("_Key", bound=Hashable)
 # A worker that has not answered for this long (seconds) keeps only the item it is stuck on; the
 # others get workers of their own. On a node that is only busy the forks would make it worse, so
 # this is no hair trigger.
@@ -221,8 +222,11 @@ def _has_ended(pid: int) -> bool:
 
 def _kill(pid: int) -> None:
     """Kill the child's whole session, without waiting: one in D state does not go."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(pid, signal.SIGKILL)
+    # One that was forked just now has no session yet, and is alone. It is not reaped before, so
+    # this is no other process.
+    for kill in (os.killpg, os.kill):
+        with contextlib.suppress(ProcessLookupError):
+            kill(pid, signal.SIGKILL)
 
 
 def _reap(pids: Iterable[int], clock: Clock) -> list[int]:
@@ -252,10 +256,30 @@ class Reply:
     error: str = ""
 
 
+class AnyOf(tuple[Hashable, ...]):
+    """The owners of an item that several have. It is asked in the turn that comes first."""
+
+
+def owners_of(pairs: Iterable[tuple[_Key, Hashable]]) -> dict[_Key, Hashable]:
+    """Of pairs of an item and one that has it, for each item the owner as ``call_each`` takes it.
+
+    The first that has it may have any number of slow ones, which come before it in its turns.
+    """
+    found: dict[_Key, dict[Hashable, None]] = {}
+    for item, owner in pairs:
+        several = owner if isinstance(owner, AnyOf) else (owner,)
+        found.setdefault(item, {}).update(dict.fromkeys(several))
+    return {
+        item: AnyOf(owners) if len(owners) > 1 else next(iter(owners))
+        for item, owners in found.items()
+    }
+
+
 @dataclass
 class _Worker:
     pid: int
     pipe: int
+    owner: Hashable
     items: list[int]
     since: float
     started: float
@@ -295,7 +319,8 @@ def call_each(
     ``workers``: how many there are at most, with those that were given up and that SIGKILL has not
     ended. Once there are so many of these, what was not asked has a problem. ``owners``: of each
     item, whose it is, where some may have any number of slow ones: these use up only their own
-    turns. ``of_owner``: how many workers one owner has at a time; a quarter of all if it is 0.
+    turns. ``owners_of`` makes them where several may have an item. ``of_owner``: how many workers
+    one owner has at a time; a quarter of all if it is 0.
     """
     pool = _Pool(function, items, timeout, clock, owners, workers, of_owner)
     until = clock() + budget
@@ -324,21 +349,24 @@ class _Queue:
         self._waiting: dict[Hashable, deque[list[int]]] = {}
         by_owner: dict[Hashable, list[int]] = {}
         for index in range(count):
-            by_owner.setdefault(self._owner(index), []).append(index)
-        for indexes in by_owner.values():
+            owner = owners[index] if owners else None
+            for one in owner if isinstance(owner, AnyOf) else (owner,):
+                by_owner.setdefault(one, []).append(index)
+        for owner, indexes in by_owner.items():
             for start in range(0, len(indexes), ITEMS_PER_WORKER):
-                self.add(indexes[start : start + ITEMS_PER_WORKER])
+                self.add(owner, indexes[start : start + ITEMS_PER_WORKER])
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
-    def _owner(self, index: int) -> Hashable:
-        return self._owners[index] if self._owners else None
+    def is_shared(self, index: int) -> bool:
+        """It may be waiting, or be asked, in the turn of another owner as well."""
+        return bool(self._owners) and isinstance(self._owners[index], AnyOf)
 
-    def add(self, indexes: list[int]) -> None:
+    def add(self, owner: Hashable, indexes: list[int]) -> None:
         """Items of one owner, behind its others."""
         if indexes:
-            self._waiting.setdefault(self._owner(indexes[0]), deque()).append(indexes)
+            self._waiting.setdefault(owner, deque()).append(indexes)
 
     def _next(self) -> Hashable:
         # By time, since one item may take as long as a thousand others.
@@ -349,18 +377,17 @@ class _Queue:
         """Something waits whose owner may have one more worker."""
         return bool(self._waiting) and self._having[self._next()] < self._most
 
-    def take(self) -> list[int]:
+    def take(self) -> tuple[Hashable, list[int]]:
         """The next items, for a worker: of the owner that has the fewest now, and had the least."""
         owner = self._next()
         indexes = self._waiting[owner].popleft()
         if not self._waiting[owner]:
             del self._waiting[owner]
         self._having[owner] += 1
-        return indexes
+        return owner, indexes
 
-    def give_back(self, index: int, seconds: float) -> None:
-        """A worker is through with items of this one's owner, or is taken from them."""
-        owner = self._owner(index)
+    def give_back(self, owner: Hashable, seconds: float) -> None:
+        """A worker is through with items of this owner, or is taken from them."""
         self._having[owner] -= 1
         self._had[owner] += seconds
 
@@ -411,16 +438,32 @@ class _Pool:
         for pid in [pid for pid in self._given_up if _has_ended(pid)]:
             del self._given_up[pid], self._killed[pid]
         while self._waiting.ready and self._room > 0:
-            indexes = self._waiting.take()
+            owner, taken = self._waiting.take()
+            indexes = [index for index in taken if not self._is_settled(index)]
+            if not indexes:
+                self._waiting.give_back(owner, 0)
+                continue
             try:
-                worker = _fork_worker(self._function, self._items, indexes, self._clock)
+                worker = _fork_worker(self._function, self._items, owner, indexes, self._clock)
             except OSError as error:
-                self._waiting.give_back(indexes[0], 0)
+                self._waiting.give_back(owner, 0)
                 for index in indexes:
-                    self._replies[index] = Reply(problem=f"could not be asked: {error.strerror}")
+                    self._reply(index, Reply(problem=f"could not be asked: {error.strerror}"))
                 continue
             self._running[worker.pipe] = worker
             self._poller.register(worker.pipe, select.POLLIN)
+
+    def _is_settled(self, index: int) -> bool:
+        """It was answered in the turn of another owner, or is asked right now."""
+        return self._waiting.is_shared(index) and (
+            self._replies[index] is not None
+            or any(worker.current == index for worker in self._running.values())
+        )
+
+    def _reply(self, index: int, reply: Reply) -> None:
+        # The first one counts, since one may be asked in the turns of several.
+        if self._replies[index] is None:
+            self._replies[index] = reply
 
     def hear(self) -> None:
         """Take what the workers say, for up to 20 ms."""
@@ -433,8 +476,8 @@ class _Pool:
                 self._retire(worker)
             # End-of-file before its last answer: something killed it, as the OOM killer does.
             elif not chunk:
-                self._replies[worker.current] = Reply(problem="the probe died")
-                self._waiting.add(worker.items[worker.done + 1 :])
+                self._reply(worker.current, Reply(problem="the probe died"))
+                self._waiting.add(worker.owner, worker.items[worker.done + 1 :])
                 self._retire(worker)
 
     def _take(self, worker: _Worker, chunk: bytes) -> None:
@@ -445,7 +488,7 @@ class _Pool:
         *lines, worker.buffer = worker.buffer.split(b"\n")
         # What a worker sends beyond its items was taken from it while it was stuck.
         for line in lines[: len(worker.items) - worker.done]:
-            self._replies[worker.current] = Reply(**json.loads(line))
+            self._reply(worker.current, Reply(**json.loads(line)))
             worker.done += 1
             worker.since = self._clock()
 
@@ -456,14 +499,14 @@ class _Pool:
             idle = now - worker.since
             if idle > min(STALL_SECONDS, self._timeout):
                 for index in worker.items[worker.done + 1 :]:
-                    self._waiting.add([index])
+                    self._waiting.add(worker.owner, [index])
                 worker.items = worker.items[: worker.done + 1]
             elif now - worker.started > self._turn:
-                self._waiting.add(worker.items[worker.done + 1 :])
+                self._waiting.add(worker.owner, worker.items[worker.done + 1 :])
                 worker.items = worker.items[: worker.done + 1]
             if idle > self._timeout:
                 problem = f"no answer within {self._timeout:.1f} s, abandoned as pid {worker.pid}"
-                self._replies[worker.current] = Reply(problem=problem, timed_out=True)
+                self._reply(worker.current, Reply(problem=problem, timed_out=True))
                 self._retire(worker)
                 self._given_up[worker.pid] = now
 
@@ -471,7 +514,7 @@ class _Pool:
         self._poller.unregister(worker.pipe)
         os.close(worker.pipe)
         del self._running[worker.pipe]
-        self._waiting.give_back(worker.items[0], self._clock() - worker.started)
+        self._waiting.give_back(worker.owner, self._clock() - worker.started)
         # Also one that has answered: its own children may be left.
         _kill(worker.pid)
         self._killed[worker.pid] = worker.current if worker.done < len(worker.items) else None
@@ -498,7 +541,11 @@ class _Pool:
 
 
 def _fork_worker(
-    function: Callable[[Any], Any], items: Sequence[Any], indexes: list[int], clock: Clock
+    function: Callable[[Any], Any],
+    items: Sequence[Any],
+    owner: Hashable,
+    indexes: list[int],
+    clock: Clock,
 ) -> _Worker:
     """Fork a child that calls ``function`` for the items at ``indexes`` and writes one JSON line
     each.
@@ -513,7 +560,7 @@ def _fork_worker(
     if pid:
         os.close(writer)
         now = clock()
-        return _Worker(pid, reader, indexes, now, now)
+        return _Worker(pid, reader, owner, indexes, now, now)
     try:
         # As for a command: with all that the function starts, it is one group to kill.
         os.setsid()

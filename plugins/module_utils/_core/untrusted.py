@@ -72,6 +72,19 @@ _WORDS = {
     # Made by us.
     "path": re.compile(r"/[A-Za-z0-9._/-]{0,1000}"),
 }
+# In place of a credential that was taken out of a text.
+HIDDEN = "(hidden)"
+# Names of options and attributes whose values are secrets: passwd=, sftp-pass=, session_token=; the
+# key of SSE-C, as rclone (--s3-sse-customer-key and the same with -base64, rclone.org/s3) and
+# geesefs (--sse-c) take it; and the like.
+_SECRET_NAME = re.compile(
+    r"passw(?:or)?d$|(?:^|[_.-])(?:pass|passphrase|token)$|secret"
+    r"|(?:customer|account|private|encryption)[_.-]?key(?:[_.-](?:base64|pem))?$"
+    r"|(?:^|[_.-])sse[_.-]?c$",
+    re.ASCII | re.IGNORECASE,
+)
+# The fifth part of its value is the password of the private key (s3fs(1)).
+_CERTIFICATE, _PASSWORD_AT = "ssl_client_cert", 4
 # Not for a folder above the bucket's, whatever a server makes of it.
 _UPWARDS = re.compile(r"(?:^|[/:])\.\.(?:/|$)")
 
@@ -278,6 +291,16 @@ def sample_of(text: str) -> str:
     What is cut could end before the sign by which a password is known.
     """
     return f"'{shown(masked(text))}'" if len(text) <= _SAMPLE else f"of {len(text)} characters"
+
+
+def is_secret(name: str, value: str) -> bool:
+    """An option or attribute of this name has a secret as its value."""
+    # passwd_file= and the like name a file; its path is no secret. So does load_sse_c (s3fs(1)).
+    if not value or name.endswith("file") or name == "load_sse_c":
+        return False
+    parts = value.split(":", _PASSWORD_AT)
+    certified = name.lower() == _CERTIFICATE and len(parts) > _PASSWORD_AT and parts[-1] != ""
+    return certified or bool(_SECRET_NAME.search(name))
 
 
 def _escaped(char: str) -> str:

@@ -23,7 +23,8 @@ _PUBLISH = "csi.storage.k8s.io/node-publish-secret-"
 _TEMPLATE = re.compile(r"\$\{(?P<name>[^}]*)\}")
 
 # Some drivers take credentials in attributes and parameters, which every reader of
-# PersistentVolumes and StorageClasses can see; the result must not spread them.
+# PersistentVolumes and StorageClasses can see; the result must not spread them. What may be one is
+# hidden besides what surely is (untrusted.is_secret).
 _SECRET_KEY = re.compile(
     r"secret|pass|pwd|token|credential|(access|account|private)[-_]?key|akid|aksecret",
     re.IGNORECASE | re.ASCII,
@@ -37,7 +38,7 @@ _BLANKS = re.compile(r"\s+(?!-)", re.UNICODE)
 # As options, INI, YAML and JSON have it: the parameter configData of csi-driver-rclone is a whole
 # configuration of rclone.
 _ASSIGNS = re.compile(r"[\"']?\s*[=:]\s*", re.UNICODE)
-_HIDDEN = "(hidden)"
+_HIDDEN = untrusted.HIDDEN
 # The name of a Secret is not secret.
 _REFERENCE = re.compile(
     r"^csi\.storage\.k8s\.io/|secret-?(name|namespace|ref)", re.IGNORECASE | re.ASCII
@@ -99,9 +100,13 @@ def _filled(template: str, values: Mapping[str, str]) -> str:
 def without_secrets(keys: Mapping[str, str]) -> dict[str, str]:
     """Attributes or parameters without the credentials that some drivers want there."""
     return {
-        key: _HIDDEN if _SECRET_KEY.search(key) and not _REFERENCE.search(key) else masked(value)
+        key: _HIDDEN if _may_be_secret(key, value) and not _REFERENCE.search(key) else masked(value)
         for key, value in keys.items()
     }
+
+
+def _may_be_secret(name: str, value: str) -> bool:
+    return bool(_SECRET_KEY.search(name)) or untrusted.is_secret(name, value)
 
 
 def masked(text: str) -> str:
@@ -116,11 +121,11 @@ def masked(text: str) -> str:
     end = 0
     for name in _NAME.finditer(text):
         # What is within a value that was hidden is no name.
-        if name.start() < end or not _SECRET_KEY.search(name[0]):
+        if name.start() < end:
             continue
         at = _value_at(text, name)
         value = _VALUE.match(text, at) if at else None
-        if value:
+        if value and _may_be_secret(name[0].lstrip("-"), value[0]):
             found += [text[end : value.start()], _HIDDEN]
             end = value.end()
     return "".join([*found, text[end:]])

@@ -49,7 +49,8 @@ class FuseVolume:
 
     ``recipe``: name of a Recipe; ``sources``: candidates for the bucket or folder to mount.
     ``command``: the user's own command line, in place of a recipe. ``memory_max``: in MiB.
-    ``pods``: None if it is unknown which pods use the volume.
+    ``pods``: None if it is unknown which pods use the volume. ``credentials_key``: of which of the
+    option credentials its own are; ``doubt``: why it is not known which these are.
     """
 
     # Name of the PersistentVolume; handle is what its CSI driver calls it (spec.csi.volumeHandle).
@@ -75,6 +76,8 @@ class FuseVolume:
     # None, not empty: without pods the strategy kubelet may unmount, without knowledge it may not.
     pods: tuple[FusePod, ...] | None = None
     secret_namespace: str = ""
+    credentials_key: str = ""
+    doubt: str = ""
 
     def describe(self) -> str:
         """The best name there is, for messages."""

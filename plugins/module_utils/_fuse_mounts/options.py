@@ -6,11 +6,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 from .._core.argspec import ArgumentSpec, check_numbers, given_names, given_options
 from .._core.errors import BadOption
+from .._core.untrusted import sample_of
 from .model import LEAST_MEMORY, LEAST_TASKS, FuseOptions, FusePod, FuseVolume
 
 _HIDDEN = "(hidden)"
@@ -33,6 +36,7 @@ _VOLUME = {
     "endpoint": {"type": "str", "default": ""},
     "secret_namespace": {"type": "str", "default": "", "no_log": False},
     "region": {"type": "str", "default": ""},
+    "credentials_key": {"type": "str", "default": "", "no_log": False},
     "command": {"type": "list", "elements": "str", "default": []},
     "foreground": {"type": "bool", "default": True},
     "memory_max": {"type": "int"},
@@ -109,7 +113,7 @@ def options_of(module: Any) -> dict[str, Any]:
 def _with_credentials(
     volumes: tuple[FuseVolume, ...], given: dict[str, Any]
 ) -> tuple[FuseVolume, ...]:
-    """Each volume with the credentials that are given for its name, its handle or a path of it.
+    """Each volume with the credentials that are given for it, or why that is not known.
 
     Raises BadOption, without a secret in its text.
     """
@@ -121,30 +125,63 @@ def _with_credentials(
         )
     # YAML may have made a number of a handle.
     given = {str(key).rstrip("/"): secrets for key, secrets in given.items()}
-    keys = [_credentials_key(volume, given) for volume in volumes]
-    found = [
-        replace(volume, credentials=_texts(given[key] if key else {}))
-        for volume, key in zip(volumes, keys)
-    ]
-    left = set(given) - set(filter(None, keys))
+    mine = _keys_by_volume(volumes, given)
     # A typing error in a name would otherwise mount without credentials.
+    left = set(given).difference(*mine)
     if left:
         raise BadOption(
             f"{len(left)} of the credentials are of a volume that is not among the volumes"
         )
-    return tuple(found)
+    return tuple(
+        replace(volume, credentials=_texts(given[keys[0]] if keys and not why else {}), doubt=why)
+        for volume, keys, why in zip(volumes, mine, _doubts(volumes, mine))
+    )
 
 
-def _credentials_key(volume: FuseVolume, given: dict[str, Any]) -> str:
-    """By which of its names a volume has credentials; empty if it has none."""
-    names = dict.fromkeys((volume.volume, volume.handle, *volume.paths))
-    keys = [name for name in names if name and name in given]
-    if len(keys) > 1:
-        raise BadOption(
-            f"credentials has {volume.describe()} more than once: give it by one of "
-            f"{', '.join(keys)}"
+def _keys_by_volume(volumes: tuple[FuseVolume, ...], given: Iterable[str]) -> list[tuple[str, ...]]:
+    """For each volume, all the keys of ``given`` that may be its. Raises BadOption.
+
+    Tenants choose handles, and some choose names: whoever has a handle that is another's name must
+    not get the keys of that one.
+    """
+    for volume in volumes:
+        if volume.credentials_key and volume.credentials_key not in given:
+            raise BadOption(
+                f"credentials has no {sample_of(volume.credentials_key)}, which is the "
+                f"credentials_key of {volume.describe()}"
+            )
+    free = set(given) - {volume.credentials_key for volume in volumes}
+    names = {volume.volume for volume in volumes}
+
+    def of(volume: FuseVolume) -> tuple[str, ...]:
+        if volume.credentials_key or volume.volume in free:
+            return (volume.credentials_key or volume.volume,)
+        others = dict.fromkeys((volume.handle, *volume.paths))
+        return tuple(key for key in others if key in free and key not in names)
+
+    return [of(volume) for volume in volumes]
+
+
+def _doubts(volumes: tuple[FuseVolume, ...], mine: list[tuple[str, ...]]) -> list[str]:
+    """For each volume, why it is not known which credentials are its; empty if it is."""
+    # A handle may be that of several drivers. It refuses these volumes, and no other of the node.
+    asked = Counter(key for keys in mine for key in keys)
+
+    def doubt(volume: FuseVolume, keys: tuple[str, ...]) -> str:
+        # These are its own, whoever else has them.
+        if volume.credentials_key or keys == (volume.volume,):
+            return ""
+        if len(keys) > 1:
+            return "credentials has several for it: give credentials_key"
+        shared = [key for key in keys if asked[key] > 1]
+        return (
+            f"credentials has {sample_of(shared[0])}, which may be of several volumes: give "
+            "credentials_key"
+            if shared
+            else ""
         )
-    return keys[0] if keys else ""
+
+    return [doubt(volume, keys) for volume, keys in zip(volumes, mine)]
 
 
 def _texts(secrets: dict[Any, Any]) -> dict[str, str]:
@@ -157,6 +194,7 @@ def _volume(entry: dict[str, Any]) -> FuseVolume:
     for name in ("paths", "sources", "options", "command"):
         given[name] = tuple(given.get(name, ()))
     given["paths"] = tuple(path.rstrip("/") for path in given["paths"])
+    given["credentials_key"] = given.get("credentials_key", "").rstrip("/")
     if "pods" in given:
         given["pods"] = tuple(FusePod(**given_options(FusePod, pod)) for pod in given["pods"])
     volume = FuseVolume(**given)

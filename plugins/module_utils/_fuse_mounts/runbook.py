@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-from .._core.bounded import MOST_CHILDREN, Deadline, Reply
+from .._core.bounded import MOST_CHILDREN, Deadline, Reply, owners_of
 from .._core.engine import (
     Action,
     ActionFailed,
@@ -926,16 +926,15 @@ def _asked(
 
 def _owners(
     asked: dict[str, str], found: dict[str, Superblock], namespaces: Mapping[str, str]
-) -> list[str]:
-    """Whose turn each question is: the namespace of a pod that has the filesystem."""
-    pods = {
-        device: [place.pod for _mount, place in block.mounts if place.pod]
+) -> list[Hashable]:
+    """Whose turn each question is: the namespaces of the pods that have the filesystem."""
+    whose = owners_of(
+        (device, namespaces.get(place.pod, place.pod))
         for device, block in found.items()
-    }
-    return [
-        next((namespaces.get(pod, pod) for pod in pods.get(device, ())), point)
-        for device, point in asked.items()
-    ]
+        for _mount, place in block.mounts
+        if place.pod
+    )
+    return [whose.get(device, point) for device, point in asked.items()]
 
 
 def _broken(found: dict[str, Superblock], answers: dict[str, Answer]) -> set[str]:

@@ -39,10 +39,6 @@ from .model import (
 _SHARE, _LEAST_TOTAL = 4, 2048
 # The next step where this host cannot mount the volume itself.
 BY_DRIVER = "let the driver mount it again for new pods (strategy kubelet)"
-# Names of mount options whose values are secrets: passwd=, sftp-pass=, session_token= and the like.
-_PASSWORD = re.compile(
-    r"passw(?:or)?d$|(?:^|[_.-])(?:pass|passphrase|token)$|secret", re.ASCII | re.IGNORECASE
-)
 
 
 def service_for(
@@ -148,6 +144,9 @@ def _host_problems(
 
 
 def _credential_problems(entry: FuseVolume, recipe: fuse_recipes.Recipe | None) -> list[Reason]:
+    # Also with a command: without them it could mount something else.
+    if entry.doubt:
+        return [Reason("credentials_missing", entry.doubt)]
     missing = [key for key in fuse_recipes.NEEDED if not entry.credentials.get(key)]
     if not recipe or not missing:
         return []
@@ -331,21 +330,27 @@ def _secret_options(entry: FuseVolume) -> list[Reason]:
     """Options with a secret, since every user of the node can read command lines
     (proc_pid_cmdline(5)).
     """
-    problems = []
+    found: dict[str, None] = {}
     for option in entry.options:
-        for word in re.split(r"[,\s]+", option, flags=re.UNICODE):
+        words = re.split(r"[,\s]+", option, flags=re.UNICODE)
+        for word, following in zip(words, [*words[1:], "-"]):
             # An option without a value, such as password_stdin, exposes nothing.
-            name, _equals, value = word.lstrip("-").partition("=")
-            # passwd_file= and the like name a file; its path is no secret.
-            if value and _PASSWORD.search(name) and not name.endswith("file"):
-                problems.append(
-                    Reason(
-                        "secret_exposed",
-                        f"the option {name!r} is a secret, and every user can read the command "
-                        "line: give it as a credential",
-                    )
-                )
-    return problems
+            name, equals, value = word.lstrip("-").partition("=")
+            # Of one with a dash, the value may be the next word.
+            if word.startswith("-") and not equals and not following.startswith("-"):
+                value = following
+            # What was hidden on the way here is one, too, and no value for a program.
+            hidden = untrusted.HIDDEN[:-1]
+            if untrusted.is_secret(name, value) or hidden in word:
+                found[f"the option {name!r}" if hidden not in name else "an option"] = None
+    return [
+        Reason(
+            "secret_exposed",
+            f"{what} is a secret, and every user can read the command line: give it as a "
+            "credential",
+        )
+        for what in found
+    ]
 
 
 def _shown_secrets(entry: FuseVolume, service: Service) -> list[Reason]:

@@ -43,7 +43,8 @@ def fuse_volumes(
     given: Sequence[Mapping[str, Any]],
     leaving: bool = False,
 ) -> dict[str, Any]:
-    """The options ``volumes`` (one entry per volume) and ``credentials`` (by name, handle or path).
+    """The options ``volumes`` (one entry per volume) and ``credentials`` (by each entry's
+    ``credentials_key``).
 
     ``volumes``, ``unused``: of csi_volume_info. ``secrets``: objects as the API returns them.
     ``credential_keys``: credential -> keys of a Secret, the best first. ``drivers``: by name, parts
@@ -83,16 +84,19 @@ def _apart(entries: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         volumes.append({key: value for key, value in entry.items() if key != "credentials"})
         if not secrets:
             continue
-        # By the first name that it has; the node's side accepts each of them.
+        # By a name that it has, for people. It may be the handle or the name of another entry as
+        # well, since tenants choose some of them. So the entry says which key is its own.
         known = (entry.get("volume"), entry.get("handle"), *(entry.get("paths") or ()))
-        key = next(filter(None, known), "")
-        if not key or credentials.get(key, secrets) != secrets:
-            raise BadOption(
-                f"two entries have credentials of {key}"
-                if key
-                else "an entry has credentials, but names no volume"
-            )
+        names = (str(name).rstrip("/") for name in known if name)
+        name = key = next(filter(None, names), "")
+        if not name:
+            raise BadOption("an entry has credentials, but names no volume")
+        number = 1
+        while key in credentials:
+            number += 1
+            key = f"{name} ({number})"
         credentials[key] = secrets
+        volumes[-1]["credentials_key"] = key
     return {"volumes": volumes, "credentials": credentials}
 
 

@@ -24,7 +24,8 @@ FILLER = "x"
 
 # A DNS label (RFC 1123, section 2.1), in lower case as Kubernetes requires it.
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-_NUMBER = re.compile(r"[0-9]+\Z")
+# From its first digit: a row of digits that is not at the end takes quadratic time otherwise.
+_NUMBER = re.compile(r"(?<![0-9])[0-9]+\Z")
 # Minor release of Kubernetes 1 -> first patch release that has the fix, pull request 107025 of
 # 1.24, by the dates of its cherry picks 111952 (1.23) and 111953 (1.22). Later ones have it from
 # their start.

@@ -204,7 +204,8 @@ def port_of(options: Sequence[str]) -> int:
     """The server's TCP port by these mount options; 2049 if they name none (nfs(5), port)."""
     named = [option[5:] for option in options if option.startswith("port=")]
     # The last one counts, as for mount.nfs. port=0 stands for the port that rpcbind advertises.
-    return int(named[-1]) if named and is_number(named[-1]) and 0 < int(named[-1]) < 65536 else 2049
+    said = named[-1] if named else ""
+    return int(said) if is_number(said) and len(said) < 6 and 0 < int(said) < 65536 else 2049
 
 
 def classify(rc: int | None, text: str) -> str:

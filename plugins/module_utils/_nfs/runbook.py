@@ -17,12 +17,12 @@ import socket
 import struct
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
 from .._core.argspec import ArgumentSpec, check_numbers, given_options
-from .._core.bounded import call_each, run_command
+from .._core.bounded import call_each, owners_of, run_command
 from .._core.engine import Plan
 from .._core.errors import BadOption, StorageOpsError
 from .._core.texts import is_number
@@ -306,23 +306,22 @@ def _gather(host: Host, targets: Sequence[Target], options: NfsOptions, limit: i
 def _reached(host: Host, targets: Sequence[Target], options: NfsOptions) -> list[Share]:
     """The shares with the addresses, routes and ports of their servers; each is looked at once."""
     # Many shares are on few servers, and each look may cost a whole time-out.
-    servers = {target.server: target.turn for target in reversed(targets)}
-    names = _resolve(host, servers)
+    names = _resolve(host, owners_of((target.server, target.turn) for target in targets))
     shares = [
         Share(target, addresses, problem, unmeasured=unknown)
         for target in targets
         for addresses, problem, unknown in [names[target.server]]
     ]
-    addresses = {
-        address: share.target.turn for share in reversed(shares) for address in share.addresses
-    }
+    addresses = owners_of(
+        (address, share.target.turn) for share in shares for address in share.addresses
+    )
     # Which interface and source address is taken decides what the export list must allow.
     routes = _routes(host, addresses)
-    places = {
-        _where(share, address, options): share.target.turn
-        for share in reversed(shares)
+    places = owners_of(
+        (_where(share, address, options), share.target.turn)
+        for share in shares
         for address in share.addresses
-    }
+    )
     ports = _connect(host, places, options)
     return [
         replace(
@@ -338,7 +337,9 @@ def _reached(host: Host, targets: Sequence[Target], options: NfsOptions) -> list
     ]
 
 
-def _resolve(host: Host, servers: Mapping[str, str]) -> dict[str, tuple[tuple[str, ...], str, str]]:
+def _resolve(
+    host: Host, servers: Mapping[str, Hashable]
+) -> dict[str, tuple[tuple[str, ...], str, str]]:
     """By server (addresses, why there are none, why that is not known).
 
     ``servers``: by server, whose turn it is.
@@ -370,7 +371,7 @@ def _resolve(host: Host, servers: Mapping[str, str]) -> dict[str, tuple[tuple[st
     }
 
 
-def _routes(host: Host, addresses: Mapping[str, str]) -> dict[str, str]:
+def _routes(host: Host, addresses: Mapping[str, Hashable]) -> dict[str, str]:
     """By address the route to it, as ``ip route get`` shows it.
 
     ``addresses``: by address, whose turn it is.
@@ -400,7 +401,7 @@ def _where(share: Share, address: str, options: NfsOptions) -> tuple[str, int, b
 
 
 def _connect(
-    host: Host, places: Mapping[tuple[str, int, bool], str], options: NfsOptions
+    host: Host, places: Mapping[tuple[str, int, bool], Hashable], options: NfsOptions
 ) -> dict[tuple[str, int, bool], tuple[Port, ...]]:
     """Connect to NFS, and for version 3 to the portmapper and to the mountd that it names.
 

@@ -10,9 +10,9 @@ import fcntl
 import os
 import stat
 import struct
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 
-from .._core.bounded import call_each
+from .._core.bounded import call_each, owners_of
 from . import fdinfo
 from .host import Host
 
@@ -32,7 +32,7 @@ def is_loop(device: str) -> bool:
     return device.startswith(f"{MAJOR}:")
 
 
-def read_backing(host: Host, devices: Mapping[str, str]) -> dict[str, str]:
+def read_backing(host: Host, devices: Mapping[str, Hashable]) -> dict[str, str]:
     """Loop device -> filesystem of its backing file, both as major:minor, at any depth.
 
     ``devices``: with whose turns each uses up. What cannot be told is left out.
@@ -66,7 +66,7 @@ def read_backing(host: Host, devices: Mapping[str, str]) -> dict[str, str]:
             device: reply.value for device, reply in zip(order, replies) if not reply.problem
         }
         found.update({device: below for device, below in answers.items() if below})
-        wanted = {below: wanted[device] for device, below in answers.items()}
+        wanted = owners_of((below, wanted[device]) for device, below in answers.items())
     return found
 
 

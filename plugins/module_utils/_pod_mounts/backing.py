@@ -16,7 +16,7 @@ import re
 from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from .._core.bounded import Reply, call_each
+from .._core.bounded import Reply, call_each, owners_of
 from .._core.codes import Reason
 from .._core.errors import StorageOpsError
 from .._node import block, btrfs, fdinfo, multipath, scsi
@@ -220,12 +220,12 @@ def read_backings(
 
     found = {device: [look(name) for name in below] for device, below in names.items()}
     # A read from a device that is known not to answer would only hang.
-    whose = {
-        one.name: owners.get(device, device)
+    whose = owners_of(
+        (one.name, owners.get(device, device))
         for device, backings in found.items()
         for one in backings
         if not one.obstacles
-    }
+    )
     asked = [
         Device(name, host.read(f"/sys/class/block/{name}/dev") or "", owner)
         for name, owner in whose.items()

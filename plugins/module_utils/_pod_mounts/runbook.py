@@ -8,12 +8,13 @@ carries out the plan.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Hashable
 from dataclasses import replace
 from typing import Any
 
 from .._core import drivers
 from .._core.argspec import ArgumentSpec, check_numbers, given_names, given_options, missing
+from .._core.bounded import owners_of
 from .._core.engine import Action, ActionFailed, Finding, NotStarted, Plan, before_a_change
 from .._core.errors import BadOption
 from .._node import kubelet, loops, probes, processes
@@ -101,12 +102,7 @@ class PodMounts:
             state = self._users(state, turned)
         if turned:
             below = {device: names[device] for device in turned}
-            owners = {
-                device: kubelet.owner_of(points[device], state.root, state.namespaces)
-                for device in turned
-                if points[device]
-            }
-            backings = read_backings(self._host, below, self._options.probe_timeout, owners)
+            backings = read_backings(self._host, below, self._options.probe_timeout, _owners(state))
             state = replace(state, backings=backings)
         return state
 
@@ -162,12 +158,11 @@ class PodMounts:
         # Each note is read once, however many pods mount the volume.
         paths = list(dict.fromkeys(place.note for place in [*places, *named]))
         namespaces = kubelet.namespaces_of(host)
-        # Of one that several pods have, the first.
-        devices = {
-            layer.device: kubelet.owner_of(place.point, root, namespaces)
-            for place in reversed(places)
+        devices = owners_of(
+            (layer.device, kubelet.owner_of(place.point, root, namespaces))
+            for place in places
             for layer in state.table.layers(place.point)
-        }
+        )
         return replace(
             state,
             notes=dict(zip(paths, kubelet.read_notes(host, paths, root))),
@@ -190,7 +185,8 @@ class PodMounts:
         # Where other mounts cover it everywhere, it cannot be probed by a path.
         points = {device: point for device, point in points.items() if point}
         asked = list(points.values())
-        owners = [kubelet.owner_of(point, state.root, state.namespaces) for point in asked]
+        whose = _owners(state)
+        owners = [whose[device] for device in points]
         timeout = self._options.probe_timeout
         answers = probes.probe_folders(self._host, asked, timeout, owners, list(points))
         return dict(zip(points, answers))
@@ -328,6 +324,21 @@ class PodMounts:
             for mount in gone
         ]
         return proof + [f"the pod's mount is {mount.device}, the volume" for mount in kept]
+
+
+def _owners(state: PodMountState) -> dict[str, Hashable]:
+    """By device of a filesystem, whose turns it uses up: of the pods that have it, else of where it
+    is staged for them.
+    """
+
+    def whose(kind: str) -> dict[str, Hashable]:
+        return owners_of(
+            (layer.device, kubelet.owner_of(place.point, state.root, state.namespaces))
+            for place in state.places(kind)
+            for layer in state.table.layers(place.point)
+        )
+
+    return {**whose(kubelet.STAGING), **whose(kubelet.PUBLISH)}
 
 
 def _kept(finding: Finding) -> list[Mount]:

@@ -121,6 +121,7 @@ def test_a_volume_with_all_of_its_parts() -> None:
         "endpoint": "https://s3.example.com",
         "secret_namespace": "kube-system",
         "region": "eu",
+        "credentials_key": "pv-1",
         "pods": [{"uid": "u", "namespace": "shop", "name": "web-0", "terminating": False}],
     }
 
@@ -210,12 +211,52 @@ def test_credentials_are_apart() -> None:
     assert {entry.describe(): entry.credentials for entry in options.volumes} == found[
         "credentials"
     ]
-    for wrong in (
-        [given[0], {"handle": "h", "credentials": {"a": "x"}}],
-        [{"credentials": {"a": "1"}}],
-    ):
-        with pytest.raises(AnsibleFilterError, match="credentials"):
-            told([], given=wrong)
+    with pytest.raises(AnsibleFilterError, match="credentials"):
+        told([], given=[{"credentials": {"a": "1"}}])
+
+
+def test_credentials_are_of_their_entry_alone() -> None:
+    """A tenant chooses a handle, and may choose the name of another's volume. Then the keys of that
+    volume went to the tenant's endpoint, or the run failed for all volumes.
+    """
+    theirs = secret(accessKeyID="AK2", secretAccessKey="SK2", endpoint="https://theirs")
+    theirs["metadata"]["namespace"] = "evil"
+    bare = {"metadata": theirs["metadata"], "data": {"endpoint": theirs["data"]["endpoint"]}}
+    reference = {"namespace": "evil", "name": "s3"}
+    mine, other = volume(handle="pv-1"), volume(volume="pv-3", handle="3")
+    for driver in ("ru.yandex.s3.csi", "ch.ctrox.csi.s3-driver"):
+        shared = volume(volume="pv-2", handle="pv-1", driver=driver, secret=reference)
+        for data, expected in ((theirs, {"access_key": "AK2", "secret_key": "SK2"}), (bare, {})):
+            for order in ([mine, shared, other], [other, shared, mine]):
+                found = told(order, secrets=[OURS, data], credential_keys=KEYS)
+                volumes = {entry.volume: entry for entry in fuse_options(found).volumes}
+                assert volumes["pv-2"].credentials == expected
+                assert volumes["pv-2"].endpoint == "https://theirs"
+                for name in ("pv-1", "pv-3"):
+                    keys = {"access_key": "AK", "secret_key": "SK"}
+                    assert volumes[name].credentials == keys
+                assert not any(entry.doubt for entry in volumes.values())
+
+
+def test_credentials_that_the_user_gives_are_of_that_entry_alone() -> None:
+    """Not of a tenant's volume that is called as the user calls it, or has the same handle."""
+    given: list[dict[str, Any]] = [
+        {"handle": "h", "driver": "d", "credentials": {"a": "1"}},
+        {"handle": "h", "driver": "e", "credentials": {"a": "2"}},
+        {"paths": ["/p/"], "credentials": {"a": "3"}},
+        {"paths": ["/p"], "credentials": {"a": "4"}},
+    ]
+    planted = [
+        volume(volume="h", handle="x", secret={}),
+        volume(volume="pv-2", handle="h", secret={}),
+    ]
+    for cluster in (planted, planted[::-1]):
+        entries = fuse_options(told(cluster, given=given)).volumes
+        assert [dict(entry.credentials) for entry in entries] == [
+            *([{}] * 2),
+            *(entry["credentials"] for entry in given),
+        ]
+        assert not any(entry.doubt for entry in entries)
 
 
 def test_the_user_knows_better() -> None:

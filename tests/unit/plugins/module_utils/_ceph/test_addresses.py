@@ -180,6 +180,10 @@ def test_what_ceph_stores() -> None:
     assert parse_stored(":/0") is None
     assert parse_stored("10.0.0.500:0/1") is None
     assert parse_stored("cidr:10.0.0.0:0/99", is_range=True) is None
+    # Who has ceph-csi's key writes any text where its notes are.
+    for wrong in ("10.0.0.5:0/" + "9" * 5000, f"10.0.0.5:{'9' * 5000}/1", "10.0.0.5:0/12345678901"):
+        assert parse_stored(wrong) is None
+        assert parse_stored(wrong, is_range=True) is None
     daemon = parse_stored("v1:10.0.0.5:6801/123")
     assert daemon is not None and (daemon.kind, daemon.text, daemon.port) == (
         CLIENT,

@@ -212,6 +212,53 @@ def test_a_note_of_a_range_is_no_address_and_keeps_no_other_from_being_read() ->
     ]
 
 
+def note_of(text: str) -> str:
+    """A note of the node node-x as ``rados listomapvals`` shows it."""
+    dump = [
+        f"{start:08x}  {text[start : start + 16].encode().hex(' ')}  |.|\n"
+        for start in range(0, len(text), 16)
+    ]
+    return "metadata_.rbd.csi.ceph.com/clientaddress/node-x\nvalue:\n" + "".join(dump) + "\n"
+
+
+def test_a_note_that_is_no_address_is_none() -> None:
+    """A number of 5,000 digits, which Python does not read, ended the look at each image."""
+    assert watchers.parse_notes(note_of("10.0.0.5:0/1")) == [("node-x", "10.0.0.5")]
+    for text in (
+        "10.0.0.5:0/" + "9" * 5000,
+        f"10.0.0.5:{'9' * 5000}/1",
+        "9" * 5000,
+        "[" + "1" * 5000,
+        # Of what is too long for an address, no part is one.
+        "10.0.0.5:0/12345678901",
+        "1" * 20 + "10.0.0.5:0/1",
+        "10.0.0.5:0/1" + " " * 200,
+    ):
+        assert watchers.parse_notes(note_of(text) + OMAP) == watchers.parse_notes(OMAP)
+
+
+def test_an_image_of_which_something_else_is_said_hides_no_other() -> None:
+    """It is named."""
+
+    class Odd(Tools):
+        def __call__(self, argv: Sequence[str], timeout: float) -> CommandResult:
+            if "info" in argv and "odd" in argv:
+                return CommandResult(tuple(argv), 0, "[]", "", 0.1)
+            if "status" in argv and "endless" in argv:
+                said = '{"watchers": [{"address": "10.0.0.5:0/1", "client": 1e999, "cookie": 1}]}'
+                return CommandResult(tuple(argv), 0, said, "", 0.1)
+            return super().__call__(argv, timeout)
+
+    names = ("odd", "endless", "data")
+    images = [{"pool": "rbd", "namespace": None, "image": name} for name in names]
+    ceph, findings = read(Odd([A]), images=images)
+    odd, endless, data = ceph["images"]
+    assert "what is said of it cannot be read" in odd["problem"]
+    assert "rbd status lacks what is needed" in endless["problem"]
+    assert (data["problem"], len(data["watchers"])) == ("", 1)
+    assert [finding.name for finding in findings] == ["rbd/odd", "rbd/endless"]
+
+
 def test_one_observation() -> None:
     ceph, findings = read(Tools([A]))
     assert findings == []

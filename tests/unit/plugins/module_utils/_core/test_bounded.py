@@ -69,6 +69,19 @@ def _lives(pid: str) -> bool:
         return False
 
 
+def test_a_child_that_has_no_session_yet_is_ended() -> None:
+    """One whose time was over just as it was forked was left to whatever it asks."""
+    pid = os.fork()
+    if not pid:
+        time.sleep(600)
+        os._exit(0)
+    bounded._kill(pid)
+    # Else this test has left nothing either.
+    os.kill(pid, signal.SIGTERM)
+    _pid, status = os.waitpid(pid, 0)
+    assert os.WTERMSIG(status) == signal.SIGKILL
+
+
 def test_a_child_holds_none_of_our_files() -> None:
     """The caller's stdout may be the ssh channel; whoever waits for its end must not wait for an
     abandoned child.
@@ -228,19 +241,58 @@ def test_who_ends_by_a_signal_takes_no_others_place(hanging: Arrivals, killed: l
 def test_turns_are_by_time_and_by_the_workers_that_each_has() -> None:
     queue = bounded._Queue(74, [*("a" * 70), "b", "c", "c", "c"], 2)
     a, b, c = queue.take(), queue.take(), queue.take()
-    assert (a, b, c) == (list(range(32)), [70], [71, 72, 73])
-    queue.add([72])
-    queue.add([73])
-    queue.give_back(0, 5.0)
-    queue.give_back(71, 1.0)
+    assert (a, b, c) == (("a", list(range(32))), ("b", [70]), ("c", [71, 72, 73]))
+    queue.add("c", [72])
+    queue.add("c", [73])
+    queue.give_back("a", 5.0)
+    queue.give_back("c", 1.0)
     # Neither has a worker by now.
-    assert queue.take() == [72]
+    assert queue.take() == ("c", [72])
     # This one has none.
-    assert queue.take() == list(range(32, 64))
-    queue.give_back(72, 9.0)
+    assert queue.take() == ("a", list(range(32, 64)))
+    queue.give_back("c", 9.0)
     # That one has, and this has had more.
-    assert [queue.take(), queue.take()] == [[73], list(range(64, 70))]
+    assert [queue.take(), queue.take()] == [("c", [73]), ("a", list(range(64, 70)))]
     assert not queue and not queue.ready
+
+
+def test_whose_an_item_is() -> None:
+    """Of several that have it, it is of each."""
+    pairs = [("a", "x"), ("b", "x"), ("a", "y"), ("a", "x"), ("c", bounded.AnyOf(("x", "z")))]
+    found = bounded.owners_of(pairs)
+    assert found == {"a": ("x", "y"), "b": "x", "c": ("x", "z")}
+    assert isinstance(found["a"], bounded.AnyOf)
+    assert bounded.owners_of([("d", one) for one in found.values()]) == {"d": ("x", "y", "z")}
+
+
+def test_what_several_have_is_asked_in_the_turn_that_comes_first(
+    hanging: Arrivals, killed: list[int]
+) -> None:
+    """One of them has any number of slow ones before it."""
+    both = bounded.AnyOf(("evil", "victim"))
+    items = ["hang"] * 80 + [7, 8]
+    owners = ["evil"] * 80 + [both, both]
+    clock = Steps((lambda: bool(killed), 1000.0))
+    replies = bounded.call_each(answer, items, 100, 500, clock, owners, workers=4)
+    assert [reply.value and reply.value[0] for reply in replies[79:]] == [None, 7, 8]
+
+
+def test_what_several_have_is_asked_once(hanging: Arrivals, killed: list[int]) -> None:
+    """Also if it hangs: of those that wait for it, none gets a worker for it as well."""
+    every = bounded.AnyOf(range(12))
+    clock = Steps(
+        # What is behind it, of the one in whose turn it is asked, gets a worker of its own.
+        (lambda: hanging.count == 1 and len(killed) == 11, bounded.STALL_SECONDS * 1.1),
+        (lambda: len(killed) == 12, 100.0),
+    )
+    hung, *others = bounded.call_each(
+        answer, ["hang", *range(12)], 50, clock=clock, owners=[every, *range(12)], workers=12
+    )
+    assert hung.timed_out and not any(reply.problem for reply in others)
+    assert hanging.count == 1
+    # Each that they have is answered.
+    many = bounded.call_each(answer, list(range(5)), AMPLE, owners=[every] * 5)
+    assert [reply.value[0] for reply in many] == list(range(5))
 
 
 def test_no_owner_has_more_than_some_of_the_workers(hanging: Arrivals, killed: list[int]) -> None:

@@ -738,6 +738,7 @@ def test_credentials_in_attributes_are_hidden() -> None:
         "secretAccessKey": "planted",
         "access_key": "planted",
         "SessionToken": "planted",
+        "sseCustomerKey": "planted",
         "metaurl": "redis://:pl/anted@planted@10.0.0.1/1",
         "options": "--secret-key planted -o passwd=planted,umask=022 --token='planted planted'",
     }
@@ -781,6 +782,15 @@ def test_credentials_in_attributes_are_hidden() -> None:
         ("accountkey=planted", "accountkey=(hidden)"),
         ("--sftp-pass planted", "--sftp-pass (hidden)"),
         ("token='planted", "token=(hidden)"),
+        (
+            "--s3-sse-customer-key=planted --s3-sse-customer-key-base64 planted",
+            "--s3-sse-customer-key=(hidden) --s3-sse-customer-key-base64 (hidden)",
+        ),
+        ("-o ro,ssl_client_cert=/c:PEM:/k:PEM:planted", "-o ro,ssl_client_cert=(hidden)"),
+        (
+            "ssl_client_cert=/c:PEM:/k:PEM,--sse-c=planted",
+            "ssl_client_cert=/c:PEM:/k:PEM,--sse-c=(hidden)",
+        ),
         ("password=token=planted secret", "password=(hidden) secret"),
         ("a://b c://d:planted@e,f://planted@g", "a://b c://(hidden)@g"),
         ("akid" * 2000, "(hidden, 8000 characters)"),

@@ -32,6 +32,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts 
     gathering,
     options,
     records,
+    stacks,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts import (
     runbook as fuse,
@@ -48,6 +49,9 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host im
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
     Mount,
     MountTable,
+)
+from ansible_collections.storage_ops.runbooks.tests.unit.support.mountinfo import (
+    parse_mountinfo,
 )
 
 TARGET = Target("/var/lib/kubelet/p", "publish", (), "/", ("ro",), 7)
@@ -129,15 +133,87 @@ def test_volumes_as_ansible_hands_them_over() -> None:
             {"volumes": [{"volume": "a"}], "credentials": {"secret_key": "s3cr3t"}},
             "^credentials has a part that is not a dictionary",
         ),
+        # Its name is what it has them by, so nothing has them by its handle.
         (
             {"volumes": [{"volume": "a", "handle": "h"}], "credentials": {"a": {}, "h": {}}},
-            "^credentials has a more than once: give it by one of a, h$",
+            "^1 of the credentials are of a volume that is not among",
+        ),
+        (
+            {"volumes": [{"volume": "a", "credentials_key": "k"}], "credentials": {"a": {}}},
+            "^credentials has no 'k', which is the credentials_key of a$",
         ),
     ],
 )
 def test_options_that_cannot_be(params: dict[str, Any], reason: str) -> None:
     with pytest.raises(StorageOpsError, match=reason):
         options.fuse_options(params)
+
+
+def test_a_mount_that_several_tenants_have_is_asked_in_the_turn_of_each() -> None:
+    """The first may have any number of mounts that hang."""
+    pods = [f"0a1b2c3d-1111-2222-3333-44445555666{number}" for number in range(3)]
+    points = [f"/var/lib/kubelet/pods/{pod}/volumes/kubernetes.io~csi/v/mount" for pod in pods]
+    lines = [
+        f"{number + 2} 1 0:{50 + number // 2} / {point} rw - fuse.s3fs s3fs rw"
+        for number, point in enumerate(points)
+    ]
+    table = MountTable(
+        parse_mountinfo("\n".join(["1 0 8:1 / / rw - ext4 /dev/sda rw", *lines]), "1")
+    )
+    found = stacks.superblocks(table, "/var/lib/kubelet")
+    namespaces = dict(zip(pods, ("evil", "victim", "evil")))
+    assert fuse._owners({"0:50": points[0], "0:51": points[2], "0:9": "/x"}, found, namespaces) == [
+        ("evil", "victim"),
+        "evil",
+        "/x",
+    ]
+
+
+MINE, THEIRS = {"secret_key": "mine"}, {"secret_key": "theirs"}
+
+
+def credentials(volumes: list[dict[str, Any]], given: dict[str, Any]) -> list[Any]:
+    """Of each volume what it has, or why nothing."""
+    found = options.fuse_options({"volumes": volumes, "credentials": given}).volumes
+    return [entry.doubt or dict(entry.credentials) for entry in found]
+
+
+def test_a_handle_that_is_the_name_of_another_volume() -> None:
+    """Tenants choose handles. The run failed for all volumes, or the other one got the keys."""
+    volumes = [{"volume": "a", "handle": "a"}, {"volume": "b", "handle": "a"}, {"volume": "c"}]
+    other = {"secret_key": "other"}
+    assert credentials(volumes, {"a": MINE, "b": THEIRS, "c": other}) == [MINE, THEIRS, other]
+    assert credentials(volumes, {"a": MINE, "c": other}) == [MINE, {}, other]
+    assert credentials(volumes[::-1], {"a": MINE, "c": other}) == [other, {}, MINE]
+
+
+def test_credentials_that_may_be_of_several_volumes_are_of_none() -> None:
+    """It is the problem of these alone."""
+    volumes = [
+        {"volume": "a", "driver": "d", "handle": "h"},
+        {"volume": "b", "driver": "e", "handle": "h"},
+        {"paths": ["/p"], "handle": "x"},
+        {"volume": "c"},
+    ]
+    one, two, three, four = credentials(volumes, {"h": MINE, "/p/": THEIRS, "x": THEIRS, "c": MINE})
+    assert (
+        one == two == ("credentials has 'h', which may be of several volumes: give credentials_key")
+    )
+    assert three == "credentials has several for it: give credentials_key"
+    assert four == MINE
+    # Who has its own by its name asks for no others.
+    assert credentials(volumes[:2], {"h": MINE, "b": THEIRS}) == [MINE, THEIRS]
+
+
+def test_what_is_said_to_be_of_a_volume_is_of_no_other() -> None:
+    """Whatever the other is called."""
+    volumes = [
+        {"handle": "h", "credentials_key": "h"},
+        {"volume": "h"},
+        {"volume": "b", "handle": "h"},
+        {"paths": ["h"]},
+    ]
+    assert credentials(volumes, {"h": MINE}) == [MINE, {}, {}, {}]
 
 
 def test_what_is_noted_is_read_again(tmp_path: Path) -> None:

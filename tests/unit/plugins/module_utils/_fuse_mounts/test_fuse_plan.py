@@ -490,6 +490,10 @@ def test_what_lies_below_a_mount_that_was_taken_off_is_not_the_renewed_one() -> 
         ({"recipe": "rclone"}, "rclone is not on this host"),
         ({"credentials": {"access_key": "x"}}, "the credentials lack secret_key"),
         (
+            {"command": ("s3fs", "{source}", "{target}"), "credentials": {}, "doubt": "whose?"},
+            "whose?",
+        ),
+        (
             {"command": ("s3fs", "-o", "key=s3cr3t-key", "{source}", "{target}")},
             "the command line would contain the credential secret_key",
         ),
@@ -853,6 +857,24 @@ def test_nobody_needs_to_remove_the_credentials() -> None:
             "the option 's3-secret-access-key' is a secret",
         ),
         ({"options": ("url=http://u:hidden@host",)}, "the option has a password in it"),
+        (
+            {"options": ("--s3-sse-customer-key=hidden",)},
+            "the option 's3-sse-customer-key' is a secret",
+        ),
+        (
+            {"options": ("--s3-sse-customer-key-base64=hidden",)},
+            "the option 's3-sse-customer-key-base64' is a secret",
+        ),
+        ({"options": ("--sse-c=hidden",)}, "the option 'sse-c' is a secret"),
+        (
+            {"options": ("ro,ssl_client_cert=/c:PEM:/k:PEM:hidden",)},
+            "the option 'ssl_client_cert' is a secret",
+        ),
+        # In one word of the user's, as a shell would take it.
+        ({"options": ("--s3-sse-customer-key hidden",)}, "'s3-sse-customer-key' is a secret"),
+        # What csi_volume_info has hidden is no value of a program's.
+        ({"options": ("x_access_key=(hidden)",)}, "the option 'x_access_key' is a secret"),
+        ({"options": ("(hidden, 5000 characters)",)}, "an option is a secret"),
     ],
 )
 def test_passwords_where_everybody_sees_them(changes: dict[str, Any], reason: str) -> None:
@@ -860,6 +882,16 @@ def test_passwords_where_everybody_sees_them(changes: dict[str, Any], reason: st
     assert finding.verdict == "refuse"
     assert reason in finding.reason
     assert "hidden" not in repr(finding.to_result())
+
+
+def test_options_that_name_no_secret() -> None:
+    """Names of keys that are known to the server, of files, and switches."""
+    given = (
+        *("passwd_file=/p", "use_session_token", "--s3-sse-kms-key-id=arn:aws:kms:x", "use_sse=1"),
+        *("ssl_client_cert=/c:PEM:/k:PEM", "ssl_client_cert=/c", "ssl_client_cert=/c:PEM:/k:PEM:"),
+        *("load_sse_c=/keys", "--s3-sse-customer-algorithm=AES256", "key_cache=1"),
+    )
+    assert service._secret_options(replace(VOLUME, options=given)) == []
 
 
 RCLONE = state(

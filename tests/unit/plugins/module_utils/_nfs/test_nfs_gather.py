@@ -9,12 +9,14 @@ from __future__ import annotations
 import socket
 import struct
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import bounded
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import (
     Deadline,
     Reply,
@@ -39,6 +41,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._nfs.runtime_
     LimitOptions,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
+from ansible_collections.storage_ops.runbooks.tests.unit.support.clocks import Steps
 from ansible_collections.storage_ops.runbooks.tests.unit.support.mountinfo import (
     parse_mountinfo,
 )
@@ -68,6 +71,84 @@ def test_silent_servers_leave_time_for_the_mounts_of_others(
     monkeypatch.setattr(nfs, "call_each", lambda *_given, **_how: budgets.append(_given[3]) or [])
     nfs._connect(host, {("192.0.2.1", 2049, True): "evil"}, options())
     assert budgets == [72.5, 72.5]
+
+
+SHARED = (
+    Target("10.0.0.0:/evil", owner="evil"),
+    Target("192.0.2.1:/evil", owner="evil"),
+    Target("192.0.2.1:/victim", owner="victim"),
+    Target("192.0.2.2:/victim", owner="victim"),
+    *(Target(f"10.0.{number}.1:/evil", owner="evil") for number in range(300)),
+)
+
+
+@pytest.fixture
+def until_the_victim_was_heard(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """One look, with a budget that is over once the first worker has gone through its items."""
+    ended: list[int] = []
+    kill = bounded._kill
+    monkeypatch.setattr(bounded, "_kill", lambda pid: (ended.append(pid), kill(pid)))
+    clock = Steps((lambda: bool(ended), 10_000.0))
+    monkeypatch.setattr(
+        nfs,
+        "call_each",
+        lambda *given, **how: bounded.call_each(*given, **{**how, "clock": clock}),
+    )
+    yield
+    assert ended
+
+
+def test_a_name_that_several_tenants_have_is_asked_in_the_turn_of_each(
+    monkeypatch: pytest.MonkeyPatch, until_the_victim_was_heard: None
+) -> None:
+    """Whoever had it mounted first had it asked last, behind any number of names of its own that no
+    name server answers.
+    """
+
+    def look_up(server: str, *_given: Any, **_how: Any) -> list[Any]:
+        if server.startswith("10."):
+            time.sleep(600)
+        return [(0, 0, 0, "", (server, 0))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    monkeypatch.setattr(nfs, "_routes", lambda _host, addresses: dict.fromkeys(addresses, ""))
+    monkeypatch.setattr(nfs, "_connect", lambda _host, places, _options: dict.fromkeys(places, ()))
+    shares = nfs._reached(Host(Deadline(9000), 5000), SHARED, options())
+    assert [share.addresses for share in shares[:4]] == [
+        (),
+        ("192.0.2.1",),
+        ("192.0.2.1",),
+        ("192.0.2.2",),
+    ]
+    assert not any(share.addresses for share in shares[4:])
+
+
+def test_an_address_that_several_tenants_have_is_asked_in_the_turn_of_each(
+    monkeypatch: pytest.MonkeyPatch, until_the_victim_was_heard: None
+) -> None:
+    """As for names; whose route is only evidence is asked in the same way."""
+    routes: list[Mapping[str, Hashable]] = []
+
+    def connect(service: str, address: str, port: int, *_given: Any) -> tuple[nfs.Port, bytes]:
+        if address.startswith("10."):
+            time.sleep(600)
+        return nfs.Port(service, address, port, OK, 0.0), b""
+
+    monkeypatch.setattr(
+        nfs, "_resolve", lambda _host, servers: {one: ((one,), "", "") for one in servers}
+    )
+    monkeypatch.setattr(
+        nfs,
+        "_routes",
+        lambda _host, found: (routes.append(found), dict.fromkeys(found, ""))[1],
+    )
+    monkeypatch.setattr(nfs, "_connection", connect)
+    shares = nfs._reached(Host(Deadline(9000), 5000), SHARED, options(connect_timeout=1000.0))
+    states = [{port.state for port in share.ports} for share in shares]
+    assert states[1:4] == [{OK}] * 3
+    assert not any(OK in found for found in states[4:])
+    assert routes[0]["192.0.2.1"] == ("evil", "victim")
+    assert routes[0]["192.0.2.2"] == "victim"
 
 
 def options(**params: Any) -> NfsOptions:

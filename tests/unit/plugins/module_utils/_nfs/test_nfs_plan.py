@@ -363,4 +363,6 @@ def test_what_mount_says(rc: int | None, text: str, state: str) -> None:
 def test_port() -> None:
     assert nfs_plan.port_of(["sec=sys"]) == 2049
     assert nfs_plan.port_of(["port=2050", "port=20490"]) == 20490
+    # Python reads no number of more than 4,300 digits.
+    assert nfs_plan.port_of([f"port={'1' * 5000}"]) == 2049
     assert nfs_plan.port_of(["port=x"]) == nfs_plan.port_of(["port=70000"]) == 2049

@@ -65,3 +65,10 @@ def test_loop_devices_are_asked_in_turns_of_their_owners(
     found = loops.read_backing(node, {"7:1": "many", "7:2": "few", "8:9": "none"})
     assert found == {"7:1": "7:5", "7:2": "8:1", "7:5": "8:1"}
     assert asked == [(["7:1", "7:2"], ["many", "few"]), (["7:5"], ["many"])]
+    # One that is below those of several is of each of them.
+    asked.clear()
+    monkeypatch.setattr(
+        loops, "call_each", lambda *given, **how: [Reply(value="7:5")] * len(call(*given, **how))
+    )
+    loops.read_backing(node, {"7:1": "many", "7:2": "few"})
+    assert asked[1] == (["7:5"], [("many", "few")])

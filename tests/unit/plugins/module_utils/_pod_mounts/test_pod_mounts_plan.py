@@ -36,6 +36,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.m
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.runbook import (
     PodMounts,
+    _owners,
 )
 from ansible_collections.storage_ops.runbooks.tests.unit.support.mountinfo import (
     parse_mountinfo,
@@ -123,6 +124,20 @@ def only(state: PodMountState, **options: Any) -> Finding:
 def taken(finding: Finding) -> list[int]:
     """Numbers of the mounts that are taken off, in order."""
     return [action.subject.mount.id for action in finding.repair]
+
+
+def test_a_filesystem_that_several_tenants_have_is_asked_in_the_turn_of_each() -> None:
+    """As one of NFS, which has one superblock for all its mounts. The first tenant may have any
+    number of others that hang.
+    """
+    other = UID[:-1] + "7"
+    lines = Lines()
+    lines.add(staging("pv-a"))
+    lines.add(staging("pv-b"), B)
+    for uid in (UID, other):
+        lines.add(publish(uid=uid))
+    owners = _owners(lines.state(namespaces={UID: "evil", other: "victim"}))
+    assert owners == {A: ("evil", "victim"), B: staging("pv-b")}
 
 
 def test_controls_of_a_node_without_volumes() -> None:
