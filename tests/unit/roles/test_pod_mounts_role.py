@@ -6,11 +6,18 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ansible_collections.storage_ops.runbooks.tests.unit.support.roles import variable
+from ansible_collections.storage_ops.runbooks.tests.unit.support.roles import (
+    ROLES,
+    load,
+    rendered,
+    variable,
+)
 
 WORKLOAD = {"volume": "pv-a", "driver": "x", "handle": "y"}
 
@@ -47,6 +54,30 @@ def test_only_what_is_about_to_be_moved_is_forgiven(
 ) -> None:
     moves = role("moves", pod_mounts_result=found, pod_mounts_reattach=reattach)
     assert moves is wanted
+
+
+@pytest.mark.parametrize(
+    ("found", "fails"),
+    [
+        (result(USED, undone=["b"]), False),
+        (result(USED, refused=["a"]), False),
+        (result(DOUBTFUL, refused=["b"]), True),
+        (result(USED, half_made=True), True),
+        (result(USED), True),
+        ({"findings": [USED]}, False),
+    ],
+)
+def test_a_repair_that_was_taken_back_keeps_no_other_workload_from_its_move(
+    found: dict[str, Any], fails: bool, tmp_path: Path
+) -> None:
+    """A tenant deletes its pod while its mount is repaired."""
+    *_rest, repair, _end = load(ROLES / "pod_mounts/tasks/main.yml")
+    first = repair["block"][0]
+    assert "storage_ops.runbooks.csi_mount_repair" in first
+    moves = role("moves", pod_mounts_result=found, pod_mounts_reattach=True)
+    given = {"pod_mounts_result": found, "__pod_mounts_moves": moves}
+    (tmp_path / "fails.yml").write_text(json.dumps({"fails": f"{{{{ {first['failed_when']} }}}}"}))
+    assert rendered(load(tmp_path / "fails.yml")["fails"], given) is fails
 
 
 @pytest.mark.parametrize(
