@@ -202,7 +202,7 @@ def why_not(answer: Mapping[str, Any], what: str, hidden: Sequence[str]) -> str:
         if line.strip() and not re.search("Parse error|for usage", line)
     ]
     text = said[-1] if said else "it ended without a power state that its exit code agrees with"
-    return re.sub(secrets_in(hidden), "***", text, flags=re.IGNORECASE)
+    return re.sub(secrets_in(hidden), "***", text, flags=re.IGNORECASE | re.ASCII)
 
 
 def secrets_in(hidden: Iterable[str]) -> str:
