@@ -23,7 +23,8 @@ description:
   - The tasks of the role P(storage_ops.runbooks.show_findings#role) print nothing, since they would
     repeat the table.
   - On a terminal, a task that takes long prints its name and how long it has taken, again and
-    again. Files and AWX get none of these lines.
+    again. With the command C(ansible), this is the module and the hosts. Files and AWX get none of
+    these lines.
 options:
   progress_seconds:
     description:
@@ -396,6 +397,12 @@ class Progress:
                 self._write(f"{self.line()}\n")
 
 
+def title(name: str, asked: Mapping[str, Any]) -> str:
+    """What is told of a task, by its name and the arguments of the program."""
+    # That of the command ansible has no name but its module's.
+    return f"{name.strip()} on {asked['args']}" if "module_name" in asked else name.strip()
+
+
 def _to_terminal(text: str) -> None:
     """Write to standard error at once, and without the lock of Python's file."""
     os.write(_STDERR, text.encode(errors="replace"))
@@ -422,14 +429,13 @@ class CallbackModule(Default):  # type: ignore[misc]
         """Read the options, and prepare to tell of tasks that take long."""
         super().set_options(*arguments, **named)
         seconds = self.get_option("progress_seconds")
-        # Tasks of the command ansible have no name, and its user knows what was asked.
-        if seconds > 0 and "module_name" not in context.CLIARGS and os.isatty(_STDERR):
+        if seconds > 0 and os.isatty(_STDERR):
             self._progress = Progress(seconds, _to_terminal)
 
     def _task_start(self, task: Any, prefix: str | None = None) -> None:
         super()._task_start(task, prefix=prefix)
         if self._progress:
-            self._progress.begin(task.get_name().strip())
+            self._progress.begin(title(task.get_name(), context.CLIARGS))
 
     def v2_playbook_on_stats(self, stats: Any) -> None:
         """Print the recap."""

@@ -24,7 +24,8 @@ description:
     and unmounted again; see M(storage_ops.runbooks.nfs_mount_check).
   - If something cannot be read, for example because of missing permissions or because O(deadline)
     has passed, RV(not_assessed) names the controls that need it. The other controls are assessed
-    all the same, and the task fails.
+    all the same, and the task fails. So it does on a host with multipath maps and without
+    C(multipathd) to ask, where it is not known whether these maps fail over (STOR-01).
   - A control that has nothing to look at on the node is not applicable (RV(not_applicable)). This
     is decided by what was read, for example that there is no multipath map. STOR-04 is applicable
     if there is an iSCSI session, a target in the database of open-iscsi, an iSCSI volume of the
@@ -321,7 +322,7 @@ def _pod_mounts(host: Host, params: dict[str, Any]) -> Audit[Any]:
 def _residual(host: Host, params: dict[str, Any]) -> Audit[Any]:
     from ..module_utils._residual_paths import runbook
 
-    return runbook.ResidualPaths(host, runbook.residual_options(params))
+    return runbook.ResidualAudit(host, runbook.residual_options(params))
 
 
 def _iscsi(host: Host, params: dict[str, Any]) -> Audit[Any]:

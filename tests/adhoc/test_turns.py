@@ -134,6 +134,46 @@ def test_one_host_ends_no_turn_and_a_second_half_made_repair_does(
     assert "good (it had no turn, see above)" in ended.printed, ended.printed
 
 
+def test_a_wrong_option_of_one_host_is_all_that_its_batch_tells(
+    programs: Path, tmp_path: Path
+) -> None:
+    """They end with it where ansible-core ends them, and nothing of their own has failed."""
+    inventory = tmp_path / "host_vars"
+    inventory.mkdir()
+    (inventory / "ill.yml").write_text("residual_paths_max_repairs: many\n", encoding="utf-8")
+    answers = {"good": HEALTHY, "ill": HEALTHY, "well": HEALTHY}
+    (tmp_path / "asked").touch()
+    name = "storage_ops.runbooks.clean_residual_paths"
+    ended = run(programs, tmp_path, name, answers, "-e", "batch=3")
+    assert "residual_paths_max_repairs must be a number" in ended.printed
+    # ansible-core 2.16 lets the others of a batch go on where the play rescues them.
+    assert ended.asked == [] or sorted(ended.asked) == ["good", "well"], ended.printed
+    for host in ("good", "well"):
+        told = f"{host} is not assessed, since an option is wrong" in ended.printed
+        assert told != (host in ended.asked), ended.printed
+    assert "ill (it failed or was not reached" in ended.printed
+    assert "undefined" not in ended.printed, ended.printed
+
+
+@pytest.mark.parametrize("batch", ["", "100%"])
+def test_a_rehearsal_looks_at_all_hosts_together(
+    programs: Path, tmp_path: Path, batch: str
+) -> None:
+    """What each of them watches for 25 seconds is one wait. None answers before all are asked."""
+    others = f"for host in one two three; do grep -qx $host {tmp_path}/asked || exit 1; done"
+    meets = f"tries=0; until ({others}); do\n"
+    # It ends by itself where the others are never asked.
+    meets += "tries=$((tries + 1)); [ $tries -lt 600 ] || exit 1; sleep 0.1; done\n"
+    healthy = f"{meets}cat <<'END'\n{json.dumps(HEALTHY)}\nEND\n"
+    failed = f"{meets}cat <<'END'\n{json.dumps(FAILED)}\nEND\n"
+    answers = {"one": healthy, "two": failed, "three": healthy}
+    options = ("--check", *(("-e", f"batch={batch}") if batch else ()))
+    name = "storage_ops.runbooks.clean_residual_paths"
+    ended = run(programs, tmp_path, name, answers, *options)
+    assert sorted(ended.asked) == ["one", "three", "two"], ended.printed
+    assert "1 not assessed: two (it failed or was not reached" in ended.printed, ended.printed
+
+
 def test_a_host_that_is_lost_on_the_way_leaves_the_next_one_its_turn(
     programs: Path, tmp_path: Path
 ) -> None:
@@ -158,7 +198,7 @@ def test_a_host_that_never_answers_leaves_the_next_one_its_turn(
         "good": HEALTHY,
     }
     name = "storage_ops.runbooks.clean_residual_paths"
-    ended = run(programs, tmp_path, name, answers, "--check")
+    ended = run(programs, tmp_path, name, answers, "--check", "-e", "batch=1")
     assert ended.asked == ["good"], ended.printed
     assert "3 not assessed: mute (it failed or was not reached, see above)" in ended.printed
     # Nothing changes in check mode, so nothing is half made.

@@ -222,12 +222,12 @@ def test_what_is_left_is_seen_by_the_colour(tmp_path: Path) -> None:
 
 
 def test_a_host_that_fails_keeps_no_other_from_its_turn(tmp_path: Path) -> None:
-    """One host after the other, as by default: the first cannot be reached, the second answers with
-    what is no module's, and the third has its turn. After a wrong option no host has one.
+    """One host after the other: the first cannot be reached, the second answers with what is no
+    module's, and the third has its turn. After a wrong option no host has one.
     """
     broken = "worker03 ansible_connection=local ansible_python_interpreter=/bin/false\n"
     inventory = INVENTORY.replace("[all:vars]", f"{broken}[all:vars]")
-    target = {"target": "worker02,worker03,worker01"}
+    target = {"target": "worker02,worker03,worker01", "batch": "1"}
     job = run(tmp_path, "clean_residual_paths", target, True, inventory)
     assert job.rc == 2, job.stdout
     told = job.artifacts["storage_outcome"]["not_assessed"]
@@ -235,7 +235,7 @@ def test_a_host_that_fails_keeps_no_other_from_its_turn(tmp_path: Path) -> None:
     started = [event for event in job.events if event["event"] == "runner_on_start"]
     asked = [event["event_data"] for event in started]
     assert [data["host"] for data in asked if data["task"] == MODULE] == ["worker03", "worker01"]
-    wrong = {"target": "worker01,worker03", "residual_paths_max_repairs": "many"}
+    wrong = {"target": "worker01,worker03", "residual_paths_max_repairs": "many", "batch": "1"}
     ended = run(tmp_path, "clean_residual_paths", wrong, True, inventory)
     assert ended.rc == 2 and "worker03 is not touched, since an option is wrong" in ended.stdout
     assert ended.artifacts["storage_outcome"]["not_assessed"] == [

@@ -362,6 +362,14 @@ class Judging(Protocol):
 
 
 @runtime_checkable
+class Partial(Protocol):
+    """An audit that may lack what one of its controls is about, and sees the rest of it."""
+
+    def not_assessed(self, state: Any) -> dict[str, Reason]:
+        """Control -> what of it could not be looked at, and why. Its findings count as well."""
+
+
+@runtime_checkable
 class Scoped(Protocol):
     """A runbook that can be limited to objects by their names."""
 
@@ -605,6 +613,10 @@ class _Looks:
         self.facts.update(facts)
         self.findings += left_out
         _require_time(part, "while it was read, so part of it may be missing")
+        lacking = audit.not_assessed(state) if isinstance(audit, Partial) else {}
+        for control in sorted(self.wanted & lacking.keys()):
+            why = lacking[control]
+            self.missed.append((frozenset({control}), StorageOpsError(why, code=why.code)))
         absent = audit.not_applicable(state) if isinstance(audit, Judging) else {}
         self.absent.append((part.controls, absent))
 

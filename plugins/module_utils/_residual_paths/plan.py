@@ -47,9 +47,25 @@ def not_applicable(state: ResidualState) -> dict[str, str]:
     return absent
 
 
-def plan(state: ResidualState, options: ResidualOptions) -> Plan:
+def not_assessed(state: ResidualState) -> dict[str, Reason]:
+    """The control of maps, where there is no program to ask multipathd with."""
+    maps, daemon = state.last.maps, state.last.daemon
+    # The disks are asked without it, so STOR-02 is assessed. What stays open is whether any daemon
+    # makes a map fail over. One that is asked and does not answer makes none do so.
+    if not maps or not daemon.unasked:
+        return {}
+    text = (
+        f"{daemon.problem}. So whether the {len(maps)} multipath maps fail over is not known: "
+        "see where their multipathd runs. What their disks answer was assessed"
+    )
+    return {"STOR-01": Reason("evidence_unreadable", text)}
+
+
+def plan(state: ResidualState, options: ResidualOptions, repairing: bool = True) -> Plan:
     """A finding for everything in scope that does not serve its LUN, with its repair if that is
     proven and allowed.
+
+    ``repairing``: it is a plan to repair. So a daemon that cannot be asked is refused.
     """
     maps = [*filter(None, (judge_map(state, one, options) for one in state.last.maps))]
     disks = [*filter(None, (judge_plain_disk(state, one) for one in state.last.plain_disks))]
@@ -57,7 +73,8 @@ def plan(state: ResidualState, options: ResidualOptions) -> Plan:
     arrays = find_arrays(state.observations)
     outages = {} if options.accept_majority else _outages(state, arrays, maps, disks)
     hasty = _too_hasty(state)
-    findings = _daemon_finding(state)
+    # An audit tells it by not_assessed.
+    findings = _daemon_finding(state) if repairing or not state.last.daemon.unasked else []
     # By id() of a finding: as how many repairs it counts (each map, and each disk in no map), and
     # which arrays it is about.
     sizes: dict[int, int] = {}
@@ -444,8 +461,8 @@ def _daemon_finding(state: ResidualState) -> list[Finding]:
     finding.refuse(
         Reason(
             "multipathd_unusable",
-            f"{state.last.daemon.problem}. Without it no map is flushed: "
-            "see 'systemctl status multipathd'",
+            f"{state.last.daemon.problem}. Without it no map is flushed: see "
+            + ("where it runs" if state.last.daemon.unasked else "'systemctl status multipathd'"),
         )
     )
     return [finding]

@@ -799,6 +799,18 @@ class ResidualPaths:
         ]
 
 
+class ResidualAudit(ResidualPaths):
+    """The same for a report, where what cannot be known is not assessed and no reason to refuse."""
+
+    def plan(self, state: ResidualState) -> Plan:
+        """Decide, from what was gathered."""
+        return pure.plan(state, self._options, repairing=False)
+
+    def not_assessed(self, state: ResidualState) -> dict[str, Reason]:
+        """The control of which only a part was looked at."""
+        return pure.not_assessed(state)
+
+
 def _require_unchanged(path: PathSubject, seen: Observation) -> None:
     """A path must be the planned one, and answer as it did. Raises NotStarted."""
     planned, disk = path.disk, seen.disks.get(path.disk.name)

@@ -76,6 +76,21 @@ def test_its_commands_name_what_exists() -> None:
         assert targets and all(f"\n{target}: ## " in makefile for target in targets), targets
 
 
+def test_cron_finds_what_was_installed() -> None:
+    """It has neither the PATH nor the variables of the shell."""
+    (folder,) = re.findall(r"^python3 -m venv ~/(\S+)", README, re.M)
+    steps = (ROOT / "docs/guides/first_steps.md").read_text("utf-8")
+    (line,) = re.findall(r"^30 2 \* \* \* (.*)$", steps, re.M)
+    assert f" $HOME/{folder}/bin/ansible-playbook " in line and line.startswith("KUBECONFIG=$HOME/")
+
+
+def test_who_makes_an_environment_is_told_what_debian_lacks() -> None:
+    """Its python3 cannot make one."""
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    making = [path for path in pages if "python3 -m venv" in path.read_text("utf-8")]
+    assert making and all("`python3-venv`" in path.read_text("utf-8") for path in making)
+
+
 def test_the_version_to_pin_is_the_collections() -> None:
     version = yaml.safe_load((ROOT / "galaxy.yml").read_text("utf-8"))["version"]
     pages = [README, (ROOT / "docs/installation.md").read_text("utf-8")]

@@ -16,6 +16,7 @@ from ansible_collections.storage_ops.runbooks.plugins.callback.findings import (
     CallbackModule,
     printable,
     render,
+    title,
     width,
     wrap,
 )
@@ -302,3 +303,12 @@ def test_any_finding_can_be_rendered_at_any_width(texts: list[str], columns: int
 def test_results_of_other_modules_are_left_to_the_default(foreign: dict[str, Any]) -> None:
     """Also of those that call something findings."""
     assert not CallbackModule()._tells(foreign)
+
+
+def test_the_one_task_of_the_command_ansible_is_named_by_its_hosts() -> None:
+    """It has no name but its module's."""
+    module = "storage_ops.runbooks.node_storage_info"
+    assert (
+        title(f" {module} ", {"module_name": module, "args": "worker*"}) == f"{module} on worker*"
+    )
+    assert title(" Look at the nodes\n", {"args": ["play.yml"]}) == "Look at the nodes"

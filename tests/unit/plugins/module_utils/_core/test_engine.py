@@ -809,6 +809,26 @@ def test_what_is_not_there_after_the_deadline_may_be() -> None:
     assert "not_applicable" not in result and list(result["not_assessed"]) == ["STOR-01"]
 
 
+class Partial(World):
+    """An audit that lacks what one of its controls is about, and sees the rest."""
+
+    def not_assessed(self, _state: Any) -> dict[str, Reason]:
+        return {"STOR-01": Reason("evidence_unreadable", "nobody to ask")}
+
+
+def test_what_an_audit_lacks_is_not_assessed_and_what_it_found_is_kept() -> None:
+    result = report_parts(part("STOR-01 STOR-02", Partial([finding("a")])))
+    assert result["failed"] and [one["object"]["name"] for one in result["findings"]] == ["a"]
+    assert result["not_assessed"] == {"STOR-01": "nobody to ask"}
+    assert result["not_assessed_codes"] == {"STOR-01": "evidence_unreadable"}
+    assert result["code"] == "evidence_unreadable"
+    # Also where another part of the same control has nothing to look at.
+    both = report_parts(part("STOR-01", Partial([])), part("STOR-01", Absent("STOR-01")))
+    assert "not_applicable" not in both and list(both["not_assessed"]) == ["STOR-01"]
+    other = report_parts(part("STOR-01 STOR-02", Partial([])), wanted="STOR-02")
+    assert not other["failed"] and "not_assessed" not in other
+
+
 def test_a_workload_is_never_cut() -> None:
     workload = {"claims": [f"claim-{number}" for number in range(60)]}
     found = finding("a", "report", workload=workload)

@@ -6,7 +6,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -135,6 +138,30 @@ def test_daemon_that_is_down_or_hangs() -> None:
     assert "no answer within" in hung.problem
     half = Commands(multipathd_show_maps=(0, MAPS), multipathd_show_paths=(None, ""))
     assert "no answer within" in multipath.ask_daemon(half, DM).problem
+
+
+@pytest.mark.parametrize(
+    ("became", "unasked"),
+    [
+        ({"problem": "not installed", "missing": True}, True),
+        # As of a program that a policy of SELinux does not let us run.
+        ({"problem": "cannot be started: Permission denied"}, True),
+        # These were asked, and a daemon that does not answer them makes no path fail over.
+        ({"problem": "no answer within 5.0 s, abandoned as pid 1", "timed_out": True}, False),
+        ({"rc": 1, "stderr": "error -104 receiving packet"}, False),
+        ({"rc": 0, "stdout": "timeout"}, False),
+    ],
+)
+def test_a_daemon_that_was_not_asked_is_none_that_does_not_answer(
+    became: dict[str, Any], unasked: bool
+) -> None:
+    class Node(Host):
+        def run(self, argv: Sequence[str], timeout: float | None = None) -> CommandResult:
+            return replace(CommandResult(tuple(argv), None, "", "", 0.1), **became)
+
+    said = multipath.ask_daemon(Node(Deadline(60), 5, "/"), DM)
+    assert said.problem and said.unasked == unasked
+    assert ("cannot be asked" in said.problem) == unasked
 
 
 def test_kernel_tables_and_open_counts() -> None:

@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import shutil
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Callable
 
 import pytest
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import engine
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import (
+    CommandResult,
+    Deadline,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
     Action,
     Finding,
@@ -23,7 +28,11 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors 
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import usage
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.scsi import Answer
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths.model import (
+    ResidualOptions,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths.runbook import (
+    ResidualAudit,
     ResidualPaths,
 )
 from ansible_collections.storage_ops.runbooks.tests.unit.support.clocks import Arrivals, Steps
@@ -354,6 +363,38 @@ def test_a_dead_map_is_removed(node: StorageNode) -> None:
     assert "mpath2" not in node.maps()
     assert len(node.disks()) == 6
     assert node.scanned == [], "nothing has taken the numbers"
+
+
+class WithoutTools(StorageNode):
+    """Has none of multipath's programs, as the host of a daemon that runs in a container."""
+
+    def run(self, argv: Sequence[str], timeout: float | None = None) -> CommandResult:
+        if argv[0] in ("multipath", "multipathd"):
+            return CommandResult(tuple(argv), None, "", "", 0.0, "not installed", missing=True)
+        return super().run(argv, timeout)
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_an_audit_without_multipaths_programs(tmp_path: Path, broken: bool) -> None:
+    """A repair refuses there, and an audit tells what the disks answer."""
+    node = WithoutTools(tmp_path)
+    if broken:
+        node.unmap(2)
+    maps = pure_maps(node)
+    module = repair(node)
+    assert module.verdicts == {node.name: "refuse", **({"mpath2": "refuse"} if broken else {})}
+    assert "multipathd cannot be asked" in module.reasons and pure_maps(node) == maps
+
+    audit = Module()
+    options = ResidualOptions(observations=2, observation_seconds=0.0)
+    with pytest.raises(SystemExit):
+        engine.report(
+            audit, lambda: ResidualAudit(node, options), ["STOR-01", "STOR-02", "STOR-03"]
+        )
+    assert list(audit.result["not_assessed"]) == ["STOR-01"] and audit.failed, audit.result
+    assert audit.result["not_assessed_codes"] == {"STOR-01": "evidence_unreadable"}
+    assert list(audit.verdicts) == ["mpath2"] * broken
+    assert list(audit.result["not_applicable"]) == ["STOR-03"]
 
 
 def lose_a_path(node: StorageNode) -> None:

@@ -957,6 +957,39 @@ def test_no_daemon_is_a_finding_of_its_own() -> None:
     finding = only(state)
     assert (finding.kind, finding.verdict) == ("node", "refuse")
     assert "Connection refused" in finding.reason
+    assert pure.not_assessed(state) == {}
+
+
+UNASKED = Daemon(problem="multipathd cannot be asked: not installed", unasked=True)
+
+
+def test_a_daemon_that_nobody_can_ask_is_not_assessed_and_refuses_a_repair() -> None:
+    """As on a node that is reached through a pod, and has its multipathd in another one."""
+    well = make_state({"sda": serving(), "sdb": serving()}, daemon=UNASKED)
+    (reason,) = pure.not_assessed(well).values()
+    assert reason.code == "evidence_unreadable" and "not installed" in reason, reason
+    assert pure.plan(well, ResidualOptions(), repairing=False).findings == []
+    finding = only(well)
+    assert (finding.control, finding.verdict, finding.code) == (
+        "STOR-01",
+        "refuse",
+        "multipathd_unusable",
+    )
+
+
+def test_what_the_disks_say_is_found_whoever_may_be_asked_about_their_map() -> None:
+    dead = make_state(daemon=UNASKED)
+    for repairing in (True, False):
+        found = pure.plan(dead, ResidualOptions(accept_majority=True), repairing).findings
+        assert [one.kind for one in found] == ["node"] * repairing + ["multipath map"]
+        assert {(one.verdict, one.code) for one in found} == {("refuse", "multipathd_unusable")}
+    assert pure.not_assessed(dead).keys() == {"STOR-01"}
+
+
+def test_without_a_map_nobody_need_be_asked() -> None:
+    """And a daemon that answers, or fails to, is assessed."""
+    assert pure.not_assessed(make_state(dm={}, daemon=UNASKED)) == {}
+    assert pure.not_assessed(make_state()) == {}
 
 
 def test_suspects() -> None:
