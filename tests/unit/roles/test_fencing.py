@@ -448,6 +448,14 @@ def test_what_was_read_a_moment_ago_is_not_read_again(
     assert role("volume_failover", "seen", **given, **read) == {"ceph": {}}
 
 
+def test_where_others_are_is_read_for_a_node_that_is_switched_off_too() -> None:
+    """They may have its volumes open, and a client that nothing knows refuses the proof."""
+    seen, around, _stop = load(ROLES / "node_fence/tasks/look.yml")
+    assert "not __node_fence_by_power" in seen["when"]
+    assert around["register"] == "__node_fence_around"
+    assert "not __node_fence_by_power" not in around["when"]
+
+
 def test_what_was_rehearsed_with_the_short_look_is_not_rehearsed_again() -> None:
     short, long = {"entries": ["short"]}, {"entries": ["long"]}
     for planned, wanted in (({"skipped": True}, short), (long, long)):

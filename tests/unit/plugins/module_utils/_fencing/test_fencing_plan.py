@@ -3180,6 +3180,23 @@ def young(found: NodeState, **fields: Any) -> NodeState:
     return found._replace(host=found.host._replace(created=NOW - timedelta(hours=1)), **fields)
 
 
+def test_another_node_that_has_a_shared_volume_of_one_that_is_off() -> None:
+    """What it alone has shows where it is."""
+    shared = many(volume("s", elsewhere="b"))
+    beside, single = seen_beside("x", "b", B)
+    b = pick_host_record(node("b", "True", addresses=(B,)))
+    found = state(attached=[shared, volume("w")], others=(b,), single=single)
+    ledger = pure.intend(found, by_power("on")).ledger
+    images = [image("s", watchers=[watcher(B, 77, nonce=77)]), image("w")]
+    read = {"seconds": 35.0, "observations": 2, "read_at": "2026-01-01T12:00:30Z"}
+    after = found._replace(ledger=ledger, now=NOW + timedelta(seconds=30))
+    given = by_power("off", "off", reading=reading(*images, beside, **read))
+    proven = pure.confirm(after, given).ledger
+    assert proven and (proven.phase, proven.volumes) == ("fenced", ("s", "w"))
+    alone = by_power("off", "off", reading=reading(*images, **read))
+    refused(pure.confirm(after, alone), f"{B}:0/77")
+
+
 @pytest.mark.parametrize("method", ["power", "external"])
 def test_a_pod_of_the_machine_that_had_the_name_before(method: str) -> None:
     """It may have its volumes, attached again since or not. So one tenant's pod, kept by a
