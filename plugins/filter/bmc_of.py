@@ -68,7 +68,7 @@ _value:
       input without the action. C(hidden) are the values of these options. C(problem) is why it
       cannot be called.
     - C(secrets), a regular expression that finds user and password in any case and in their usual
-      spellings, also together as in a header of HTTP.
+      spellings, also together as in a header of HTTP. C(passwords) does not find the user alone.
   type: dict
 """
 
@@ -90,6 +90,7 @@ def bmc_of(
         "way": way_of(str(bmcs[node].get("kind") or "")) if address else "",
         "agent": {**call._asdict(), "hidden": list(call.hidden), "argv": list(call.argv)},
         "secrets": secrets_in((str(user), str(password))),
+        "passwords": secrets_in((str(password),), (str(user),)),
     }
 
 

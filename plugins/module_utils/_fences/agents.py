@@ -205,13 +205,16 @@ def why_not(answer: Mapping[str, Any], what: str, hidden: Sequence[str]) -> str:
     return re.sub(secrets_in(hidden), "***", text, flags=re.IGNORECASE | re.ASCII)
 
 
-def secrets_in(hidden: Iterable[str]) -> str:
-    """The pattern of what no message may have, as programs, URLs and headers spell it."""
+def secrets_in(hidden: Iterable[str], beside: Iterable[str] = ()) -> str:
+    """The pattern of what no message may have, as programs, URLs and headers spell it.
+
+    ``beside``: what may be shown, but not together with these.
+    """
     # RFC 7617: a header has user and password in base64, with a colon between them.
     values = [value for value in dict.fromkeys(hidden) if value]
     ways = (str, _base64, quote, _quoted, quote_plus, shlex.quote, _in_json, _in_python)
     spelled = {way(value) for value in values for way in ways}
-    spelled |= {_base64(":".join(pair)) for pair in permutations(values, 2)}
+    spelled |= {_base64(":".join(pair)) for pair in permutations([*values, *beside], 2)}
     # Some programs leave out what fills base64 up. The longest first: one may begin with another.
     spelled |= {one.rstrip("=") for one in spelled}
     found = sorted((one for one in spelled if len(one) >= _LEAST_SECRET), key=len, reverse=True)

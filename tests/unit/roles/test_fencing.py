@@ -617,8 +617,11 @@ def test_a_node_without_a_bmc(given: Any) -> None:
 ONE = {"json": {"Members": [{"@odata.id": "/redfish/v1/Systems/abc"}]}, "status": 200}
 
 
+MACHINE = "4c4c4544-0034-5210-8051-b7c04f4b1234"
+
+
 def system_said(system: str) -> dict[str, Any]:
-    told = {"Id": system, "PowerState": "Off", "UUID": "u-1"}
+    told = {"Id": system, "PowerState": "Off", "UUID": MACHINE}
     return {"json": told, "status": 200, "msg": "OK"}
 
 
@@ -629,9 +632,14 @@ def system_said(system: str) -> dict[str, Any]:
             "a",
             ONE,
             system_said("abc"),
-            {"system": "abc", "state": "Off", "uuid": "u-1", "status": 200},
+            {"system": "abc", "state": "Off", "uuid": MACHINE, "status": 200},
         ),
-        ("e", {"skipped": True}, system_said("1"), {"system": "1", "state": "Off", "uuid": "u-1"}),
+        (
+            "e",
+            {"skipped": True},
+            system_said("1"),
+            {"system": "1", "state": "Off", "uuid": MACHINE},
+        ),
         # What is switched is known by its Id, so it would be another machine.
         (
             "e",
@@ -672,6 +680,21 @@ SPELLINGS = (
     base64.b64encode(b"operator:s3cr3t/+\xc3\xbc").decode(),
     *("operator", "s3cr3t/+ü", "s3cr3t%2F%2B%C3%BC", "s3cr3t%2f%2b%c3%bc", "s3cr3t/+\\u00fc"),
 )
+
+
+def test_no_login_changes_what_a_bmc_is_known_by() -> None:
+    """A mask in its machine's UUID, or in its system's Id, would be one of another machine."""
+    look = {
+        "__node_fence_bmc_user": "system",
+        "__node_fence_bmc_password": "1234",
+        "__node_fence_power_at": "t",
+    }
+    name = "System.Embedded.1"
+    said = {"status": 200, "json": {"Id": name, "UUID": MACHINE, "PowerState": "On"}}
+    one = {"json": {"Members": [{"@odata.id": f"/redfish/v1/Systems/{name}"}]}, "status": 200}
+    given = {**look, "__node_fence_systems": one, "__node_fence_system_read": said}
+    found = bmc("a", "power_reading", **given)
+    assert (found["uuid"], found["system"], found["state"]) == (MACHINE, name, "On")
 
 
 @pytest.mark.parametrize("secret", SPELLINGS)

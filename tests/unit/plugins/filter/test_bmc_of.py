@@ -28,6 +28,7 @@ def test_the_example_of_its_documentation() -> None:
         "agent": none,
         # There is nothing to find.
         "secrets": "(?!)",
+        "passwords": "(?!)",
     }
 
 
