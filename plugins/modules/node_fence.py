@@ -442,6 +442,11 @@ fence:
         phase is V(intended) again.
       type: bool
       returned: success
+    said_off:
+      description: Whether volumes moved on the user's word that the node is off (V(none)) before
+        another method took the fence over.
+      type: bool
+      returned: success
     power:
       description: For the methods V(power) and V(external), the BMC by which the node is switched
         off, or what tells that it is.

@@ -420,7 +420,9 @@ class OnNodes(NamedTuple):
         if pod.terminal or is_pod_too_late(pod, host.node if host else None):
             return
         here = [f"{text} of pod {pod.title}" for text in inline_storage(item["spec"])]
-        self.inline.update(dict.fromkeys(here[: _MOST_INLINE - len(self.inline)]))
+        # Those of older pods leave room for others: whether there are any decides more.
+        most = _MOST_INLINE // 2 if is_older(pod, host) else _MOST_INLINE
+        self.inline.update(dict.fromkeys(here[: max(0, most - len(self.inline))]))
         if not is_older(pod, host):
             return
         claims = {(pod.namespace, claim) for claim in pod.claims}

@@ -99,6 +99,7 @@ def _continue(case: FenceCase, ledger: Ledger, before: Ledger) -> Ledger:
         if ledger.machine == UNKNOWN_MACHINE
         else before.machine or ledger.machine,
         proven=before.proven,
+        said_off=bool(case.known and case.known.was_called_off),
         # What the node has again has not left it, whatever was proven before.
         detached=tuple(
             name

@@ -121,10 +121,19 @@ def check_silent(case: FenceCase, method: str) -> None:
 
 
 def _check_attached_here(case: FenceCase, silent: list[AttachedVolume]) -> None:
-    """Nothing was attached to another machine that had the node's name before."""
+    """Nothing was attached to another machine that had the node's name before, or used there."""
     host, older = case.state.host, case.older(silent)
-    if host and older:
+    if host is None:
+        return
+    if older:
         case.reasons.append(_attached_before(case, host, few(older)))
+    used = [found.name for found in silent if found.by_older and found.name not in older]
+    # That machine may be at any address. One tenant's pod, which a finalizer may keep, holds up no
+    # other tenant.
+    if used and len(used) == len(case.meant):
+        case.reasons.append(_used_before(case, host, few(used)))
+    else:
+        case.leave_out({name: _used_before(case, host, name) for name in used})
 
 
 def leave_machine_before(case: FenceCase) -> None:

@@ -502,7 +502,7 @@ def _judge_same_boot(
             )
         ], ""
     # What was only intended has moved nothing.
-    if ledger.method == "none" and ledger.boot_id and ledger.was_proven:
+    if ledger.was_called_off and ledger.boot_id:
         return [
             Reason(
                 "power_contradicted",

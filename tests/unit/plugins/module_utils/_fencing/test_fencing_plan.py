@@ -3448,6 +3448,40 @@ def test_a_fence_by_others_and_one_by_power_may_take_each_other_over() -> None:
     assert (again.volumes, again.power.off_at) == (off.volumes, FAR)
 
 
+def test_that_a_node_was_called_off_is_not_forgotten() -> None:
+    """It was not, so it is fenced in Ceph."""
+    word = intended()._replace(method="none", addresses=(), entries=(), proven=True)
+    given = options(image(watchers=[watcher()]), method="ceph")
+    for phase in ("intended", "fenced", "detached"):
+        ledger = pure.intend(state(ledger=word._replace(phase=phase)), given).ledger
+        assert ledger and ledger.method == "ceph" and ledger.said_off
+        assert pure.intend(state(ledger=ledger), given).ledger == ledger
+    # In another boot it is another fence.
+    ledger = pure.intend(state(ledger=word._replace(boot_id="boot-0")), given).ledger
+    assert ledger and not ledger.said_off
+    ledger = pure.intend(state(ledger=word._replace(proven=False)), given).ledger
+    assert ledger and not ledger.said_off
+
+
+def test_a_volume_of_an_older_pod_that_shows_no_client_is_left_out_in_ceph() -> None:
+    """The machine that had the node's name before may wake up at any address."""
+    host = node()
+    host["metadata"]["creationTimestamp"] = f"{NOW - timedelta(days=1):%Y-%m-%dT%H:%M:%SZ}"
+    older = volume("w")._replace(by_older=True)
+    alone = state(host, attached=[older])
+    given = options(image("w"), fence_addresses=(A,))
+    refused(pure.intend(alone, given), "is of a pod that is older than this Node object")
+    both = state(host, attached=[volume(), older])
+    seen = options(image(watchers=[watcher()]), image("w"))
+    decision = pure.intend(both, seen)
+    assert decision.ledger and decision.ledger.volumes == ("v",)
+    assert "is of a pod that is older" in str([one.reason for one in decision.plan.findings])
+    # One that shows its client is at the address that is fenced.
+    shown = options(image(watchers=[watcher()]), image("w", watchers=[watcher(nonce=12)]))
+    told = pure.intend(both, shown).ledger
+    assert told is None or "w" in told.volumes
+
+
 def test_what_was_begun_and_never_proven_may_be_ended_by_another_method() -> None:
     """Its entries stay in the ledger, so that they are released."""
     begun = intended()

@@ -836,6 +836,9 @@ def test_a_node_that_was_said_to_be_off_and_was_not(phase: str) -> None:
     for looked in ({}, {"clients": CLEAN, "ceph": GONE}):
         refused(same, "fenced as one that is off (node_confirmed_off): it was not", **looked)
     assert not release(World(node(), ledger=ledger))["failed"]
+    # It was fenced in Ceph since.
+    later = World(node(boot="boot-1"), ledger=INTENDED._replace(phase=phase, said_off=True))
+    refused(later, "it was not", clients=CLEAN, ceph=reading(blocked("10.0.0.1"), *FOREIGN))
 
 
 def test_pods_of_before_are_told() -> None:
