@@ -604,6 +604,19 @@ def test_which_pods_are_older_than_their_node() -> None:
     )
 
 
+def test_an_older_pod_leaves_room_for_what_others_have_in_line() -> None:
+    """The whole fence is refused where nothing else would be fenced."""
+    made = node("a")
+    made["metadata"]["creationTimestamp"] = "2026-01-02T00:00:00Z"
+    old, new = in_line("line"), in_line("web")
+    share, *_rest = old["spec"]["volumes"]
+    old["spec"]["volumes"] = [{**share, "name": f"n{number}"} for number in range(40)]
+    for one, day in ((old, 1), (new, 3)):
+        one["metadata"]["creationTimestamp"] = f"2026-01-0{day}T00:00:00Z"
+    found, _cluster = gather(made, old, new)
+    assert any(text.endswith("/web") for text in found.inline) and len(found.inline) <= 20
+
+
 def test_which_volumes_are_of_pods_that_are_older_than_their_node() -> None:
     """Attached or not, and whether a container ever ran: it is mounted before that. But a claim
     that has no volume never was anything, so a pod that a finalizer keeps holds up nobody.
