@@ -15,9 +15,10 @@ from typing import Any, NamedTuple
 from lab.common import wait
 from lab.kubelet.cluster import Kubelets
 from lab.kubelet.node import BUSYBOX, KubeletVm
+from lab.kubernetes.api import path
 
 from support.cluster import Played
-from support.failover import NODE_A, Scene
+from support.failover import NODE_A, NODE_B, Scene
 from support.kind import Running
 from support.node import QUICK
 from support.storage import Storage
@@ -105,6 +106,34 @@ class KubeletScene(Scene):
         where = f"/var/lib/kubelet/pods/*/volumes/kubernetes.io~csi/pv-{name}/mount/lines"
         said = self.vm(node).run(f"cat {where}").stdout
         return [Line(int(number), where) for number, where in map(str.split, said.splitlines())]
+
+    def moved_once(self, name: str = "db") -> int:
+        """The first number that B has written; all lines are there, and A's come before it."""
+        lines = self.lines(NODE_B, name)
+        numbers, nodes = [line.number for line in lines], [line.node for line in lines]
+        assert numbers == list(range(1, len(lines) + 1))
+        first = nodes.index(NODE_B)
+        assert set(nodes[:first]) == {NODE_A} and set(nodes[first:]) == {NODE_B}
+        return numbers[first]
+
+    def move_back(self, name: str = "db") -> None:
+        """The application, which prefers A, goes on there from what it had on B."""
+        last = self.acknowledged(NODE_B, name)
+        (pod,) = self.pods(NODE_B, name)
+        # A shell that is process 1 heeds no SIGTERM.
+        self.api.delete(path("Pod", pod["metadata"]["name"], "default"), grace=1)
+        self.wait_running(NODE_A, name, POD_DEADLINE)
+        self.wait_written(last, NODE_A, name)
+        numbers = [line.number for line in self.lines(NODE_A, name)]
+        assert numbers == list(range(1, len(numbers) + 1))
+
+    def mapped(self, node: str = NODE_A) -> list[str]:
+        """The numbers of the images that the node's kernel has open."""
+        return self.vm(node).run("ls /sys/bus/rbd/devices").stdout.split()
+
+    def wait_unmapped(self, node: str = NODE_A) -> None:
+        """It has none open any more."""
+        self.look(lambda: not self.mapped(node), f"{node} has unmapped all")
 
     def compliance(self, folder: Path) -> tuple[Played, dict[str, Any]]:
         """The run of the night over nodes, cluster and Ceph, strict; and the report of it."""

@@ -102,7 +102,10 @@ RULES = """table ip lab {{
     ip daddr {host} masquerade
   }}
 }}
+include "/etc/nftables.d/*.conf"
 """
+# What a node that is cut off drops.
+CUT = "/etc/nftables.d/cut.conf"
 
 
 @functools.cache
@@ -185,17 +188,20 @@ class KubeletVm(Vm):
         return own
 
     def cut_off(self, port: int) -> None:
-        """Drop what goes to this port of the host, or comes from it, until the node is healed."""
+        """Drop what goes to this port of the host, or comes from it, until the node is healed: no
+        reboot mends a network.
+        """
         rules = [
             f"add chain inet cut {name} {{ type filter hook {hook} priority 0; }}\n"
             f"add rule inet cut {name} tcp {side} {port} drop\n"
             for name, hook, side in (("to", "output", "dport"), ("from", "input", "sport"))
         ]
-        self.run("nft -f -", stdin="add table inet cut\n" + "".join(rules))
+        table = "add table inet cut\n" + "".join(rules)
+        self.run(f"mkdir -p $(dirname {CUT}) && cat > {CUT} && nft -f {CUT}", stdin=table)
 
     def heal(self) -> None:
         """Undo it."""
-        self.run("nft delete table inet cut")
+        self.run(f"rm {CUT} && nft delete table inet cut")
 
     def _files(self, ways: Ways) -> dict[str, str]:
         cluster = {

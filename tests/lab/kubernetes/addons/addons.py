@@ -89,6 +89,22 @@ class Addons:
         runs.remove(self._sockets)
         runs.release(self._sockets)
 
+    def remove(self) -> None:
+        """As before the start, for whoever uses the cluster next. Nothing of it may run."""
+        api = self.plane.api()
+        nodes = objects.path("CSIAddonsNode", "", self.namespace, GROUP)
+        for where in (FENCES, nodes):
+            for found in api.call("GET", where)["items"]:
+                # The controller that would take it off has ended.
+                change = {"metadata": {"finalizers": None}}
+                api.merge(f"{where}/{found['metadata']['name']}", change)
+        # First the namespace, which has objects of these definitions.
+        gone = [objects.path("Namespace", self.namespace)]
+        gone += [objects.path_of(definition) for definition in _definitions(current(ADDONS))]
+        for where in gone:
+            api.delete(where)
+            wait(lambda where=where: api.get(where) is None, f"{where} is gone", 60)  # type: ignore[misc]
+
     def start_manager(self) -> None:
         """Start the controller; it looks at every object again, and calls the driver for each,
         whatever has been done before.
@@ -224,13 +240,7 @@ class Addons:
 
     def _apply_definitions(self, programs: Binaries) -> None:
         """The controller wants all of them, also those it is not asked for here."""
-        import yaml  # type: ignore[import-untyped]  # comes with Ansible; the rest of the lab does without
-
-        api = self.plane.api()
-        definitions = [
-            yaml.safe_load(found.read_text())
-            for found in sorted((programs.path / "crd").glob("*.yaml"))
-        ]
+        api, definitions = self.plane.api(), _definitions(programs)
         for definition in definitions:
             if api.find(definition["kind"], definition["metadata"]["name"]) is None:
                 api.create(definition)
@@ -331,3 +341,11 @@ class Addons:
             wait(ready, f"{process.name} ready", START_DEADLINE)
         except LabError as exc:
             raise LabError(f"{exc}\n{tail(process.log)}") from exc
+
+
+def _definitions(programs: Binaries) -> list[Object]:
+    """The resources that it brings."""
+    import yaml  # type: ignore[import-untyped]  # comes with Ansible; the rest of the lab does without
+
+    files = sorted((programs.path / "crd").glob("*.yaml"))
+    return [yaml.safe_load(found.read_text()) for found in files]
