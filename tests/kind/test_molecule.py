@@ -28,14 +28,14 @@ HERE = sorted(
 
 @pytest.mark.alternate
 @pytest.mark.parametrize("scenario", HERE)
-def test_scenario(cluster: KindCluster, started_driver: Driver, scenario: str) -> None:
+def test_scenario(cluster: KindCluster, driver: Driver, scenario: str) -> None:
     _run(
         scenario,
         LAB_KIND=cluster.kind.name,
         CLUSTER_PROVIDER="given",
         K8S_AUTH_KUBECONFIG=str(cluster.kubeconfig()),
     )
-    assert cluster.left() == []
+    assert cluster.left() == [] and driver.attached() == {}
 
 
 def _run(scenario: str, **variables: str) -> None:

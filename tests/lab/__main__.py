@@ -25,6 +25,7 @@ from .kind.build import driver as csi_driver
 from .kind.build import node_programs
 from .kind.build import provisioner as csi_provisioner
 from .kind.cluster import Kind, existing_kinds
+from .kind.csi import Driver
 from .kind.engine import Engine
 from .kind.node_image import node_image
 from .kind.python_image import python_image
@@ -169,6 +170,10 @@ def _add_kind(parser: argparse.ArgumentParser) -> None:
         "up",
         "start one with two workers that outlives this command, in a Docker engine of its own; "
         "prints the path of an administrator's kubeconfig",
+    ).add_argument(
+        "--driver",
+        action="store_true",
+        help="with a CSI driver on both workers, and the external-attacher",
     )
     action("down", "end it, and delete its folder")
     action(
@@ -282,6 +287,8 @@ def _kind(options: argparse.Namespace) -> int:
     elif options.action == "up":
         kind = Kind(options.name, tied=False)
         kind.start()
+        if options.driver:
+            Driver(kind).start()
         print(kind.kubeconfig())
     return 0
 
