@@ -117,6 +117,12 @@ options:
         type: list
         elements: str
         default: []
+      unreadable:
+        description: Why the mount options that the cluster has are not known. The volume is refused
+          then. The filter P(storage_ops.runbooks.fuse_volumes#filter) says it, unless it is given
+          other options.
+        type: str
+        default: ''
       endpoint:
         description: Address of the server, for example V(https://s3.example.com).
         type: str

@@ -353,8 +353,14 @@ class _Queue:
             for one in owner if isinstance(owner, AnyOf) else (owner,):
                 by_owner.setdefault(one, []).append(index)
         for owner, indexes in by_owner.items():
-            for start in range(0, len(indexes), ITEMS_PER_WORKER):
-                self.add(owner, indexes[start : start + ITEMS_PER_WORKER])
+            own = [index for index in indexes if not self.is_shared(index)]
+            for start in range(0, len(own), ITEMS_PER_WORKER):
+                self.add(owner, own[start : start + ITEMS_PER_WORKER])
+            # Each alone: whether it is asked already is seen when a worker takes it. Among others,
+            # one that hangs would in the end stop a worker of each owner.
+            for index in indexes:
+                if self.is_shared(index):
+                    self.add(owner, [index])
 
     def __bool__(self) -> bool:
         return bool(self._waiting)

@@ -34,6 +34,7 @@ _SECRET_KEY = re.compile(
 _ADDRESS = re.compile(r"[^\s'\"]+", re.ASCII)
 _NAME = re.compile(r"(?<![\w.-])[\w.-]+", re.ASCII)
 _VALUE = re.compile(r"'[^']*'|\"[^\"]*\"|[^\s,]+", re.ASCII)
+_QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"", re.ASCII)
 _BLANKS = re.compile(r"\s+(?!-)", re.UNICODE)
 # As options, INI, YAML and JSON have it: the parameter configData of csi-driver-rclone is a whole
 # configuration of rclone.
@@ -117,6 +118,8 @@ def masked(text: str) -> str:
     if len(text) > untrusted.MAX_WORD:
         return f"{_HIDDEN[:-1]}, {len(text)} characters)"
     text = _ADDRESS.sub(_without_user, text)
+    # By the place of a closing quote, that of its opening one.
+    quotes = {match.end() - 1: match.start() for match in _QUOTED.finditer(text)}
     found: list[str] = []
     end = 0
     for name in _NAME.finditer(text):
@@ -128,6 +131,10 @@ def masked(text: str) -> str:
         if value and _may_be_secret(name[0].lstrip("-"), value[0]):
             found += [text[end : value.start()], _HIDDEN]
             end = value.end()
+            # A quote that was opened before the value is not of it: without its end, nobody could
+            # read the other options.
+            if quotes.get(end - 1, end) < value.start():
+                end -= 1
     return "".join([*found, text[end:]])
 
 

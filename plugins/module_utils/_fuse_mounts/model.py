@@ -51,6 +51,7 @@ class FuseVolume:
     ``command``: the user's own command line, in place of a recipe. ``memory_max``: in MiB.
     ``pods``: None if it is unknown which pods use the volume. ``credentials_key``: of which of the
     option credentials its own are; ``doubt``: why it is not known which these are.
+    ``unreadable``: why the cluster's mount options are not known.
     """
 
     # Name of the PersistentVolume; handle is what its CSI driver calls it (spec.csi.volumeHandle).
@@ -78,6 +79,7 @@ class FuseVolume:
     secret_namespace: str = ""
     credentials_key: str = ""
     doubt: str = ""
+    unreadable: str = ""
 
     def describe(self) -> str:
         """The best name there is, for messages."""

@@ -37,6 +37,7 @@ _VOLUME = {
     "secret_namespace": {"type": "str", "default": "", "no_log": False},
     "region": {"type": "str", "default": ""},
     "credentials_key": {"type": "str", "default": "", "no_log": False},
+    "unreadable": {"type": "str", "default": ""},
     "command": {"type": "list", "elements": "str", "default": []},
     "foreground": {"type": "bool", "default": True},
     "memory_max": {"type": "int"},

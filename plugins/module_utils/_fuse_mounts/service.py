@@ -69,6 +69,7 @@ def service_for(
     problems = [
         *_host_problems(state, entry, recipe),
         *_credential_problems(entry, recipe),
+        *_unreadable(entry),
         *_label_problems(entry, recovery),
         *_word_problems(entry, source),
     ]
@@ -157,6 +158,14 @@ def _credential_problems(entry: FuseVolume, recipe: fuse_recipes.Recipe | None) 
             f"{lacking}: give them by the option 'credentials', or {BY_DRIVER}",
         )
     ]
+
+
+def _unreadable(entry: FuseVolume) -> list[Reason]:
+    """Mount options that the cluster has and that could not be read."""
+    if not entry.unreadable:
+        return []
+    why = printable(entry.unreadable)
+    return [Reason("mount_unknown", f"{why}: give them in 'options', or {BY_DRIVER}")]
 
 
 def _driver_limits(state: FuseState, entry: FuseVolume, recovery: Recovery) -> Limits:

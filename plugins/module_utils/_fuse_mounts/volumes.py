@@ -115,6 +115,7 @@ def _entry(
     recipe = better.get("recipe") or _first(told, _PROGRAMS)
     endpoint = credentials.pop(_ENDPOINT, "") or _first(told, _ENDPOINTS)
     region = credentials.pop(_REGION, "") or _first(told, _REGIONS)
+    words, unreadable = _class_options(told, better)
     entry: dict[str, Any] = {
         "volume": volume["volume"],
         "driver": volume["driver"],
@@ -125,7 +126,7 @@ def _entry(
             source.replace("/", _SEPARATORS.get(recipe, "/"), 1)
             for source in volume["sources"]
         ],
-        "options": [*option_words(_first(told, _OPTIONS)), *volume["mount_options"]],
+        "options": [*words, *volume["mount_options"]],
         "endpoint": endpoint,
         # Whoever may write the Secret chooses the server. So the majority is counted apart for each
         # namespace of Secrets (Remote in outages.py).
@@ -136,6 +137,8 @@ def _entry(
         "credentials": credentials,
         "pods": [_pod(pod, leaving) for pod in volume["pods"]],
     }
+    if unreadable:
+        entry["unreadable"] = unreadable
     final = {**entry, **better}
     # Of the final entry, since that alone is what the node checks. The driver's options are for its
     # own program, not for a user's command, and a user's options replace all others.
@@ -143,6 +146,20 @@ def _entry(
         habitual = habits.options(final["driver"], final["recipe"], final["region"])
         final["options"] = [*habitual, *final["options"]]
     return final
+
+
+def _class_options(told: Mapping[str, str], better: Mapping[str, Any]) -> tuple[list[str], str]:
+    """The words of a volume's mount options, and why they are not known.
+
+    That refuses this volume on its node. It must not end the run for the others.
+    """
+    # A user's options replace them.
+    if "options" in better:
+        return [], ""
+    try:
+        return option_words(_first(told, _OPTIONS)), ""
+    except BadOption as error:
+        return [], str(error)
 
 
 def _pod(pod: Mapping[str, Any], leaving: bool) -> dict[str, Any]:
@@ -196,7 +213,7 @@ def option_words(text: str) -> list[str]:
         # A StorageClass may quote an option with blanks.
         words = shlex.split(text)
     except ValueError as error:
-        raise BadOption(f"the mount options {text!r} cannot be taken apart: {error}") from error
+        raise BadOption(f"its mount options cannot be taken apart: {error}") from error
     found: list[str] = []
     for word in words:
         before = found[-1] if found else ""

@@ -19,6 +19,9 @@ from ansible_collections.storage_ops.runbooks.plugins.filter.fuse_volumes import
 from ansible_collections.storage_ops.runbooks.plugins.filter.fuse_volumes import (
     fuse_volumes as told,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._csi_volumes.secrets import (
+    masked,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.model import (
     FuseState,
     Recovery,
@@ -94,6 +97,7 @@ KEYS = {
     "endpoint": ["endpoint"],
     "region": ["region"],
 }
+GIVEN = {"volume": "pv-2", "options": ["a"]}
 OURS = secret(
     accessKeyID="AK",
     secretAccessKey="SK\n",
@@ -315,9 +319,37 @@ def test_options(text: str, words: list[str]) -> None:
     assert option_words(text) == words
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('"--s3-sse-customer-key=K"', ["--s3-sse-customer-key=(hidden)"]),
+        ('-o "ssl_client_cert=a:PEM:b:PEM:pw"', ["ssl_client_cert=(hidden)"]),
+        ("-o 'passwd=x' -o a", ["passwd=(hidden)", "a"]),
+        ("-o 'passwd=' -o a", ["passwd=(hidden)", "a"]),
+        ('"--sse-c="K"" --x=1', ["--sse-c=(hidden)", "--x=1"]),
+        ('--sse-c="K" --x=1', ["--sse-c=(hidden)", "--x=1"]),
+    ],
+)
+def test_quoted_options_stay_whole_where_a_secret_is_hidden(text: str, words: list[str]) -> None:
+    assert option_words(masked(text)) == words
+
+
+def test_options_that_cannot_be_read_refuse_their_own_volume() -> None:
+    """The filter failed, and so the run for each volume of the node."""
+    broken = volume(volume="pv-2", handle="x", parameters={"options": "--token 'planted"})
+    good, bad = fuse_volumes([volume(), broken])
+    assert "unreadable" not in good
+    assert bad["unreadable"] == "its mount options cannot be taken apart: No closing quotation"
+    assert bad["options"] == ["gid=2"]
+    _good, entry = fuse_options({"volumes": [good, bad]}).volumes
+    assert entry.unreadable == bad["unreadable"]
+    # Those of the user count, and are whole.
+    for better in ({"drivers": {broken["driver"]: {"options": ["a"]}}}, {"given": [{**GIVEN}]}):
+        _good, bad = fuse_volumes([volume(), broken], **better)
+        assert (bad["options"], "unreadable" in bad) == (["a"], False)
+
+
 def test_errors_show_no_secret() -> None:
-    with pytest.raises(AnsibleFilterError, match="cannot be taken apart"):
-        fuse_volumes([volume(parameters={"options": "'"})])
     with pytest.raises(AnsibleFilterError, match="not what csi_volume_info"):
         fuse_volumes([{"volume": "x", "driver": "d"}])
     assert list(FilterModule().filters()) == ["fuse_volumes"]

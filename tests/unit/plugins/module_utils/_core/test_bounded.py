@@ -280,11 +280,7 @@ def test_what_several_have_is_asked_in_the_turn_that_comes_first(
 def test_what_several_have_is_asked_once(hanging: Arrivals, killed: list[int]) -> None:
     """Also if it hangs: of those that wait for it, none gets a worker for it as well."""
     every = bounded.AnyOf(range(12))
-    clock = Steps(
-        # What is behind it, of the one in whose turn it is asked, gets a worker of its own.
-        (lambda: hanging.count == 1 and len(killed) == 11, bounded.STALL_SECONDS * 1.1),
-        (lambda: len(killed) == 12, 100.0),
-    )
+    clock = Steps((lambda: hanging.count == 1 and len(killed) == 12, 100.0))
     hung, *others = bounded.call_each(
         answer, ["hang", *range(12)], 50, clock=clock, owners=[every, *range(12)], workers=12
     )
@@ -293,6 +289,20 @@ def test_what_several_have_is_asked_once(hanging: Arrivals, killed: list[int]) -
     # Each that they have is answered.
     many = bounded.call_each(answer, list(range(5)), AMPLE, owners=[every] * 5)
     assert [reply.value[0] for reply in many] == list(range(5))
+
+
+def test_what_several_have_takes_one_worker_however_many_have_it(
+    hanging: Arrivals, killed: list[int]
+) -> None:
+    """One file system that hung, and that each of many namespaces had, took every worker."""
+    every = bounded.AnyOf(range(40))
+    items = [*range(40), "hang", *range(40, 80)]
+    owners = [*range(40), every, *range(40)]
+    clock = Steps((lambda: hanging.count > 1 or (hanging.count == 1 and len(killed) == 40), 100.0))
+    replies = bounded.call_each(answer, items, 60, 50, clock, owners)
+    assert hanging.count == 1
+    assert replies.pop(40).problem
+    assert [reply.value[0] for reply in replies] == list(range(80))
 
 
 def test_no_owner_has_more_than_some_of_the_workers(hanging: Arrivals, killed: list[int]) -> None:

@@ -488,6 +488,7 @@ def test_what_lies_below_a_mount_that_was_taken_off_is_not_the_renewed_one() -> 
             "more than one candidate source: 'bucket-a', 'bucket-b'",
         ),
         ({"recipe": "rclone"}, "rclone is not on this host"),
+        ({"unreadable": "no closing quotation"}, "no closing quotation: give them in 'options'"),
         ({"credentials": {"access_key": "x"}}, "the credentials lack secret_key"),
         (
             {"command": ("s3fs", "{source}", "{target}"), "credentials": {}, "doubt": "whose?"},
