@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 
 """A healthy cluster on nodes with kernels of their own: real kubelets, krbd, iSCSI maps, staging
-mounts. Not one finding.
+mounts, projected volumes. Not one finding.
 """
 
 from __future__ import annotations
@@ -12,12 +12,16 @@ from pathlib import Path
 
 import pytest
 from support.failover import NODE_A, NODE_B
-from support.kubelets import KubeletScene
+from support.kind import projecting
+from support.kubelets import KubeletScene, counting
 
 
 @pytest.mark.alternate
 def test_nothing_is_found(scene: KubeletScene, tmp_path: Path) -> None:
-    scene.count()
+    scene.deploy("db", **projecting(counting("db"), "db"))
+    scene.writes_on()
+    for kept in ("~projected/projected ", "/volume-subpaths/projected/"):
+        assert kept in scene.vm().run("cat /proc/1/mountinfo").stdout, kept
     before = scene.cluster.attachment_uids(), scene.storage.ceph.json("osd", "dump")["epoch"]
     played, report = scene.compliance(tmp_path)
     assert report["findings"] == []

@@ -205,6 +205,33 @@ def lose_status(cluster: KindCluster, name: str, node: str) -> None:
     cluster.api.merge(k8s.path("Node", node) + "/status", change)
 
 
+def projecting(spec: dict[str, Any], claim: str) -> dict[str, Any]:
+    """Of a pod's spec: the same with what the kubelet itself projects, as into nearly every pod: a
+    token of its account, the API server's certificate, a field. One file of it also by a subPath.
+    """
+    named = {"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}
+    sources: list[Object] = [
+        {"serviceAccountToken": {"path": "token", "expirationSeconds": 600}},
+        {"configMap": {"name": "kube-root-ca.crt"}},
+        {"downwardAPI": {"items": [named]}},
+    ]
+    mounts: list[Object] = [
+        {"name": "projected", "mountPath": "/projected", "readOnly": True},
+        {"name": "projected", "mountPath": "/ca.crt", "subPath": "ca.crt"},
+    ]
+    container = {**spec["containers"][0]}
+    container["volumeMounts"] = [*container["volumeMounts"], *mounts]
+    volumes = spec.get("volumes") or k8s.pod_spec([claim])["volumes"]
+    return {
+        **spec,
+        "containers": [container],
+        "volumes": [*volumes, {"name": "projected", "projected": {"sources": sources}}],
+        # By name, for control planes of this lab without the admission plugin that says so.
+        "serviceAccountName": "default",
+        "automountServiceAccountToken": True,
+    }
+
+
 def on(node: str) -> dict[str, Any]:
     """Of a pod's spec: only on this node, by way of the scheduler."""
     return {"nodeSelector": {"kubernetes.io/hostname": node}}
@@ -220,6 +247,7 @@ __all__ = [
     "left_over",
     "lose_status",
     "on",
+    "projecting",
     "running",
     "without_python",
 ]
