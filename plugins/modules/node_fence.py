@@ -442,9 +442,9 @@ fence:
         phase is V(intended) again.
       type: bool
       returned: success
-    said_off:
-      description: Whether volumes moved on the user's word that the node is off (V(none)) before
-        another method took the fence over.
+    declared_off:
+      description: Whether volumes moved because the user had declared the node off (V(none)),
+        before another method took the fence over.
       type: bool
       returned: success
     power:

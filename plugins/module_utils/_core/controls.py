@@ -155,7 +155,7 @@ CONTROLS = {
         ),
         Control(
             "STOR-10",
-            "The container runtime limits the open files",
+            "The container runtime does not allow too many open files",
             "Container runtime allows far too many open files",
             "node",
             "check_nfs",
@@ -164,7 +164,7 @@ CONTROLS = {
         ),
         Control(
             "STOR-11",
-            "A pod needs every VolumeAttachment",
+            "Every VolumeAttachment is needed by a pod",
             "VolumeAttachment that no pod needs any more",
             "cluster",
             "repair_volumeattachments",
@@ -174,14 +174,14 @@ CONTROLS = {
         # No arguments: only a name of another length, or a Kubernetes with the fix, ends it.
         Control(
             "STOR-12",
-            "No volume name has the 68 characters that are never detached",
+            "No volume has a name of 68 characters, which is never detached",
             "Volume name of 68 characters that is never detached",
             "cluster",
             "repair_volumeattachments",
         ),
         Control(
             "STOR-13",
-            "The node's status has every attached volume",
+            "Every attached volume is in its node's status",
             "Volume attached but missing in the node's status",
             "cluster",
             "repair_volumeattachments",

@@ -362,8 +362,8 @@ class Judging(Protocol):
 
 
 @runtime_checkable
-class Partial(Protocol):
-    """An audit that may lack what one of its controls is about, and sees the rest of it."""
+class PartlyAssessed(Protocol):
+    """An audit that can assess some of its controls only in part."""
 
     def not_assessed(self, state: Any) -> dict[str, Reason]:
         """Control -> what of it could not be looked at, and why. Its findings count as well."""
@@ -613,7 +613,7 @@ class _Looks:
         self.facts.update(facts)
         self.findings += left_out
         _require_time(part, "while it was read, so part of it may be missing")
-        lacking = audit.not_assessed(state) if isinstance(audit, Partial) else {}
+        lacking = audit.not_assessed(state) if isinstance(audit, PartlyAssessed) else {}
         for control in sorted(self.wanted & lacking.keys()):
             why = lacking[control]
             self.missed.append((frozenset({control}), StorageOpsError(why, code=why.code)))

@@ -601,15 +601,19 @@ def taint_obstacles(state: FailoverState, options: FailoverOptions) -> list[Reas
                 "Detach one by one, or set accept_unfenced_volumes",
             )
         )
-    return [*reasons, *_before_obstacles(state), *_doomed(state, state.pods, tainting=True)]
+    return [
+        *reasons,
+        *_earlier_machine_obstacles(state),
+        *_doomed(state, state.pods, tainting=True),
+    ]
 
 
-def _before_obstacles(state: FailoverState) -> list[Reason]:
+def _earlier_machine_obstacles(state: FailoverState) -> list[Reason]:
     """Why the taint would let others write to what another machine may have open, which had the
     node's name before: that one was not switched off.
     """
-    left = _of_before(state)
-    before = [_title(found) for found in state.node.of_before if found.name in left]
+    left = _of_earlier_machine(state)
+    before = [_title(found) for found in state.node.of_earlier_machine if found.name in left]
     before += state.node.older
     if not before or not _is_off(state):
         return []
@@ -622,22 +626,26 @@ def _before_obstacles(state: FailoverState) -> list[Reason]:
     ]
 
 
-def _of_before(state: FailoverState) -> set[str]:
+def _of_earlier_machine(state: FailoverState) -> set[str]:
     """The volumes that the fence of a node that is off leaves out for that reason."""
     # Once its Node object is gone, Kubernetes itself ends all pods of the name within a minute
     # (gcOrphaned of pkg/controller/podgc/gc_controller.go), and detaches.
     covered = {found.name for found in state.covered}
-    return {found.name for found in state.node.of_before} - covered if _is_off(state) else set()
+    return (
+        {found.name for found in state.node.of_earlier_machine} - covered
+        if _is_off(state)
+        else set()
+    )
 
 
-def _pod_of_before(state: FailoverState, lost: LostPod) -> list[Reason]:
+def _pod_of_earlier_machine(state: FailoverState, lost: LostPod) -> list[Reason]:
     """Why a pod stays on a node that is off: another machine of the node's name may run it, or
     have open what it uses.
     """
     if not _is_off(state):
         return []
-    pod, used = lost.pod.title, sorted(_of_before(state) & set(lost.volumes))
-    by_hand = "Prove that that one is off, and delete the pod by hand"
+    pod, used = lost.pod.title, sorted(_of_earlier_machine(state) & set(lost.volumes))
+    by_hand = "Prove that the earlier machine is off, and delete the pod by hand"
     if is_older(lost.pod, state.node.host):
         return [
             Reason(
@@ -646,13 +654,14 @@ def _pod_of_before(state: FailoverState, lost: LostPod) -> list[Reason]:
                 f"name before may run it. {by_hand}",
             )
         ]
+    if not used:
+        return []
     return [
         Reason(
             "volume_not_fenced",
             f"pod {pod} uses {few(used)}, which the machine that had the node's name before may "
             f"have open. {by_hand}",
         )
-        for _ in used[:1]
     ]
 
 
@@ -682,7 +691,7 @@ def _ledger_obstacles(node: NodeState, ledger: Ledger) -> list[Reason]:
         return [
             Reason(
                 "fence_unfinished",
-                f"the fence of node {ledger.node} was begun and never proven (phase "
+                f"the fence of node {ledger.node} was begun and is not proven (phase "
                 f"{ledger.phase}): run {FAIL_OVER} again",
             )
         ]
@@ -876,7 +885,7 @@ def _volume_obstacles(
     reasons = _doomed(state, users, tainting)
     for lost in users:
         reasons += _pod_obstacles(state, lost, tainting, options)
-        reasons += _pod_of_before(state, lost)
+        reasons += _pod_of_earlier_machine(state, lost)
     return reasons
 
 
@@ -914,7 +923,7 @@ def _pod_obstacles(
 
 def _bare_obstacles(state: FailoverState, lost: LostPod, tainting: bool) -> list[Reason]:
     """Why a pod without a volume of the fence stays on a node that is off."""
-    reasons = _doomed(state, [lost], tainting) + _pod_of_before(state, lost)
+    reasons = _doomed(state, [lost], tainting) + _pod_of_earlier_machine(state, lost)
     others = [*lost.volumes]
     others += [f"the volume of {text}" for text in lost.unclear if text not in lost.unread]
     # Nothing but the ledger shows that a volume was moved, and is where pods wait for it.

@@ -618,16 +618,11 @@ def _judge_entries(
         found.append(_report("STOR-17", severity, name, what, step, **evidence))
     if missing:
         what = f"the ledger of {name} has {', '.join(missing[:3])}, but Ceph's blocklist does not"
-        found.append(
-            _report(
-                "STOR-17",
-                severity,
-                name,
-                what,
-                f"it was removed, but not by a release. {step[0].upper()}{step[1:]}",
-                **evidence,
-            )
-        )
+        why = "it was removed, but not by a release"
+        if ledger.phase == "intended":
+            why = "it was removed, or a run ended before it was added"
+        step = f"{why}. {step[0].upper()}{step[1:]}"
+        found.append(_report("STOR-17", severity, name, what, step, **evidence))
     return found
 
 

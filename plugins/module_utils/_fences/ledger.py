@@ -132,8 +132,8 @@ class Ledger(NamedTuple):
     older version. ``detached``: those of ``volumes`` that are proven to have left the node, and to
     be attached elsewhere or free; in the phase ``detached`` all of them have. ``power``: with one
     of OFF_METHODS, by which BMC. ``proven``: the fence was proven once, so volumes may have moved,
-    whatever the phase says since more was to be fenced. ``said_off``: some moved on the user's word
-    that the node is off (method none), before this fence took over.
+    whatever the phase says since more was to be fenced. ``declared_off``: some moved because the
+    user had declared the node off (method none), before this fence took over.
     """
 
     node: str
@@ -160,7 +160,7 @@ class Ledger(NamedTuple):
     detached: tuple[str, ...] = ()
     power: PowerFence | None = None
     proven: bool = False
-    said_off: bool = False
+    declared_off: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON has it, and as modules return it."""
@@ -177,9 +177,9 @@ class Ledger(NamedTuple):
         return {**data, "power": self.power._asdict()} if self.power else data
 
     @property
-    def was_called_off(self) -> bool:
-        """Volumes moved on the user's word that the node is off."""
-        return self.said_off or (self.method == "none" and self.was_proven)
+    def was_declared_off(self) -> bool:
+        """Volumes moved because the user declared the node off."""
+        return self.declared_off or (self.method == "none" and self.was_proven)
 
     @property
     def text(self) -> str:
@@ -200,7 +200,7 @@ class Ledger(NamedTuple):
     @property
     def was_proven(self) -> bool:
         """It was proven once, so its volumes may have moved, whatever was begun since."""
-        return self.proven or self.reached("fenced")
+        return self.proven or self.phase in ("fenced", "detached")
 
     def reached(self, phase: str) -> bool:
         """It has come to that phase, or is past it."""
@@ -267,7 +267,7 @@ def _parse(fields: Mapping[str, Any]) -> Ledger:
         detached=_texts({"detached": [], **fields}["detached"]),
         power=_power(texts["method"], fields.get("power")),
         proven=_flag({"proven": _may_be_proven(fields), **fields}, "proven"),
-        said_off=_flag({"said_off": False, **fields}, "said_off"),
+        declared_off=_flag({"declared_off": False, **fields}, "declared_off"),
     )
 
 

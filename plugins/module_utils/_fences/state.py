@@ -101,7 +101,7 @@ class AttachedVolume(NamedTuple):
     One without a name stands for an attachment that is gone, or that never was.
     ``pv``: what of the PersistentVolume tells its RBD image; ``elsewhere``: the attachments of the
     same volume to other nodes; ``too_late``: the node cannot have opened it, see is_too_late;
-    ``by_older``: a pod on the node uses it that is older than the Node object.
+    ``used_by_older_pod``: a pod on the node uses it that is older than the Node object.
     """
 
     attachment: Attachment
@@ -111,7 +111,7 @@ class AttachedVolume(NamedTuple):
     storage_class: str
     elsewhere: tuple[Attachment, ...]
     too_late: bool = False
-    by_older: bool = False
+    used_by_older_pod: bool = False
 
     @property
     def name(self) -> str:
@@ -247,9 +247,13 @@ class NodeState(NamedTuple):
         return self.attached + self.used
 
     @property
-    def of_before(self) -> tuple[AttachedVolume, ...]:
+    def of_earlier_machine(self) -> tuple[AttachedVolume, ...]:
         """Those of them that another machine may have open, which had the node's name before."""
-        return tuple(found for found in self.held if found.by_older or was_before(found, self.host))
+        return tuple(
+            found
+            for found in self.held
+            if found.used_by_older_pod or attached_before_node(found, self.host)
+        )
 
 
 class Filters(NamedTuple):
@@ -382,7 +386,7 @@ def is_older(pod: Pod, host: HostRecord | None) -> bool:
     return bool(host and host.created and pod.created and pod.created < host.created)
 
 
-def was_before(found: AttachedVolume, host: HostRecord | None) -> bool:
+def attached_before_node(found: AttachedVolume, host: HostRecord | None) -> bool:
     """The volume was attached before the Node object was made."""
     # A VolumeAttachment names its node by name only (spec.nodeName of storage.k8s.io/v1), so it
     # survives that another machine registers under the name.
@@ -497,7 +501,7 @@ def find_used(
         }
         entries = [
             without_attachment(volume, name, left[volume], by_volume.get(volume, ()))._replace(
-                by_older=_is_of_older(left[volume], users[name], host)
+                used_by_older_pod=_is_used_by_older_pod(left[volume], users[name], host)
             )
             for volume in sorted(set(left) - here[name])
         ]
@@ -522,7 +526,9 @@ def _note_older(
             seen.add_older(pod)
 
 
-def _is_of_older(item: Object, users: Mapping[Any, list[Pod]], host: HostRecord | None) -> bool:
+def _is_used_by_older_pod(
+    item: Object, users: Mapping[Any, list[Pod]], host: HostRecord | None
+) -> bool:
     """A pod uses this PersistentVolume that is older than the Node object."""
     return any(is_older(pod, host) for key in _keys(item) & set(users) for pod in users[key])
 
@@ -726,7 +732,7 @@ def _attached(
     entry = attached_volume(found, volumes.get(found.volume), elsewhere.get(found.volume, ()))
     return entry._replace(
         too_late=is_too_late(entry, host, seen.ran),
-        by_older=entry.volume is not None and entry.volume.claim in seen.kept,
+        used_by_older_pod=entry.volume is not None and entry.volume.claim in seen.kept,
     )
 
 

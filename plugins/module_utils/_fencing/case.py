@@ -19,7 +19,7 @@ from .._fences.ceph_reading import Image, Watcher
 from .._fences.ledger import MOST_NAMES, OFF_METHODS, Entry, name_size
 from .._fences.network_fence import DRIVER, NetworkFence, covered, may_act_on
 from .._fences.proof import iso
-from .._fences.state import AttachedVolume, HostRecord, NodeState, was_before
+from .._fences.state import AttachedVolume, HostRecord, NodeState, attached_before_node
 from .claims import Claim, claims_of
 from .lost import is_present
 from .options import FenceOptions
@@ -289,7 +289,7 @@ class FenceCase:
 
         A machine that had the name before may have them open.
         """
-        return [found.name for found in volumes if was_before(found, self.state.host)]
+        return [found.name for found in volumes if attached_before_node(found, self.state.host)]
 
     def volume_of(self, image: Image) -> AttachedVolume:
         """The volume that is meant and has this image."""

@@ -102,7 +102,7 @@ def doubts_of(
     return doubts
 
 
-def held_by_tools(
+def held_by_other_clients(
     ledger: Ledger, reading: Reading, state: NodeState, options: FenceOptions
 ) -> dict[str, Reason]:
     """The volumes of a node that is off which only clients have open that cannot be its own mounts,

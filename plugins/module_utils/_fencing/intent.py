@@ -99,7 +99,7 @@ def _continue(case: FenceCase, ledger: Ledger, before: Ledger) -> Ledger:
         if ledger.machine == UNKNOWN_MACHINE
         else before.machine or ledger.machine,
         proven=before.proven,
-        said_off=bool(case.known and case.known.was_called_off),
+        declared_off=before.was_declared_off and ledger.boot_id == before.boot_id,
         # What the node has again has not left it, whatever was proven before.
         detached=tuple(
             name
@@ -170,6 +170,7 @@ def _covered_too(case: FenceCase, last: Ledger) -> set[str]:
     if case.old or not last.was_proven:
         return set()
     # It was never proven to be off (_is_weaker of lost.py), so what has moved had another fence.
+    # One of another driver that no pod shows any more stays in: nothing tells its driver.
     others = {found.name for found in case.state.held if not found.is_rbd}
     return {*last.volumes} - others
 

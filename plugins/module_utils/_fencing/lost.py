@@ -157,7 +157,8 @@ def unfit(state: NodeState, options: FenceOptions) -> list[Reason]:
     ):
         return []
     if options.method != "auto" and _is_weaker(options.method, ledger):
-        others = " or external" if ledger.is_off and ledger.method != EXTERNAL else ""
+        other = "power" if ledger.method == EXTERNAL else EXTERNAL
+        others = f" or {other}" if ledger.is_off else ""
         return [
             Reason(
                 "fence_method_unfit",
@@ -172,8 +173,10 @@ def _is_weaker(method: str, ledger: Ledger) -> bool:
     """This method would take less for fenced than was proven by the one of the ledger."""
     # One that was never proven has moved nothing, and what can prove it may be gone for good, as a
     # BMC with the power of its machine. What it has set stays in the ledger.
+    if ledger.is_off and ledger.power and ledger.power.off_at:
+        return method not in OFF_METHODS
     if ledger.is_off:
-        return bool(ledger.power and ledger.power.off_at) and method not in OFF_METHODS
+        return ledger.was_proven and method == "none"
     return ledger.was_proven and _STRENGTH.index(method) < _STRENGTH.index(ledger.method)
 
 

@@ -43,7 +43,7 @@ from .addresses import check_addresses, find_addresses
 from .case import NEEDS_NONE, FenceCase
 from .confirmation import (
     doubts_of,
-    held_by_tools,
+    held_by_other_clients,
     names_a_fence,
     opposed,
     proven_ledger,
@@ -58,7 +58,7 @@ from .options import Decision, FenceOptions, Subject
 from .whole_node import (
     check_silent,
     check_visitors,
-    leave_machine_before,
+    leave_out_earlier_machine,
     older_pods,
     settle_doubts,
     widen,
@@ -110,7 +110,7 @@ def intend(state: NodeState, options: FenceOptions, busy: str = "") -> Decision:
                 Subject(ledger),
             )
         )
-    left = [*_told(case, case.left_out), *_pods_of_before(case)]
+    left = [*_told(case, case.left_out), *_pods_of_earlier_machine(case)]
     # All of it stands already, as in a second run.
     if not finding.repair:
         return Decision(Plan(left), ledger)
@@ -141,7 +141,7 @@ def _left_out(case: FenceCase, volume: str, reason: Reason) -> Finding:
     attached = any(found.name == volume for found in case.state.attached)
     # volume_failover sets no taint where something is not fenced, unless the node is off: that
     # writes to no storage at all. But another machine of its name may.
-    is_tainted = case.by_power and not (case.state.of_before or case.state.older)
+    is_tainted = case.by_power and not (case.state.of_earlier_machine or case.state.older)
     rest = (
         f"node {node} may have it open, although it is not attached there"
         if not attached
@@ -162,7 +162,7 @@ def _left_out(case: FenceCase, volume: str, reason: Reason) -> Finding:
     return finding
 
 
-def _pods_of_before(case: FenceCase) -> list[Finding]:
+def _pods_of_earlier_machine(case: FenceCase) -> list[Finding]:
     """The findings about pods of another machine that had the node's name before."""
     findings = []
     for title, reason in older_pods(case).items():
@@ -216,7 +216,7 @@ def _judge_power(case: FenceCase) -> Ledger | None:
     # Which machine is switched off is judged before anything is: nothing undoes it.
     check_volumes(case)
     # The BMC that the Node object leads to is this machine's. One that had the name before runs on.
-    leave_machine_before(case)
+    leave_out_earlier_machine(case)
     _check_machine_known(case)
     case.reasons += _off_doubts(case)
     return None if case.reasons else make_ledger(case, case.off_method, [])
@@ -317,7 +317,7 @@ def _complete(
     files: Files,
     tools: Mapping[str, Reason],
 ) -> tuple[Ledger | None, list[Reason]]:
-    """Put what is left to be fenced into the finding. ``tools``: see held_by_tools.
+    """Put what is left to be fenced into the finding. ``tools``: see held_by_other_clients.
 
     Returns the ledger once the fence is proven (None: not yet), and what contradicts the fence.
     """
@@ -345,11 +345,11 @@ def _complete(
 
 
 def _left_to_tools(state: NodeState, known: Ledger, options: FenceOptions) -> dict[str, Reason]:
-    """The volumes that the proof leaves out, see held_by_tools; none where nothing would be left
-    of the fence, since Ceph then only contradicts it.
+    """The volumes that the proof leaves out, see held_by_other_clients; none where nothing would be
+    left of the fence, since Ceph then only contradicts it.
     """
     reading = None if options.check else options.reading
-    left = held_by_tools(known, reading, state, options) if reading else {}
+    left = held_by_other_clients(known, reading, state, options) if reading else {}
     return left if set(known.volumes) - set(left) else {}
 
 
@@ -357,7 +357,7 @@ def _prove_off(
     state: NodeState, known: Ledger, options: FenceOptions, left: Mapping[str, Reason]
 ) -> tuple[Ledger | None, list[Reason]]:
     """The same for a node that is switched off. What its BMC says is the proof; Ceph may
-    contradict it. ``left``: see held_by_tools.
+    contradict it. ``left``: see held_by_other_clients.
     """
     # In check mode nothing was switched off.
     if options.check:

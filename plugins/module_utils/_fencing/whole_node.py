@@ -27,7 +27,10 @@ from .proven import is_other
 # (TotalAnnotationSizeLimitB of k8s.io/apimachinery pkg/api/validation/objectmeta.go).
 _MOST = 64
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
-_BY_HAND = "Prove that this one is off and delete the pod by hand, with any finalizer that keeps it"
+_BY_HAND = (
+    "Prove that the earlier machine is off and delete the pod by hand, with any finalizer that "
+    "keeps it"
+)
 
 
 def widen(case: FenceCase, method: str) -> None:
@@ -99,8 +102,9 @@ def check_silent(case: FenceCase, method: str) -> None:
     """A volume that is nowhere seen open may be open at any address of the node, so it needs the
     fence of the whole node.
     """
+    _check_attached_here(case, _silent(case))
+    # Without those that were left out just now.
     silent = _silent(case)
-    _check_attached_here(case, silent)
     if silent and method != "none" and case.source and not is_whole(case, method):
         names = few(found.name for found in silent)
         why = dict.fromkeys(
@@ -127,7 +131,7 @@ def _check_attached_here(case: FenceCase, silent: list[AttachedVolume]) -> None:
         return
     if older:
         case.reasons.append(_attached_before(case, host, few(older)))
-    used = [found.name for found in silent if found.by_older and found.name not in older]
+    used = [found.name for found in silent if found.used_by_older_pod and found.name not in older]
     # That machine may be at any address. One tenant's pod, which a finalizer may keep, holds up no
     # other tenant.
     if used and len(used) == len(case.meant):
@@ -136,14 +140,14 @@ def _check_attached_here(case: FenceCase, silent: list[AttachedVolume]) -> None:
         case.leave_out({name: _used_before(case, host, name) for name in used})
 
 
-def leave_machine_before(case: FenceCase) -> None:
+def leave_out_earlier_machine(case: FenceCase) -> None:
     """Leave out what another machine may have open, which had the node's name before: the BMC that
     the Node object leads to is that of the present one.
 
     volume_failover sets no taint then, and ends no such pod: Kubernetes would have others write to
     its volumes. So one tenant's pod, which a finalizer may keep, holds up no other tenant.
     """
-    before = case.state.of_before
+    before = case.state.of_earlier_machine
     attached = case.older(before)
     used = [found.name for found in before if found.name not in attached]
     _leave(case, attached, used, case.state.older)
@@ -189,8 +193,8 @@ def _attached_before(case: FenceCase, host: HostRecord, names: str) -> Reason:
         "fence_incomplete",
         f"{names} was attached before this Node object was made ({host.created:{_TIME}}), and "
         f"nothing shows from where it is held: the machine that was {case.options.node} before may "
-        "have it, at an unknown address. Prove that this one is off and delete the attachment by "
-        "hand",
+        "have it, at an unknown address. Prove that the earlier machine is off and delete the "
+        "attachment by hand",
     )
 
 

@@ -38,7 +38,7 @@ _BINDING = re.compile(r"[ \t]*(?P<alias>[^\s#]+)[ \t]+(?P<wwid>[!\"$-~]+)[ \t]*"
 class Daemon:
     """The maps of multipathd. ``problem``: why it does not tell them; then the others are empty.
 
-    ``unasked``: since there is no program here to ask it with. It may run in a container.
+    ``not_asked``: since there is no program here to ask it with. It may run in a container.
     ``paths``: WWID of a map that it knows -> disk name -> its states by device-mapper and by the
     checker, such as ``failed faulty``. ``known``: kernel names of its maps (``dm-0``), also of
     those that the kernel does not have any more.
@@ -47,10 +47,10 @@ class Daemon:
     paths: dict[str, dict[str, str]] = field(default_factory=dict)
     problem: str = ""
     known: frozenset[str] = frozenset()
-    unasked: bool = False
+    not_asked: bool = False
 
 
-class _Unasked(StorageOpsError):
+class _NotAsked(StorageOpsError):
     """Whether there is a daemon, and what it says, is not known."""
 
 
@@ -60,7 +60,7 @@ def ask_daemon(host: Host, dm: Mapping[str, DmDevice]) -> Daemon:
         known = _known_maps(_said(host, _MAPS))
         states = _states(_said(host, _PATHS))
     except StorageOpsError as error:
-        return Daemon(problem=str(error), unasked=isinstance(error, _Unasked))
+        return Daemon(problem=str(error), not_asked=isinstance(error, _NotAsked))
     maps = [dm[name] for name in known if name in dm and dm[name].is_multipath]
     return Daemon(
         {
@@ -75,7 +75,7 @@ def _said(host: Host, command: list[str]) -> str:
     result = host.run(command)
     # Not one that was ended: it had asked, and so it is the daemon that does not answer.
     if result.rc is None and not result.timed_out:
-        raise _Unasked(
+        raise _NotAsked(
             f"multipathd cannot be asked: {result.describe()}", code="multipathd_unusable"
         )
     # Without the daemon nothing tells a path that fails from one that is being checked.

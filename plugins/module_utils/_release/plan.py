@@ -340,7 +340,7 @@ def releasing(options: ReleaseOptions, ledger: Ledger) -> Ledger:
 def _is_nothing_in_force(state: ReleaseState, options: ReleaseOptions, ledger: Ledger) -> bool:
     """It was never fenced by us, or a run before this one that had judged it has taken all back."""
     # What was proven to be off was handed to other nodes, and only another boot shows that it was.
-    if ledger.power and ledger.power.off_at:
+    if (ledger.power and ledger.power.off_at) or ledger.declared_off:
         return False
     # A ledger is written before its fence, so a fail-over that stopped early has noted what it
     # never did.
@@ -502,7 +502,7 @@ def _judge_same_boot(
             )
         ], ""
     # What was only intended has moved nothing.
-    if ledger.was_called_off and ledger.boot_id:
+    if ledger.was_declared_off and ledger.boot_id:
         return [
             Reason(
                 "power_contradicted",

@@ -52,7 +52,7 @@ def not_assessed(state: ResidualState) -> dict[str, Reason]:
     maps, daemon = state.last.maps, state.last.daemon
     # The disks are asked without it, so STOR-02 is assessed. What stays open is whether any daemon
     # makes a map fail over. One that is asked and does not answer makes none do so.
-    if not maps or not daemon.unasked:
+    if not maps or not daemon.not_asked:
         return {}
     text = (
         f"{daemon.problem}. So whether the {len(maps)} multipath maps fail over is not known: "
@@ -74,7 +74,7 @@ def plan(state: ResidualState, options: ResidualOptions, repairing: bool = True)
     outages = {} if options.accept_majority else _outages(state, arrays, maps, disks)
     hasty = _too_hasty(state)
     # An audit tells it by not_assessed.
-    findings = _daemon_finding(state) if repairing or not state.last.daemon.unasked else []
+    findings = _daemon_finding(state) if repairing or not state.last.daemon.not_asked else []
     # By id() of a finding: as how many repairs it counts (each map, and each disk in no map), and
     # which arrays it is about.
     sizes: dict[int, int] = {}
@@ -462,7 +462,7 @@ def _daemon_finding(state: ResidualState) -> list[Finding]:
         Reason(
             "multipathd_unusable",
             f"{state.last.daemon.problem}. Without it no map is flushed: see "
-            + ("where it runs" if state.last.daemon.unasked else "'systemctl status multipathd'"),
+            + ("where it runs" if state.last.daemon.not_asked else "'systemctl status multipathd'"),
         )
     )
     return [finding]

@@ -2638,7 +2638,7 @@ def test_what_the_fence_of_a_node_that_is_off_leaves_out_is_detached_by_a_taint_
     assert "copied-1" in world.names("Pod")
 
 
-def of_before(*names: str, version: str = "v1.31.4") -> World:
+def of_earlier_machine(*names: str, version: str = "v1.31.4") -> World:
     """A node that is off, and younger than these of its pods: db-1, kept-1, both-1, line-0. The
     fence has left out what kept-1 uses, and both-1 too.
     """
@@ -2660,7 +2660,7 @@ def of_before(*names: str, version: str = "v1.31.4") -> World:
 @pytest.mark.parametrize("version", ["v1.31.4", "v1.20.2"])
 def test_what_the_machine_of_before_may_have_stays(version: str) -> None:
     """It was not switched off, so a taint would give its volumes a second writer."""
-    world = of_before("kept-1", "line-0", version=version)
+    world = of_earlier_machine("kept-1", "line-0", version=version)
     result = run(world, reading=None, power=says())
     assert result["failed"] and OUT not in world.taints
     assert world.attached() == {("pv-db", "b"), ("pv-kept", "a"), ("pv-both", "a")}
@@ -2673,7 +2673,7 @@ def test_what_the_machine_of_before_may_have_stays(version: str) -> None:
 
 def test_the_taint_is_refused_that_would_end_what_the_machine_of_before_may_run() -> None:
     for names in (("kept-1",), ("line-0",)):
-        world = of_before(*names)
+        world = of_earlier_machine(*names)
         result = run(world, reading=None, power=says(), detach="taint")
         assert (result["failed"], result["code"]) == (True, "volume_not_fenced")
         assert "the machine that had its name before may write there" in result["msg"]
@@ -2682,12 +2682,12 @@ def test_the_taint_is_refused_that_would_end_what_the_machine_of_before_may_run(
         )
         assert result["failed"] and OUT not in world.taints
     # Nothing is older than the Node object.
-    world = of_before()
+    world = of_earlier_machine()
     assert not run(world, reading=None, power=says())["failed"] and OUT in world.taints
 
 
 def test_what_was_attached_to_the_machine_of_before_stays() -> None:
-    world = of_before()
+    world = of_earlier_machine()
     for item in world.of("VolumeAttachment"):
         if item["spec"]["source"]["persistentVolumeName"] == "pv-kept":
             item["metadata"]["creationTimestamp"] = "2025-05-01T00:00:00Z"

@@ -1021,7 +1021,9 @@ def test_a_ledger_without_its_entry() -> None:
     # More was to be fenced since it was proven, or it was to become one by power.
     changed = LEDGER._replace(phase="intended", proven=True, addresses=())
     found = audit(world(LOST, ledger=changed), ceph=reading())["findings"]
-    assert ("STOR-17", "critical") in {(one["control"], one["severity"]) for one in found}
+    (told,) = [one for one in found if one["control"] == "STOR-17"]
+    assert told["severity"] == "critical"
+    assert "it was removed, or a run ended before it was added" in told["reason"]
     # Another Ceph cluster's blocklist says nothing.
     assert audit(world(LOST, ledger=LEDGER), ceph=reading(fsid="other"))["findings"] == []
 

@@ -632,12 +632,12 @@ def test_which_volumes_are_of_pods_that_are_older_than_their_node() -> None:
         one["status"] = {"phase": "Pending"}
     volumes = [volume(one, "nfs.csi.k8s.io") for one in ("ran", "waits", "new")]
     found, _cluster = gather(made, *pods, attachment(name, "rbd", "a"), volume("rbd"), *volumes)
-    assert {one.name: one.by_older for one in found.held} == {
+    assert {one.name: one.used_by_older_pod for one in found.held} == {
         **{"rbd": True, "ran": True, "waits": True},
         "new": False,
     }
     assert sorted(found.older) == ["pod shop/gone", "pod shop/ran", "pod shop/waits"]
-    assert {one.name for one in found.of_before} == {"rbd", "ran", "waits"}
+    assert {one.name for one in found.of_earlier_machine} == {"rbd", "ran", "waits"}
 
 
 def in_line(name: str, **more: Any) -> dict[str, Any]:

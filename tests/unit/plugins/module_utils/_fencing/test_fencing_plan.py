@@ -3203,9 +3203,9 @@ def test_a_pod_of_the_machine_that_had_the_name_before(method: str) -> None:
     finalizer, had the whole fence refused.
     """
     begin = by_power("on") if method == "power" else by_others("off")
-    used = (mounted("w")._replace(by_older=True), mounted("x"))
+    used = (mounted("w")._replace(used_by_older_pod=True), mounted("x"))
     found = silent(*DRIVERS, used=used, inline=IN_LINE)
-    attached = (found.attached[0]._replace(by_older=True), found.attached[1])
+    attached = (found.attached[0]._replace(used_by_older_pod=True), found.attached[1])
     found = young(found, attached=attached, older=("pod shop/db-0", "pod shop/web-0"))
     decision = pure.intend(found, begin)
     assert decision.ledger and decision.ledger.volumes == ("v1", "x")
@@ -3340,6 +3340,9 @@ def test_a_bmc_that_dies_before_the_node_is_proven_to_be_off_is_no_dead_end() ->
     assert by_word and (by_word.method, by_word.volumes) == ("none", ("v",))
     # Nobody asks Ceph about it.
     assert by_word.unverified
+    # One that was proven before by another method is not given up for the user's word.
+    proven = after._replace(ledger=after.ledger and after.ledger._replace(proven=True))
+    refused(pure.intend(proven, word), "none is weaker. Go on with power or external (or auto)")
     outside = pure.intend(stuck, by_others("off")).ledger
     assert outside and (outside.method, outside.volumes) == ("external", ("v0", "w"))
 
@@ -3454,20 +3457,23 @@ def test_that_a_node_was_called_off_is_not_forgotten() -> None:
     given = options(image(watchers=[watcher()]), method="ceph")
     for phase in ("intended", "fenced", "detached"):
         ledger = pure.intend(state(ledger=word._replace(phase=phase)), given).ledger
-        assert ledger and ledger.method == "ceph" and ledger.said_off
+        assert ledger and ledger.method == "ceph" and ledger.declared_off
         assert pure.intend(state(ledger=ledger), given).ledger == ledger
+    # So it is where the release has begun, and the node is in the same boot.
+    again = pure.intend(state(ledger=word._replace(phase="releasing")), given).ledger
+    assert again and again.declared_off
     # In another boot it is another fence.
     ledger = pure.intend(state(ledger=word._replace(boot_id="boot-0")), given).ledger
-    assert ledger and not ledger.said_off
+    assert ledger and not ledger.declared_off
     ledger = pure.intend(state(ledger=word._replace(proven=False)), given).ledger
-    assert ledger and not ledger.said_off
+    assert ledger and not ledger.declared_off
 
 
 def test_a_volume_of_an_older_pod_that_shows_no_client_is_left_out_in_ceph() -> None:
     """The machine that had the node's name before may wake up at any address."""
     host = node()
     host["metadata"]["creationTimestamp"] = f"{NOW - timedelta(days=1):%Y-%m-%dT%H:%M:%SZ}"
-    older = volume("w")._replace(by_older=True)
+    older = volume("w")._replace(used_by_older_pod=True)
     alone = state(host, attached=[older])
     given = options(image("w"), fence_addresses=(A,))
     refused(pure.intend(alone, given), "is of a pod that is older than this Node object")
@@ -3476,10 +3482,16 @@ def test_a_volume_of_an_older_pod_that_shows_no_client_is_left_out_in_ceph() -> 
     decision = pure.intend(both, seen)
     assert decision.ledger and decision.ledger.volumes == ("v",)
     assert "is of a pod that is older" in str([one.reason for one in decision.plan.findings])
+    # Although the whole node cannot be fenced, since node b has one of its addresses, too.
+    host["status"]["addresses"].append({"type": "InternalIP", "address": B})
+    other = pick_host_record(node("b", "True", addresses=(B,)))
+    spared = state(host, attached=[volume(), older], others=(other,))
+    kept = pure.intend(spared, seen).ledger
+    assert kept and (kept.volumes, kept.addresses) == (("v",), (A,))
     # One that shows its client is at the address that is fenced.
     shown = options(image(watchers=[watcher()]), image("w", watchers=[watcher(nonce=12)]))
     told = pure.intend(both, shown).ledger
-    assert told is None or "w" in told.volumes
+    assert told and told.volumes == ("v", "w")
 
 
 def test_what_was_begun_and_never_proven_may_be_ended_by_another_method() -> None:

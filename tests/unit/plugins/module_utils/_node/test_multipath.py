@@ -141,7 +141,7 @@ def test_daemon_that_is_down_or_hangs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("became", "unasked"),
+    ("became", "not_asked"),
     [
         ({"problem": "not installed", "missing": True}, True),
         # As of a program that a policy of SELinux does not let us run.
@@ -153,15 +153,15 @@ def test_daemon_that_is_down_or_hangs() -> None:
     ],
 )
 def test_a_daemon_that_was_not_asked_is_none_that_does_not_answer(
-    became: dict[str, Any], unasked: bool
+    became: dict[str, Any], not_asked: bool
 ) -> None:
     class Node(Host):
         def run(self, argv: Sequence[str], timeout: float | None = None) -> CommandResult:
             return replace(CommandResult(tuple(argv), None, "", "", 0.1), **became)
 
     said = multipath.ask_daemon(Node(Deadline(60), 5, "/"), DM)
-    assert said.problem and said.unasked == unasked
-    assert ("cannot be asked" in said.problem) == unasked
+    assert said.problem and said.not_asked == not_asked
+    assert ("cannot be asked" in said.problem) == not_asked
 
 
 def test_kernel_tables_and_open_counts() -> None:

@@ -836,8 +836,11 @@ def test_a_node_that_was_said_to_be_off_and_was_not(phase: str) -> None:
     for looked in ({}, {"clients": CLEAN, "ceph": GONE}):
         refused(same, "fenced as one that is off (node_confirmed_off): it was not", **looked)
     assert not release(World(node(), ledger=ledger))["failed"]
+    # A release that has begun of one that never was proven goes on.
+    never = ledger._replace(proven=False, phase="releasing")
+    assert not release(World(node(boot="boot-1"), ledger=never))["failed"]
     # It was fenced in Ceph since.
-    later = World(node(boot="boot-1"), ledger=INTENDED._replace(phase=phase, said_off=True))
+    later = World(node(boot="boot-1"), ledger=INTENDED._replace(phase=phase, declared_off=True))
     refused(later, "it was not", clients=CLEAN, ceph=reading(blocked("10.0.0.1"), *FOREIGN))
 
 

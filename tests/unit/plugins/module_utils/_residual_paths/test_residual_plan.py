@@ -960,7 +960,7 @@ def test_no_daemon_is_a_finding_of_its_own() -> None:
     assert pure.not_assessed(state) == {}
 
 
-UNASKED = Daemon(problem="multipathd cannot be asked: not installed", unasked=True)
+UNASKED = Daemon(problem="multipathd cannot be asked: not installed", not_asked=True)
 
 
 def test_a_daemon_that_nobody_can_ask_is_not_assessed_and_refuses_a_repair() -> None:
