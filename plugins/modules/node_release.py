@@ -30,8 +30,9 @@ notes:
     M(storage_ops.runbooks.ceph_blocklist) before O(state=released), with the entries of the ledger
     that are C(ours), and right before it this module with O(state=held).
   - If the ledger of another node has the same fence, the release is refused, and names that node.
-  - A node that was switched off (methods V(power) and V(external)) must have another C(bootID). If
-    it is Ready in the same boot, its BMC lied, and the release is refused, whatever O(clients) has.
+  - A node that was fenced as one that is off (methods V(power), V(external) and V(none)) must have
+    another C(bootID). If it is Ready in the same boot, it was never off, and the release is
+    refused, whatever O(clients) has.
   - If a fail-over stopped before it fenced anything, neither a reboot nor O(clients) is needed.
     Only O(ceph) is required then, to prove that, if the method was V(ceph).
   - If a run was killed, run all steps again. The ledger is removed last.

@@ -263,7 +263,8 @@ class AnyOf(tuple[Hashable, ...]):
 def owners_of(pairs: Iterable[tuple[_Key, Hashable]]) -> dict[_Key, Hashable]:
     """Of pairs of an item and one that has it, for each item the owner as ``call_each`` takes it.
 
-    The first that has it may have any number of slow ones, which come before it in its turns.
+    An item of several owners waits in the turn of each, since its first owner may have any number
+    of slow items before it.
     """
     found: dict[_Key, dict[Hashable, None]] = {}
     for item, owner in pairs:
