@@ -99,7 +99,10 @@ def _continue(case: FenceCase, ledger: Ledger, before: Ledger) -> Ledger:
         if ledger.machine == UNKNOWN_MACHINE
         else before.machine or ledger.machine,
         proven=before.proven,
-        declared_off=before.was_declared_off and ledger.boot_id == before.boot_id,
+        # The method says it as long as it is none.
+        declared_off=ledger.method != "none"
+        and before.was_declared_off
+        and ledger.boot_id == before.boot_id,
         # What the node has again has not left it, whatever was proven before.
         detached=tuple(
             name
@@ -111,12 +114,13 @@ def _continue(case: FenceCase, ledger: Ledger, before: Ledger) -> Ledger:
 
 def _machine(case: FenceCase, addresses: tuple[str, ...]) -> str:
     """The machine that is fenced, whose reboot releases it."""
-    # What was attached before the Node object was made may be open on the machine that had the name
-    # before. At an address that this Node lists it is this machine; any other may be that one's, by
-    # ceph-csi's note too, which knows a node by its name.
+    # What was attached before the Node object was made, or is of an older pod, may be open on the
+    # machine that had the name before. At an address that this Node lists it is this machine; any
+    # other may be that one's, by ceph-csi's note too, which knows a node by its name.
     before = set(case.known.volumes) if case.known else set()
     new = [found for found in case.meant if found.name not in before]
-    if case.older(new) and not set(addresses) <= set(case.own):
+    older = case.older(new) or any(found.used_by_older_pod for found in new)
+    if older and not set(addresses) <= set(case.own):
         return UNKNOWN_MACHINE
     return case.state.host.machine if case.state.host else ""
 

@@ -448,6 +448,15 @@ def test_what_was_read_a_moment_ago_is_not_read_again(
     assert role("volume_failover", "seen", **given, **read) == {"ceph": {}}
 
 
+def test_what_was_read_again_since_the_fence_counts_alone() -> None:
+    """The client that was seen before it is gone."""
+    before = {"images": [{"volume": "w", "watchers": ["old"]}, {"volume": "x", "watchers": []}]}
+    after = {"images": [{"volume": "w", "watchers": []}], "read_at": "t"}
+    given = {"__node_fence_around": {"ceph": before}, "__node_fence_after": {"ceph": after}}
+    found = role("node_fence", "proof", **given)
+    assert [(one["volume"], one["watchers"]) for one in found["images"]] == [("w", []), ("x", [])]
+
+
 def test_where_others_are_is_read_for_a_node_that_is_switched_off_too() -> None:
     """They may have its volumes open, and a client that nothing knows refuses the proof."""
     seen, around, _stop = load(ROLES / "node_fence/tasks/look.yml")

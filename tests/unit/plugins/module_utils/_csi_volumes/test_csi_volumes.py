@@ -480,6 +480,20 @@ def test_a_probe_of_many_words_is_not_compared_with_each_of_many_mounts() -> Non
     assert looked <= 2 * len(mounts)
 
 
+@pytest.mark.parametrize(
+    ("before", "wanted"), [("test -e", True), ("/" * 60_000, True), ("/" * 70_000, False)]
+)
+def test_a_probe_is_looked_at_as_far_as_an_honest_one_goes(before: str, wanted: bool) -> None:
+    """A pod may have a megabyte of slashes there, and each word was cut at each of them."""
+    container = {
+        "name": "main",
+        "volumeMounts": [{"name": "files", "mountPath": "/data"}],
+        "livenessProbe": {"exec": {"command": [before, "/data/x"]}},
+    }
+    found = only(volume(), claim(), storage_class(), pod(containers=[container]))
+    assert [entry["probe"] for entry in found["pods"][0]["containers"]] == [wanted]
+
+
 def test_the_mounts_of_a_pod_are_not_compared_with_each_of_its_volumes() -> None:
     """Nor with claims that do not exist, of which a pod may name 50,000."""
     compared = 0

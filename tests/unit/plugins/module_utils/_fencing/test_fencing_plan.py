@@ -3459,6 +3459,13 @@ def test_that_a_node_was_called_off_is_not_forgotten() -> None:
         ledger = pure.intend(state(ledger=word._replace(phase=phase)), given).ledger
         assert ledger and ledger.method == "ceph" and ledger.declared_off
         assert pure.intend(state(ledger=ledger), given).ledger == ledger
+    # A second run by the same method changes nothing.
+    said = replace(OPTIONS, method="none", node_confirmed_off=True, reading=None)
+    cordoned = state(node(unschedulable=True))
+    first = pure.intend(cordoned, said).ledger
+    assert first and not first.declared_off
+    first = first._replace(phase="fenced", proven=True)
+    assert pure.intend(cordoned._replace(ledger=first), said).ledger == first
     # So it is where the release has begun, and the node is in the same boot.
     again = pure.intend(state(ledger=word._replace(phase="releasing")), given).ledger
     assert again and again.declared_off
@@ -3467,6 +3474,17 @@ def test_that_a_node_was_called_off_is_not_forgotten() -> None:
     assert ledger and not ledger.declared_off
     ledger = pure.intend(state(ledger=word._replace(proven=False)), given).ledger
     assert ledger and not ledger.declared_off
+
+
+def test_a_reboot_releases_no_machine_that_an_older_pod_may_be_on() -> None:
+    """Only ceph-csi's note, which knows a node by its name, calls the address the node's."""
+    older = volume()._replace(used_by_older_pod=True)
+    seen = options(image(watchers=[watcher(STORAGE)], notes=[("a", STORAGE)]))
+    ledger = pure.intend(state(attached=[older]), seen).ledger
+    assert ledger and ledger.machine == UNKNOWN_MACHINE
+    there = options(image(watchers=[watcher()]))
+    ledger = pure.intend(state(attached=[older]), there).ledger
+    assert ledger and ledger.machine == "machine-a"
 
 
 def test_a_volume_of_an_older_pod_that_shows_no_client_is_left_out_in_ceph() -> None:
