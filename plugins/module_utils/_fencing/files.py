@@ -149,13 +149,13 @@ class _Judge:
 
     def _not_whole(self, found: AttachedVolume) -> list[Reason]:
         """Why the node may reach the volume from an address that is not fenced."""
-        older = self._case.older([found])
-        if older:
+        if self._case.older([found]) or found.used_by_older_pod:
             return [
                 Reason(
                     "fence_incomplete",
-                    f"{found.name} was attached before this Node object was made, so the machine "
-                    f"that was {self._options.node} before may have it, at an unknown address",
+                    f"{found.name} was attached before this Node object was made, or a pod uses it "
+                    f"that is older, so the machine that was {self._options.node} before may have "
+                    "it, at an unknown address",
                 )
             ]
         # The whole node is what it was when the fence was intended, judged by what is read now.

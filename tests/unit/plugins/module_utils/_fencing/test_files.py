@@ -339,6 +339,8 @@ def test_the_whole_node_must_be_fenced() -> None:
 def test_what_the_machine_of_before_may_have() -> None:
     finding = left(confirm(GONE, created="2026-01-01T13:00:00Z"))
     assert finding.code == "fence_incomplete" and "before this Node object" in finding.reason
+    finding = left(confirm(GONE, FILES._replace(used_by_older_pod=True)))
+    assert finding.code == "fence_incomplete" and "a pod uses it that is older" in finding.reason
 
 
 @pytest.mark.parametrize(
