@@ -36,6 +36,7 @@ from .._node.kubelet import (
     namespaces_of,
     owner_of,
     parents_problem,
+    turn_of,
 )
 from .._node.mounts import MountTable, is_fuse, read_table
 from .._node.probes import (
@@ -214,7 +215,7 @@ class StaleContainers:
             processes,
             host.deadline.cap(min(host.command_timeout, _MOST_SECONDS)),
             host.deadline.share(host.command_timeout),
-            owners=[namespaces.get(pod, pod) for _container, pod, _pid in processes],
+            owners=[turn_of(pod, namespaces) for _container, pod, _pid in processes],
             of_owner=1,
         )
 
@@ -795,10 +796,10 @@ def look_into(
 
 
 def owners_of(host: Host, pids: Iterable[int]) -> dict[int, str]:
-    """By process, the namespace of its pod; the pod's UID if that is not known."""
+    """By process, whose turn it uses up: the namespace of its pod, as far as that is known."""
     namespaces = namespaces_of(host)
     pods = {pid: pod_of(host, str(pid)) for pid in pids}
-    return {pid: namespaces.get(pod, pod) for pid, pod in pods.items()}
+    return {pid: turn_of(pod, namespaces) for pid, pod in pods.items()}
 
 
 def _judge(reply: Any, at_mount: bool) -> tuple[Answer, str]:

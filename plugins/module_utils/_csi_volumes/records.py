@@ -23,7 +23,7 @@ _PROVISIONED_BY = "pv.kubernetes.io/provisioned-by"
 # linux/limits.h
 _PATH_MAX = 4096
 # So much of a probe's command is looked at (characters): a tenant may give a megabyte of slashes.
-_MOST_PROBED = 65_536
+_MOST_PROBED = 8_192
 # Words of a command line, whatever shell reads it.
 _WORD = re.compile(r"[^\s'\"`;|&<>()=$]+", re.UNICODE)
 

@@ -543,7 +543,8 @@ def _errors(state: FuseState, found: Mapping[str, Superblock]) -> list[Finding]:
             "mounts": [point],
         }
         finding.reason = (
-            f"{answer.text}: run again, with a longer deadline if there is too much to ask"
+            f"{answer.text}: repair the mounts that hang (STOR-06), or find out why they do, and "
+            "run again, with a longer deadline if there is too much to ask"
             if answer.unasked
             else "its server lives: read what it logs"
         )

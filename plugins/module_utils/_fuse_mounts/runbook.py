@@ -136,7 +136,7 @@ class FuseRecovery:
         unfinished = read_unfinished(host)
         asked = _asked(table, found, unfinished)
         namespaces = kubelet.namespaces_of(host)
-        owners = _owners(asked, found, namespaces)
+        owners = _owners(asked, found, root, namespaces)
         timeout = self._options.probe_timeout
         paths = list(asked.values())
         most = self._most_held()
@@ -925,16 +925,19 @@ def _asked(
 
 
 def _owners(
-    asked: dict[str, str], found: dict[str, Superblock], namespaces: Mapping[str, str]
+    asked: dict[str, str], found: dict[str, Superblock], root: str, namespaces: Mapping[str, str]
 ) -> list[Hashable]:
     """Whose turn each question is: the namespaces of the pods that have the filesystem."""
     whose = owners_of(
-        (device, namespaces.get(place.pod, place.pod))
+        (device, kubelet.turn_of(place.pod, namespaces))
         for device, block in found.items()
         for _mount, place in block.mounts
         if place.pod
     )
-    return [whose.get(device, point) for device, point in asked.items()]
+    return [
+        whose.get(device, kubelet.owner_of(point, root, namespaces))
+        for device, point in asked.items()
+    ]
 
 
 def _broken(found: dict[str, Superblock], answers: dict[str, Answer]) -> set[str]:

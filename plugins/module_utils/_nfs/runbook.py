@@ -28,7 +28,7 @@ from .._core.errors import BadOption, StorageOpsError
 from .._core.texts import is_number
 from .._node.control_groups import may_be_ours, pod_of
 from .._node.host import Host
-from .._node.kubelet import find_root, namespaces_of, owner_of
+from .._node.kubelet import UNKNOWN, find_root, namespaces_of, owner_of
 from .._node.mounts import Mount, pass_over, read_table
 from .._node.namespaces import Namespaces
 from .._node.options import SHARES
@@ -267,7 +267,8 @@ def _tenants(mounts: Iterable[Mount], root: str, namespaces: Mapping[str, str]) 
     """The namespaces of the pods that have a share; where no pod has it, the mount points."""
     whose = {mount.point: owner_of(mount.point, root, namespaces) for mount in mounts}
     # Where a driver has staged it for them, that is of no pod.
-    return tuple(sorted({*whose.values()} - {*whose} or whose))
+    names = {*whose.values()} - {*whose}
+    return tuple(sorted(names - {UNKNOWN} or names or whose))
 
 
 def _options_of(mount: Mount) -> tuple[str, ...]:

@@ -148,14 +148,24 @@ def namespaces_of(host: Host) -> dict[str, str]:
     return {part[2]: part[0] for part in parts if len(part) == 3}
 
 
-def owner_of(point: str, root: str, namespaces: Mapping[str, str]) -> str:
-    """Whose turn a mount point uses up: the namespace of its pod, as far as that is known.
+# Whose turn is used up where it is not known; no namespace has such a name.
+UNKNOWN = "?"
 
-    ``namespaces``: as of ``namespaces_of``.
+
+def turn_of(pod: str, namespaces: Mapping[str, str], otherwise: str = "") -> str:
+    """Whose turn a pod uses up, by its uid: its namespace, as far as that is known.
+
+    ``namespaces``: as of ``namespaces_of``; ``otherwise``: where there is no pod.
     """
+    # A tenant may have any number of pods without a container yet, and of volumes that are staged
+    # for none. All of these together have one turn, unless the node tells of no pod at all.
+    return namespaces.get(pod) or (UNKNOWN if namespaces else pod or otherwise)
+
+
+def owner_of(point: str, root: str, namespaces: Mapping[str, str]) -> str:
+    """The same for a mount point; one that is no place of the kubelet has its own."""
     place = classify(point, root)
-    pod = place.pod if place else ""
-    return namespaces.get(pod, pod) or point
+    return turn_of(place.pod, namespaces, point) if place else point
 
 
 def _note(kind: str, point: str, root: str, said: dict[str, str]) -> str:

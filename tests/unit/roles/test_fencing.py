@@ -704,6 +704,9 @@ def test_no_login_changes_what_a_bmc_is_known_by() -> None:
     given = {**look, "__node_fence_systems": one, "__node_fence_system_read": said}
     found = bmc("a", "power_reading", **given)
     assert (found["uuid"], found["system"], found["state"]) == (MACHINE, name, "On")
+    for odd in ("x\n1234", "1234\nx", f"{name}\n", "a b", "x" * 101):
+        one["json"]["Members"][0]["@odata.id"] = f"/redfish/v1/Systems/{odd}"
+        assert bmc("a", "power_reading", **given)["system"] == ""
 
 
 @pytest.mark.parametrize("secret", SPELLINGS)

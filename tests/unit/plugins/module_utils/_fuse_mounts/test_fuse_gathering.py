@@ -162,11 +162,19 @@ def test_a_mount_that_several_tenants_have_is_asked_in_the_turn_of_each() -> Non
     )
     found = stacks.superblocks(table, "/var/lib/kubelet")
     namespaces = dict(zip(pods, ("evil", "victim", "evil")))
-    assert fuse._owners({"0:50": points[0], "0:51": points[2], "0:9": "/x"}, found, namespaces) == [
+    staged = f"/var/lib/kubelet/plugins/kubernetes.io/csi/s3.example.com/{'0' * 64}/globalmount"
+    asked = {"0:50": points[0], "0:51": points[2], "0:9": "/x", "0:10": staged}
+    assert fuse._owners(asked, found, "/var/lib/kubelet", namespaces) == [
         ("evil", "victim"),
         "evil",
         "/x",
+        # A tenant may have any number that are staged for no pod, and of pods without a container.
+        "?",
     ]
+    del namespaces[pods[2]]
+    assert fuse._owners(asked, found, "/var/lib/kubelet", namespaces)[1] == "?"
+    # The node tells of no pod at all.
+    assert fuse._owners(asked, found, "/var/lib/kubelet", {})[1:] == [pods[2], "/x", staged]
 
 
 MINE, THEIRS = {"secret_key": "mine"}, {"secret_key": "theirs"}

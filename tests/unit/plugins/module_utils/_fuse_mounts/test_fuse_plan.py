@@ -1675,7 +1675,9 @@ def test_what_was_not_asked_is_told_and_is_no_sign_that_others_work() -> None:
     for finding in unknown:
         assert (finding.severity, finding.verdict) == ("minor", "report")
         assert finding.summary.endswith("answers is not known")
-        assert finding.reason.startswith("not asked: too many others do not answer: run again")
+        assert finding.reason.startswith(
+            "not asked: too many others do not answer: repair the mounts"
+        )
 
 
 def entries(total: int) -> tuple[FuseVolume, ...]:
