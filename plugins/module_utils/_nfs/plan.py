@@ -18,6 +18,7 @@ from .._core.codes import Reason
 from .._core.engine import Finding, Plan
 from .._core.errors import BadOption, StorageOpsError
 from .._core.texts import is_number
+from .._node.kubelet import UNKNOWN
 
 # In the order in which mount.nfs tries them if none is given (nfs(5), nfsvers).
 VERSIONS = ("4.2", "4.1", "4.0", "3")
@@ -82,7 +83,8 @@ class Target:
 
     ``versions``: those of its mounts on this node. ``options``: the options of these mounts that
     another mount of it needs. ``mounts``: how many there are. ``owner``: the namespaces of their
-    pods, as far as the node tells.
+    pods, as far as the node tells; else the pods, or the mount points. ``is_unclear``: it tells of
+    none of these pods.
     """
 
     share: str
@@ -90,11 +92,14 @@ class Target:
     options: tuple[str, ...] = ()
     mounts: int = 0
     owner: str = ""
+    is_unclear: bool = False
 
     @property
     def turn(self) -> str:
-        """Whose turn its check uses up: a tenant may have any number of servers."""
-        return self.owner or self.server
+        """Whose turn its check uses up: a tenant may have any number of servers, and of pods
+        without a container.
+        """
+        return UNKNOWN if self.is_unclear else self.owner or self.server
 
     @property
     def server(self) -> str:
@@ -524,7 +529,7 @@ def _finding(share: Share, state: NfsState, severity: str, summary: str, reason:
         name=printable(share.target.share),
         node=state.node,
         summary=printable(summary),
-        owner=f"namespace {share.target.turn}",
+        owner=f"namespace {share.target.owner or share.target.server}",
     )
     finding.reason = printable(reason)
     finding.evidence = {

@@ -26,6 +26,7 @@ from .._core.bounded import call_each, owners_of, run_command
 from .._core.engine import Plan
 from .._core.errors import BadOption, StorageOpsError
 from .._core.texts import is_number
+from .._node import kubelet
 from .._node.control_groups import may_be_ours, pod_of
 from .._node.host import Host
 from .._node.kubelet import UNKNOWN, find_root, namespaces_of, owner_of
@@ -258,17 +259,20 @@ def targets_of(
             options,
             len(found),
             ", ".join(tenants),
+            all(owner_of(mount.point, root, known) == UNKNOWN for mount in found),
         )
         for (_server, options, tenants), found in by_server.items()
     ]
 
 
 def _tenants(mounts: Iterable[Mount], root: str, namespaces: Mapping[str, str]) -> tuple[str, ...]:
-    """The namespaces of the pods that have a share; where no pod has it, the mount points."""
-    whose = {mount.point: owner_of(mount.point, root, namespaces) for mount in mounts}
+    """The namespaces of the pods that have a share, or these pods; where no pod has it, the mount
+    points.
+    """
+    places = {mount.point: kubelet.classify(mount.point, root) for mount in mounts}
+    pods = {point: place.pod for point, place in places.items() if place and place.pod}
     # Where a driver has staged it for them, that is of no pod.
-    names = {*whose.values()} - {*whose}
-    return tuple(sorted(names - {UNKNOWN} or names or whose))
+    return tuple(sorted({namespaces.get(pod, pod) for pod in pods.values()} or places))
 
 
 def _options_of(mount: Mount) -> tuple[str, ...]:

@@ -607,7 +607,7 @@ def test_who_tolerates_the_taint(toleration: dict[str, Any], tolerates: bool) ->
 
 @pytest.mark.parametrize("phase", ["intended", "releasing"])
 def test_the_fence_must_be_proven(phase: str) -> None:
-    text = {"intended": "was begun and never proven", "releasing": "is being released"}[phase]
+    text = {"intended": "was begun and is not proven", "releasing": "is being released"}[phase]
     assert text in refusal(standard(ledger=LEDGER._replace(phase=phase)))
 
 

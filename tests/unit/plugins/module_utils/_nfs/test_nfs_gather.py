@@ -213,6 +213,8 @@ def test_one_share_for_each_server_and_tenant() -> None:
     # The namespaces of the pods, of which one may have any number, with any names for a server.
     found = nfs.targets_of(parse_mountinfo(MOUNTINFO, "1"), ROOT, {"a": "team", "b": "team"})
     assert [target.turn for target in found] == ["team", "team", "?"]
+    # Each of them has its own share tried all the same.
+    assert [target.owner for target in found] == ["team", "team", "c"]
     assert Target("nas1:/a").turn == "nas1"
 
 
