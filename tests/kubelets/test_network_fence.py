@@ -62,7 +62,7 @@ def test_a_range_stops_the_kernels_client(scene: KubeletScene, addons: Addons) -
     last, first = scene.acknowledged(), scene.moved_once()
     assert 0 < last < first
 
-    # The kubelet that is back gives the image up, but without ssh nobody sees that.
+    # The kubelet that is back gives the image up, but without ssh no run sees that.
     scene.heal()
     scene.wait_back(seconds=180)
     scene.wait_unmapped()

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 
 """A node that is cut off from the API server writes on until it is fenced, and is then reset, as by
-its operator or a watchdog. It boots while it is fenced and still cut off, so nobody can know of
+its operator or a watchdog. It boots while it is fenced and still cut off, so no run can know of
 that boot yet.
 """
 

@@ -115,7 +115,7 @@ def held_by_other_clients(
     # kernel may be: it is a provisioner, a backup, a virtual machine. Nothing that such a client
     # does depends on what is attached to the node. So an out-of-service taint may detach that
     # volume, too: its writer on the node has no power, and the client was beside that one already.
-    # But whose it is, nobody has said, so this fence does not vouch for that volume.
+    # But no source says whose it is, so this fence does not cover that volume.
     if not ledger.is_off:
         return {}
     proven = proven_of(state, reading.images, options)

@@ -813,13 +813,13 @@ class Partial(World):
     """An audit that lacks what one of its controls is about, and sees the rest."""
 
     def not_assessed(self, _state: Any) -> dict[str, Reason]:
-        return {"STOR-01": Reason("evidence_unreadable", "nobody to ask")}
+        return {"STOR-01": Reason("evidence_unreadable", "no multipathd to ask")}
 
 
 def test_what_an_audit_lacks_is_not_assessed_and_what_it_found_is_kept() -> None:
     result = report_parts(part("STOR-01 STOR-02", Partial([finding("a")])))
     assert result["failed"] and [one["object"]["name"] for one in result["findings"]] == ["a"]
-    assert result["not_assessed"] == {"STOR-01": "nobody to ask"}
+    assert result["not_assessed"] == {"STOR-01": "no multipathd to ask"}
     assert result["not_assessed_codes"] == {"STOR-01": "evidence_unreadable"}
     assert result["code"] == "evidence_unreadable"
     # Also where another part of the same control has nothing to look at.

@@ -619,7 +619,7 @@ def test_an_older_pod_leaves_room_for_what_others_have_in_line() -> None:
 
 def test_which_volumes_are_of_pods_that_are_older_than_their_node() -> None:
     """Attached or not, and whether a container ever ran: it is mounted before that. But a claim
-    that has no volume never was anything, so a pod that a finalizer keeps holds up nobody.
+    that has no volume never was anything, so a pod that a finalizer keeps delays no other tenant.
     """
     made = node("a")
     made["metadata"]["creationTimestamp"] = "2026-01-02T00:00:00Z"
