@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from support.csi_addons import addons
 from support.fixtures import (
     ceph,
     failover_1_20,
@@ -16,6 +17,7 @@ from support.fixtures import (
 )
 
 __all__ = [
+    "addons",
     "ceph",
     "failover_1_20",
     "failover_current",

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from lab.ceph.cluster import Ceph
 from lab.ceph.gateway import Gateway
-from lab.kind.buckets import SECRET, BucketDriver
+from lab.kind.buckets import SECRET, BucketDriver, UnstagedBucketDriver
 from lab.kind.cluster import Kind
 from lab.kind.csi import Driver, UnattachedDriver
 from lab.kind.python_image import python_image
@@ -71,6 +71,14 @@ def bucket_driver(kind: Kind, ceph: Ceph) -> Iterator[BucketDriver]:
     yield found
     found.stop()
     gateway.close()
+
+
+@pytest.fixture(scope="session")
+def unstaged_bucket_driver(bucket_driver: BucketDriver) -> UnstagedBucketDriver:
+    """Another one, which stages nothing."""
+    found = UnstagedBucketDriver(bucket_driver)
+    found.start()
+    return found
 
 
 @pytest.fixture

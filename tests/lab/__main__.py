@@ -20,6 +20,7 @@ from . import faults, qemu, runs
 from .ceph.cluster import Ceph, existing_cephs
 from .common import DEFAULT_RELEASE, RELEASES, LabError, cache_dir, say, step
 from .image import image
+from .kind.buckets import start_with
 from .kind.build import attacher as csi_attacher
 from .kind.build import driver as csi_driver
 from .kind.build import node_programs
@@ -166,14 +167,20 @@ def _add_kind(parser: argparse.ArgumentParser) -> None:
         made.add_argument("name", metavar="NAME")
         return made
 
-    action(
+    up = action(
         "up",
         "start one with two workers that outlives this command, in a Docker engine of its own; "
         "prints the path of an administrator's kubeconfig",
-    ).add_argument(
+    )
+    up.add_argument(
         "--driver",
         action="store_true",
         help="with a CSI driver on both workers, and the external-attacher",
+    )
+    up.add_argument(
+        "--bucket",
+        default="",
+        help="with a CSI driver whose volumes are buckets, and an S3 server that has this one",
     )
     action("down", "end it, and delete its folder")
     action(
@@ -277,6 +284,7 @@ def _kind(options: argparse.Namespace) -> int:
         return prepare(kind_parts())
     elif options.action == "down":
         Kind(options.name, tied=False).remove()
+        Ceph(options.name, tied=False).remove()
     elif options.action == "inventory":
         options.output.write_text(json.dumps(_inventory(Kind(options.name, tied=False))))
     elif options.action == "docker":
@@ -289,6 +297,8 @@ def _kind(options: argparse.Namespace) -> int:
         kind.start()
         if options.driver:
             Driver(kind).start()
+        if options.bucket:
+            start_with(kind, options.bucket)
         print(kind.kubeconfig())
     return 0
 

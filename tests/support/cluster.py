@@ -237,9 +237,13 @@ class Cluster(Reached):
 
 
 def ad_hoc(
-    module: str, options: dict[str, Any], check: bool = False, diff: bool = False
+    module: str,
+    options: dict[str, Any],
+    check: bool = False,
+    diff: bool = False,
+    python: str = "",
 ) -> Outcome:
-    """Run one of our modules on this machine."""
+    """Run one of our modules on this machine. ``python``: by this interpreter."""
     command = [
         "ansible",
         "localhost",
@@ -250,6 +254,7 @@ def ad_hoc(
         json.dumps(options),
     ]
     command += [*(["--check"] if check else []), *(["--diff"] if diff else [])]
+    command += ["-e", f"ansible_python_interpreter={python}"] if python else []
     answer = of_ansible(command, environment())
     text = answer.stdout
     assert "=>" in text, text + answer.stderr

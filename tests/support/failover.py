@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from lab.ceph.client import Client, Visitor, Writer
@@ -213,18 +213,21 @@ class Failover(Scene):
     Writer has.
 
     Ready, eviction, VolumeAttachments and their absence are the real controllers' work; kubelets
-    and the attacher are stand-ins.
+    and the attacher are stand-ins. ``six``: the addresses of nodes of IPv6 beside their others.
     """
 
     cluster: Cluster
 
-    def __init__(self, cluster: Cluster, storage: Storage) -> None:
+    def __init__(
+        self, cluster: Cluster, storage: Storage, six: Mapping[str, str] | None = None
+    ) -> None:
         super().__init__(cluster, storage)
+        self._six = {**(six or {})}
         self._ends = contextlib.ExitStack()
         self.api.create(k8s.csi_driver(RBD))
         self.kubelets = cluster.kubelets(*ADDRESSES, drivers=(RBD,), heartbeat=HEARTBEAT)
         for name, address in ADDRESSES.items():
-            self.set_addresses(name, address)
+            self.set_addresses(name, address, *filter(None, [self._six.get(name)]))
             self.api.boot(name)
         self.deploy("db")
         self.writer = self.node_a_opens("db")
@@ -259,15 +262,15 @@ class Failover(Scene):
 
     def node_a_opens(self, name: str = "db") -> Writer:
         """What a mount on A comes to: a client that writes."""
-        return self.client_opens(name, ADDRESSES[NODE_A])
+        return self.client_opens(name, ADDRESSES[NODE_A], self._six.get(NODE_A, ""))
 
     def node_b_opens(self, name: str = "db") -> Writer:
         """The same on B."""
-        return self.client_opens(name, ADDRESSES[NODE_B])
+        return self.client_opens(name, ADDRESSES[NODE_B], self._six.get(NODE_B, ""))
 
-    def client_opens(self, name: str, address: str) -> Writer:
+    def client_opens(self, name: str, address: str, six: str = "") -> Writer:
         """The same at any address."""
-        return self._open(Writer(self.storage.ceph, self.image(name), address))
+        return self._open(Writer(self.storage.ceph, self.image(name), address, six=six))
 
     def node_b_visits(self, name: str = "db") -> Visitor:
         """NodeStage on B, tried again and again."""

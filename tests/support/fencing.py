@@ -16,6 +16,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+from lab.ceph.release import PYTHON
 from lab.common import patient
 from lab.kubernetes.api import path
 from lab.kubernetes.proxy import Proxy
@@ -64,11 +65,12 @@ class Fencing:
         self.proxy: Proxy | None = None
         # How a run prints its tasks; empty is as the tests read them.
         self.callback = ""
+        self.program = "ansible-playbook"
         # The capabilities that the guide ceph_blocklist.md asks for, and no others.
         scene.storage.user(USER, mon=scene.storage.caps, osd="profile rbd-read-only")
         self.user = USER
         self.inventory = scene.storage.ceph.folder / "inventory"
-        self.inventory.write_text(INVENTORY)
+        self.inventory.write_text(INVENTORY.replace(PYTHON, scene.storage.ceph.python))
 
     def variables(self, role: str) -> dict[str, str]:
         """What the role is told about Ceph and the Lease."""
@@ -88,15 +90,24 @@ class Fencing:
         told |= {f"{role}_options": LEASE for role in roles}
         extra = json.dumps({**told, **given})
         where = ["-i", str(self.inventory), "-e", extra, *(["--check"] if check else [])]
-        return ["ansible-playbook", f"{COLLECTION}.{playbook}", *where]
+        return [self.program, f"{COLLECTION}.{playbook}", *where]
 
-    def settings(self, **more: str) -> dict[str, str]:
+    def begin(self, playbook: str, **given: Any) -> subprocess.Popen[str]:
+        """Start a run."""
+        return subprocess.Popen(
+            self.command(playbook, **given),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=self.settings(),
+        )
+
+    def settings(self) -> dict[str, str]:
         """The environment of a run."""
         return {
             **environment(),
             "K8S_AUTH_KUBECONFIG": str(self.scene.cluster.kubeconfig(RBAC, self.proxy)),
             **({"ANSIBLE_STDOUT_CALLBACK": self.callback} if self.callback else {}),
-            **more,
         }
 
     def run(self, playbook: str, check: bool = False, **given: Any) -> Played:
@@ -111,7 +122,8 @@ class Fencing:
             env=self.settings(),
         )
         text = answer.stdout + answer.stderr
-        assert "Traceback" not in text, text
+        # What a run that is killed has begun may complain about that.
+        assert "Traceback" not in text or answer.returncode < 0, text
         return Played(answer.returncode, text)
 
     def fail_over(self, check: bool = False, **given: Any) -> Played:
@@ -156,7 +168,7 @@ class Fencing:
         """What a run that changes nothing leaves as it is."""
         meta, spec = self.scene.node()["metadata"], self.scene.node()["spec"]
         return {
-            "osd map": self.scene.storage.ceph.json("osd", "dump")["epoch"],
+            "osd map": self.scene.storage.ceph.osd_map(),
             "annotations": sorted(meta.get("annotations") or {}),
             "ledger": self.ledger,
             "ledgers": self.ledgers,
@@ -174,17 +186,24 @@ class Fencing:
         assert OUT_OF_SERVICE not in self.scene.taints(NODE_A)
 
 
-def kill(process: subprocess.Popen[str]) -> None:
-    """A whole run and all that it has started, at once; Ansible's workers and modules are in
-    sessions of their own.
+def tree(process: subprocess.Popen[str]) -> dict[int, str]:
+    """The command lines of a run and of all that it has started, by their pids; Ansible's workers
+    and modules are in sessions of their own.
     """
-    table = subprocess.run(
-        ["ps", "-eo", "pid=,ppid="], check=True, capture_output=True, text=True
-    ).stdout
-    parents = {int(pid): int(above) for pid, above in (line.split() for line in table.splitlines())}
+    command = ["ps", "-ww", "-eo", "pid=,ppid=,args="]
+    table = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    every: dict[int, tuple[int, str]] = {}
+    for line in table.splitlines():
+        pid, above, *said = line.split(maxsplit=2)
+        every[int(pid)] = (int(above), "".join(said))
     found = [process.pid]
-    for pid in found:
-        found += [child for child, above in parents.items() if above == pid]
-    for pid in found:
+    for one in found:
+        found += [child for child, (parent, _said) in every.items() if parent == one]
+    return {one: every[one][1] for one in found if one in every}
+
+
+def kill(process: subprocess.Popen[str]) -> None:
+    """A whole run at once."""
+    for pid in tree(process):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)

@@ -20,11 +20,12 @@ from lab.kubernetes.api import path
 from support.cluster import Played
 from support.failover import NODE_A, NODE_B, Scene
 from support.kind import Running
-from support.node import QUICK
+from support.node import PATIENT, QUICK
 from support.storage import Storage
 
 # On each node's own disk: what an application knows to be written.
 ACKNOWLEDGED = "/var/lib/acknowledged"
+KUBELET = "/var/lib/kubelet"
 # A pod takes an emulated node up to a minute, and its mount is tried again after up to two.
 POD_DEADLINE = 120.0
 AUDITOR = Path(__file__).parents[2] / "playbooks/files/rbac-audit.yml"
@@ -39,7 +40,7 @@ class Line(NamedTuple):
 
 class KubeletScene(Scene):
     """The Deployment ``db`` on A, which counts in a file of its volume. It notes a number on the
-    node's own disk once fsync(2) has said that it is written.
+    node's own disk once fdatasync(2) has said that it is written.
     """
 
     cluster: Running
@@ -57,7 +58,7 @@ class KubeletScene(Scene):
     def count(self) -> None:
         """Begin."""
         self.deploy("db", **counting("db"))
-        self.cluster.wait(lambda: self.acknowledged() > 2, "db has written", POD_DEADLINE)
+        self.wait_written(2)
 
     def vm(self, node: str = NODE_A) -> KubeletVm:
         """The machine."""
@@ -98,8 +99,24 @@ class KubeletScene(Scene):
 
     def look(self, condition: Callable[[], object], what: str) -> None:
         """Wait for something that a node is asked for."""
-        # Each look takes the emulated processor from what is waited for.
+        # Each look takes the processor, of the node and of this machine, from what is waited for.
         wait(condition, what, POD_DEADLINE, pause=1)
+
+    def fail_over(self, run: Callable[[], Played]) -> tuple[int, int]:
+        """A is cut off from the API server, called lost, and writes on until ``run`` has fenced it.
+        The last number that A knows to be written, and the first that B has written.
+        """
+        self.cut()
+        self.wait_lost(seconds=180)
+        self.wait_waiting()
+        self.writes_on()
+        played = run()
+        assert played.rc == 0, played.text
+        self.wait_running(NODE_B, seconds=POD_DEADLINE)
+        self.wait_written(0, NODE_B)
+        last, first = self.acknowledged(), self.moved_once()
+        assert 0 < last < first
+        return last, first
 
     def lines(self, node: str, name: str = "db") -> list[Line]:
         """All lines in the volume, as a node that has it mounted reads them."""
@@ -127,6 +144,14 @@ class KubeletScene(Scene):
         numbers = [line.number for line in self.lines(NODE_A, name)]
         assert numbers == list(range(1, len(numbers) + 1))
 
+    def told(self, name: str = "db") -> list[str]:
+        """What events say of an application's pods."""
+        return [
+            event["message"]
+            for event in self.api.all("Event", "default")
+            if event["involvedObject"].get("name", "").startswith(f"{name}-")
+        ]
+
     def mapped(self, node: str = NODE_A) -> list[str]:
         """The numbers of the images that the node's kernel has open."""
         return self.vm(node).run("ls /sys/bus/rbd/devices").stdout.split()
@@ -135,17 +160,21 @@ class KubeletScene(Scene):
         """It has none open any more."""
         self.look(lambda: not self.mapped(node), f"{node} has unmapped all")
 
-    def compliance(self, folder: Path) -> tuple[Played, dict[str, Any]]:
-        """The run of the night over nodes, cluster and Ceph, strict; and the report of it."""
+    def compliance(self, folder: Path, **more: str) -> tuple[Played, dict[str, Any]]:
+        """The run of the night over nodes, cluster and Ceph, strict, with these variables in
+        addition; and the report of it.
+        """
         folder.mkdir(exist_ok=True)
         ceph = self.storage.connection()
         asked: dict[str, Any] = {
             "target": "\n".join(self.kubelets.nodes),
             "compliance_report_folder": str(folder),
             "compliance_report_strict": "true",
-            "compliance_node_options": json.dumps(QUICK),
+            "compliance_node_options": json.dumps({**QUICK, **PATIENT}),
+            "compliance_node_timeout": str(PATIENT["deadline"] + 60),
             "compliance_ceph_host": "localhost",
             **{f"compliance_ceph_{name}": value for name, value in ceph.items()},
+            **more,
         }
         played = self.cluster.playbook(
             "compliance", user=AUDITOR, inventory=self.inventory(folder / "inventory"), **asked
@@ -158,11 +187,13 @@ class KubeletScene(Scene):
 
 def counting(claim: str) -> dict[str, Any]:
     """Of a pod's spec: an application that goes on counting from where the volume is."""
+    # With -d it is fdatasync(2). In Linux 6.1, fsync(2) on CephFS forgets that a write has failed:
+    # ceph_fsync of fs/ceph/caps.c drops what file_write_and_wait_range has returned.
     script = (
         f"cd /{claim}; n=$(busybox tail -n 1 lines | busybox cut -d ' ' -f 1); n=${{n:-0}}",
         "while :; do",
         "    n=$((n + 1))",
-        f'    echo "$n $NODE" >> lines && busybox sync lines && echo $n > /acknowledged/{claim}',
+        f'    echo "$n $NODE" >> lines && busybox sync -d lines && echo $n > /acknowledged/{claim}',
         # Emulated, two programs for each line keep a quarter of a processor busy at five a second.
         "    sleep 1",
         "done",
@@ -186,3 +217,27 @@ def counting(claim: str) -> dict[str, Any]:
         },
     ]
     return {"containers": [container], "volumes": volumes}
+
+
+def waiting(name: str) -> dict[str, Any]:
+    """Of a pod's spec: the application, which needs a ConfigMap that is not there yet."""
+    spec = counting(name)
+    spec["volumes"].append({"name": "settings", "configMap": {"name": "settings"}})
+    # A volume that no container mounts is not waited for.
+    mounts = spec["containers"][0]["volumeMounts"]
+    mounts.append({"name": "settings", "mountPath": "/settings"})
+    return spec
+
+
+def mount_over(scene: KubeletScene, name: str, other: str) -> str:
+    """Mount another application's volume over that of this one's pod; where that is."""
+    (pod,) = scene.pods(NODE_A, name)
+    place = f"volumes/kubernetes.io~csi/pv-{name}/mount"
+    point = f"{KUBELET}/pods/{pod['metadata']['uid']}/{place}"
+    scene.look(
+        lambda: scene.vm().run(f"grep ' {point} ' /proc/1/mountinfo", check=False).stdout,
+        f"{name} has its volume",
+    )
+    source = f"{KUBELET}/pods/*/volumes/kubernetes.io~csi/pv-{other}/mount"
+    scene.vm().run(f"mount --bind {source} {point}")
+    return point

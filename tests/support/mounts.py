@@ -20,7 +20,7 @@ from lab.ceph.gateway import Gateway
 from lab.common import patient
 from lab.vm import SSH_OPTIONS
 
-from support.node import COLLECTION, Node, Outcome, environment, of_ansible
+from support.node import COLLECTION, REMOUNT, Node, Outcome, environment, of_ansible
 
 ROOT = "/var/lib/kubelet"
 DRIVER = "s3.csi.example.com"
@@ -186,7 +186,7 @@ def verbose(node: Node, **options: Any) -> str:
         "-m",
         f"{COLLECTION}.fuse_remount",
         "-a",
-        json.dumps({"accept_majority": True, **apart(options)}),
+        json.dumps({**REMOUNT, "accept_majority": True, **apart(options)}),
     ]
     # As Ansible does by default: a file on the node has the module and its options, secrets and
     # all.

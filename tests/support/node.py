@@ -24,6 +24,18 @@ COLLECTION = "storage_ops.runbooks"
 # there.
 QUICK: dict[str, Any] = {"observations": 2, "observation_seconds": 3}
 ANSIBLE_DEADLINE = patient(120)
+# On a busy machine an emulated node needs more than the default to read all of its processes, and
+# who uses a mount is not known then; or what is alive does not answer in time.
+PATIENT: dict[str, Any] = {"command_timeout": 120, "deadline": 600}
+REMOUNT: dict[str, Any] = {**PATIENT, "probe_timeout": 10, "remount_timeout": 120}
+NFS: dict[str, Any] = {**PATIENT, "slow_seconds": 25, "mount_timeout": 30}
+_PATIENCE: dict[str, dict[str, Any]] = {
+    "csi_mount_repair": {**PATIENT, "probe_timeout": 10},
+    "node_storage_info": PATIENT,
+    "fuse_remount": REMOUNT,
+    "nfs_mount_check": NFS,
+    "container_restart": {**PATIENT, "probe_timeout": 10},
+}
 
 
 def of_ansible(command: list[str], settings: dict[str, str]) -> subprocess.CompletedProcess[str]:
@@ -80,7 +92,7 @@ class Node:
     def ansible(
         self, module: str, check: bool = False, user: str = "root", **options: Any
     ) -> Outcome:
-        """Run one of our modules as an operator does ad hoc."""
+        """Run one of our modules as an operator does ad hoc, but with patience."""
         status, text = self._ad_hoc(module, check, user, options)
         assert "Traceback" not in text, text
         result, _end = json.JSONDecoder().raw_decode(text.split("=>", 1)[1].lstrip())
@@ -105,8 +117,9 @@ class Node:
             "-m",
             f"{COLLECTION}.{module}",
         ]
+        given = {**_PATIENCE.get(module, {}), **options}
         command += [
-            *(["-a", json.dumps(options)] if options else []),
+            *(["-a", json.dumps(given)] if given else []),
             *(["--check"] if check else []),
         ]
         settings = {**environment(), "ANSIBLE_PIPELINING": pipelining}

@@ -42,10 +42,14 @@ class NodePods:
         given = {"plugin": f"{COLLECTION}.nodes", "connection": "pod", **options}
         self.source.write_text(yaml.safe_dump(given))
 
-    def start(self, *users: User) -> None:
-        """Apply the manifest, until all pods are ready; bind its Role to these accounts."""
-        text = MANIFEST.read_text().replace("image: IMAGE", f"image: {IMAGE}")
-        self.kubectl("apply", "-f", "-", data=text)
+    def start(self, *users: User, **spec: Any) -> None:
+        """Apply the manifest, with this in the spec of pods, until all are ready; bind its Role to
+        these accounts.
+        """
+        made = yaml.safe_load(MANIFEST.read_text().replace("image: IMAGE", f"image: {IMAGE}"))
+        (daemon_set,) = (item for item in made["items"] if item["kind"] == "DaemonSet")
+        daemon_set["spec"]["template"]["spec"] |= spec
+        self.kubectl("apply", "-f", "-", data=json.dumps(made))
         accounts = [self._account(user) for user in users]
         subjects = [f"--serviceaccount={account}" for account in accounts]
         self.kubectl("create", "rolebinding", NAME, f"--role={NAME}", *subjects)

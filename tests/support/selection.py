@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-__all__ = ["HAS_LOWEST", "alternate", "lowest", "smoke", "variation"]
+__all__ = ["HAS_LOWEST", "alternate", "lowest", "variation"]
 
 # ansible-core 2.16 does not run on a newer Python, so nothing can be installed there. Everywhere
 # else it must be: nothing is skipped.
@@ -29,11 +29,6 @@ def variation(*values: Any) -> Any:
 def alternate(*values: Any) -> Any:
     """Parameters of a test that are slow, and of a class that others prove, too."""
     return pytest.param(*values, marks=pytest.mark.alternate)
-
-
-def smoke(*values: Any) -> Any:
-    """Parameters of a test that `make test` takes."""
-    return pytest.param(*values, marks=pytest.mark.smoke)
 
 
 def lowest(program: str) -> str:

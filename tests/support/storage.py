@@ -38,7 +38,8 @@ class Storage:
         **options: Any,
     ) -> Outcome:
         """Run one of our modules as an operator does ad hoc, as a user that there is."""
-        return ad_hoc(module, {**self.connection(user), **options}, check, diff)
+        python = self.ceph.python if self.ceph.net else ""
+        return ad_hoc(module, {**self.connection(user), **options}, check, diff, python)
 
     def connection(self, user: str = "admin") -> dict[str, str]:
         """The options by which a module finds the cluster."""

@@ -27,7 +27,9 @@ BLOCK = 4096
 
 
 class Client:
-    """``holder.py`` with an image, at work until it is closed, killed, or the tests end."""
+    """``holder.py`` with an image, at work until it is closed, killed, or the tests end. ``six``:
+    the address of its host of the other family, IPv6.
+    """
 
     mode = ""
 
@@ -38,21 +40,18 @@ class Client:
         address: str = "127.0.0.11",
         pool: str = "rbd",
         namespace: str = "",
+        six: str = "",
     ) -> None:
-        self.ceph, self.image, self.address, self.pool, self.namespace = (
-            ceph,
-            image,
-            address,
-            pool,
-            namespace,
-        )
+        self.ceph, self.image, self.pool, self.namespace = ceph, image, pool, namespace
+        self.addresses = tuple(filter(None, (address, six)))
         self.process = Process(ceph.folder, f"client-{uuid.uuid4().hex[:12]}")
 
     def start(self) -> None:
         """Begin, and wait until the image is open, and the first block is written; after a killed
         holder of its lock that takes 30 s.
         """
-        preload = ["env", f"LD_PRELOAD={bind_source()}", f"LAB_ADDRESS={self.address}"]
+        told = [f"LAB_ADDRESS{'_6' * (':' in address)}={address}" for address in self.addresses]
+        preload = [*self.ceph.inside, "env", f"LD_PRELOAD={bind_source()}", *told]
         arguments = [str(self.ceph.conf), self.pool, self.namespace, self.image]
         self.process.start(
             [*preload, release.python(), "-u", str(HERE / "holder.py"), self.mode, *arguments],
@@ -80,6 +79,11 @@ class Client:
     def resume(self) -> None:
         """It wakes up."""
         self._signal(signal.SIGCONT)
+
+    @property
+    def address(self) -> str:
+        """The one that Ceph sees; before it has connected, the first of its host's."""
+        return self.entry.rpartition(":")[0].strip("[]") or self.addresses[0]
 
     @property
     def spec(self) -> str:
@@ -155,7 +159,8 @@ class Writer(Client):
             data[start : start + BLOCK].rstrip(b"\0").decode(errors="replace").split()
             for start in range(0, len(data), BLOCK)
         )
-        return max((int(block[1]) for block in blocks if block[:1] == [self.address]), default=0)
+        mine = self.address
+        return max((int(block[1]) for block in blocks if block[:1] == [mine]), default=0)
 
 
 class Visitor(Client):

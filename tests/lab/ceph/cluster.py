@@ -2,8 +2,8 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A Ceph cluster on loopback: one monitor and one OSD in memory, from the distribution's packages,
-without systemd.
+"""A Ceph cluster on loopback, or in a network namespace of its own: one monitor and one OSD in
+memory, from the distribution's packages, without systemd.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import shutil
 import signal
 import subprocess
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from ..kubernetes.controlplane import free_ports
 from ..kubernetes.process import Process
 from ..qemu import tail
 from . import release
+from .net import SERVERS, Net, settings_of
 
 START_DEADLINE = 60.0
 COMMAND_DEADLINE = patient(60)
@@ -45,15 +46,17 @@ class CephError(LabError):
 class Ceph:
     """A cluster by name, with the pool ``rbd``.
 
-    Its folder holds all it has; several run side by side.
+    Its folder holds all it has; several run side by side. ``families``: of its monitor's addresses,
+    in the order of the monitor map; it is in a namespace of its own then.
     """
 
-    def __init__(self, name: str, *, tied: bool = True) -> None:
-        self.name, self.tied = name, tied
+    def __init__(self, name: str, *, tied: bool = True, families: Sequence[str] = ()) -> None:
+        self.name, self.tied, self.families = name, tied, tuple(families)
         self.folder = cache_dir() / "ceph" / name
         self.conf = self.folder / "ceph.conf"
         self.keyring = self.folder / "ceph.client.admin.keyring"
         self.mon, self.osd = Process(self.folder, "ceph-mon"), Process(self.folder, "ceph-osd")
+        self.net = Net(self.folder) if families else None
 
     # life
 
@@ -73,8 +76,11 @@ class Ceph:
         with step(f"{self.name}: starting Ceph"):
             fsid = str(uuid.uuid4())
             ports = dict(zip(("v2", "v1"), free_ports(2), strict=True))
-            addresses = f"[v2:127.0.0.1:{ports['v2']},v1:127.0.0.1:{ports['v1']}]"
-            self.conf.write_text(CONF.format(folder=self.folder, fsid=fsid, addresses=addresses))
+            addresses = self._monitor_at(self.families, ports)
+            settings = {"fsid": fsid, "addresses": addresses, "folder": self.folder}
+            self.conf.write_text(CONF.format(**settings, **(settings_of(self.families) or PLACE)))
+            if self.net:
+                self.net.start(self.tied)
             self._make_keyrings()
             self._program(
                 "monmaptool",
@@ -93,7 +99,8 @@ class Ceph:
                 str(self.folder / "initial.keyring"),
             ]
             self._program("ceph-mon", "--mkfs", "-i", "a", *keys)
-            self.mon.start(["ceph-mon", "-c", str(self.conf), "-i", "a", "-f"], self.tied)
+            monitor = [*self.inside, "ceph-mon", "-c", str(self.conf), "-i", "a", "-f"]
+            self.mon.start(monitor, self.tied)
             self._wait(lambda: self._answers(self.mon), self.mon, "the monitor answers")
             number = str(uuid.uuid4())
             self.run("osd", "new", number, "0")
@@ -101,7 +108,7 @@ class Ceph:
             self._program("ceph-osd", "-i", "0", "--mkfs", "--osd-uuid", number)
             # As systemd does: Debian's Ceph 18 looks for its classes in a relative path.
             daemon = ["env", "--chdir=/", "ceph-osd", "-c", str(self.conf), "-i", "0", "-f"]
-            self.osd.start(daemon, self.tied)
+            self.osd.start([*self.inside, *daemon], self.tied)
             self._wait(lambda: self._osds_up() == 1, self.osd, "the OSD is up")
             self.create_pool("rbd")
 
@@ -156,6 +163,25 @@ class Ceph:
         self._signal(signal.SIGCONT)
 
     # access
+
+    @property
+    def inside(self) -> list[str]:
+        """What runs a command where the cluster is reached; nothing on loopback."""
+        return self.net.inside if self.net else []
+
+    @property
+    def python(self) -> str:
+        """The interpreter of a host of Ansible's that reaches the cluster."""
+        return self.net.python if self.net else release.PYTHON
+
+    def list_first(self, family: str) -> None:
+        """Have the monitor map list the addresses of this family first."""
+        every = self.json("mon", "dump")["mons"][0]["public_addrs"]["addrvec"]
+        ports = {found["type"]: int(found["addr"].rpartition(":")[2]) for found in every}
+        order = sorted(self.families, key=lambda found: found != family)
+        now = self._monitor_at(order, ports)
+        self.run("mon", "set-addrs", "a", now)
+        self.conf.write_text(self.conf.read_text().replace(self.addresses, now))
 
     def run(self, *argv: str) -> str:
         """What ``ceph`` says to an administrator on its standard output."""
@@ -241,6 +267,13 @@ class Ceph:
         found = self.json("osd", "dump")
         return {**found[self.word], **found.get(f"range_{self.word}", {})}
 
+    def osd_map(self) -> dict[str, Any]:
+        """The OSD map, without what OSDs report by themselves and its number: Ceph 20 makes a new
+        one now and then in which nothing else has changed.
+        """
+        own = ("epoch", "modified", "osds", "osd_xinfo")
+        return {key: found for key, found in self.json("osd", "dump").items() if key not in own}
+
     def change_blocklist(self, *argv: str) -> str:
         """``ceph osd blocklist`` with these arguments, by the name that this release has for it."""
         return self.run("osd", self.word, *argv)
@@ -257,6 +290,13 @@ class Ceph:
 
     # parts
 
+    @staticmethod
+    def _monitor_at(families: Sequence[str], ports: Mapping[str, int]) -> str:
+        """Its addresses, as Ceph writes them: both protocols, by family."""
+        hosts = [SERVERS[family] for family in families] or ["127.0.0.1"]
+        named = [f"[{host}]" if ":" in host else host for host in hosts]
+        return f"[{','.join(f'{kind}:{host}:{ports[kind]}' for host in named for kind in ports)}]"
+
     def _make_keyrings(self) -> None:
         # Which kinds of keys there are, and which of them a monitor takes, depends on the release.
         every = []
@@ -269,7 +309,7 @@ class Ceph:
         _write_secret(self.folder / "initial.keyring", "".join(every))
 
     def _program(self, program: str, *arguments: str) -> str:
-        command = [program, "-c", str(self.conf), *arguments]
+        command = [*self.inside, program, "-c", str(self.conf), *arguments]
         try:
             answer = subprocess.run(
                 command,
@@ -313,10 +353,12 @@ class Ceph:
             os.kill(pid, number)
 
 
+PLACE = {"binds": "", "place": "public_addr = 127.0.0.1\ncluster_addr = 127.0.0.1"}
 CONF = """\
 [global]
 fsid = {fsid}
 mon_host = {addresses}
+{binds}
 auth_cluster_required = cephx
 auth_service_required = cephx
 auth_client_required = cephx
@@ -347,8 +389,7 @@ mon_data_avail_crit = 1
 [osd]
 osd_data = {folder}/osd
 keyring = {folder}/ceph.osd.0.keyring
-public_addr = 127.0.0.1
-cluster_addr = 127.0.0.1
+{place}
 osd_objectstore = memstore
 memstore_device_bytes = 1073741824
 osd_class_load_list = *

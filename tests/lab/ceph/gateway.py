@@ -87,22 +87,34 @@ class Gateway:
         """Make a bucket (``bucket``), an object (``bucket/name``) or a folder as s3fs has them
         (``bucket/name/``).
         """
-        date = formatdate(usegmt=True)
         kind = "application/x-directory" if path.endswith("/") else "text/plain"
+        self._ask("PUT", path, kind, content.encode())
+
+    def get(self, path: str) -> str:
+        """What is in an object; empty: there is none."""
+        try:
+            return self._ask("GET", path)
+        except HTTPError as error:
+            if error.code != 404:
+                raise
+            return ""
+
+    def _ask(self, method: str, path: str, kind: str = "", content: bytes | None = None) -> str:
+        date = formatdate(usegmt=True)
         # Signature version 2 is a few lines, and radosgw knows it.
         digest = hmac.new(
-            self.secret_key.encode(), f"PUT\n\n{kind}\n{date}\n/{path}".encode(), hashlib.sha1
+            self.secret_key.encode(), f"{method}\n\n{kind}\n{date}\n/{path}".encode(), hashlib.sha1
         ).digest()
         headers = {
             "Date": date,
-            "Content-Type": kind,
+            **({"Content-Type": kind} if kind else {}),
             "Authorization": f"AWS {self.access_key}:{base64.b64encode(digest).decode()}",
         }
         request = urllib.request.Request(
-            f"http://{self.address}/{path}", content.encode(), headers, method="PUT"
+            f"http://{self.address}/{path}", content, headers, method=method
         )
-        with urllib.request.urlopen(request, timeout=COMMAND_DEADLINE):
-            pass
+        with urllib.request.urlopen(request, timeout=COMMAND_DEADLINE) as answer:
+            return str(answer.read().decode())
 
     def _listens(self) -> bool:
         self.process.check()

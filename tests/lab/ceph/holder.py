@@ -14,6 +14,7 @@ from __future__ import annotations
 import errno
 import itertools
 import os
+import re
 import signal
 import sys
 import time
@@ -47,7 +48,7 @@ def write(pool: rados.Ioctx, image_name: str, address: str) -> None:
     """Write a block, and the next, whatever becomes of them."""
     with rbd.Image(pool, image_name) as image:
         parts = max(1, image.size() // PART)
-        begin = int(address.rsplit(".", 1)[-1]) % parts * PART
+        begin = int(re.split("[.:]", address)[-1], 16 if ":" in address else 10) % parts * PART
         number = 1
         while True:
             try:
@@ -85,7 +86,7 @@ def main() -> None:
     pool = cluster.open_ioctx(pool_name)
     pool.set_namespace(namespace)
     entry = cluster.get_addrs()
-    address = entry.rsplit(":", 1)[0]
+    address = entry.rsplit(":", 1)[0].strip("[]")
     say("entry", entry)
     if mode == "write":
         write(pool, image_name, address)

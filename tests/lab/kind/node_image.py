@@ -35,7 +35,7 @@ PACKAGES = (
     *("bash", "ca-certificates", "curl", "jq", "procps"),
     *("containerd", "runc", "containernetworking-plugins", "busybox-static"),
     # Of the lab: Ansible's modules, and what serves FUSE mounts.
-    *("python3", "s3fs"),
+    *("python3", "s3fs", "rclone"),
 )
 # What kind's Dockerfile deletes: units that would touch the host.
 UNWANTED_UNITS = (

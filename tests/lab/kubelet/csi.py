@@ -2,22 +2,27 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The CSI drivers on VM nodes: images that the node's kernel maps, and LUNs of an array."""
+"""The CSI drivers on VM nodes: images that the node's kernel maps, folders of a CephFS that it
+mounts, LUNs of an array, and buckets of a server on this machine.
+"""
 
 from __future__ import annotations
 
 import json
 import shlex
 
+from ..ceph.gateway import Gateway
 from ..common import GUEST, wait
 from ..guest import array
-from ..kind.csi import KUBELET, START_DEADLINE, Served, daemon_set
+from ..kind import buckets
+from ..kind.csi import KUBELET, START_DEADLINE, Plugged, Served, daemon_set
 from ..kubernetes import api as k8s
 from .cluster import CEPH_USER, Kubelets
 from .node import HOST, PAYLOAD
 
-# Under which name the collection knows images of Ceph's.
-NAME = "rbd.csi.ceph.com"
+# Under which names the collection knows images of Ceph's, and CephFS.
+NAME, FILES_NAME = "rbd.csi.ceph.com", "cephfs.csi.ceph.com"
+FILES_USER = "csi-cephfs-node"
 LUN_NAME = "iscsi.csi.lab.example"
 LUN_MB = 64
 ARRAY = f"{PAYLOAD}/array.py"
@@ -44,6 +49,42 @@ class RbdDriver(Served):
             tolerations=[{"operator": "Exists"}],
         )
         self.serve([f"--ceph={self.cluster.ceph.conf}"], plugin)
+
+
+class FilesDriver(Served):
+    """For one test. Volumes are folders that are there already, mounted by the kernel."""
+
+    def __init__(self, cluster: Kubelets) -> None:
+        super().__init__(FILES_NAME, cluster, tuple(cluster.nodes), cluster.tied)
+        self.cluster = cluster
+
+    def start(self) -> None:
+        """Until all nodes have it."""
+        ceph = self.cluster.ceph
+        key = ceph.user(FILES_USER, mon="allow r", mds="allow rw", osd="allow rw tag cephfs *=*")
+        for vm in self.cluster.nodes.values():
+            vm.run(f"cat > /etc/ceph/{key.name}", stdin=key.read_text())
+        plugin = daemon_set(
+            "csi-cephfsplugin",
+            FILES_NAME,
+            ["--root=/host", f"--cephfs={FILES_USER}"],
+            {"host": ("/", "/host")},
+            {},
+            hostPID=True,
+            tolerations=[{"operator": "Exists"}],
+        )
+        self.serve([f"--ceph={ceph.conf}"], plugin)
+
+    def make(self, folder: str) -> None:
+        """A folder of the filesystem."""
+        vm = next(iter(self.cluster.nodes.values()))
+        mount = f"mount -t ceph :/ /mnt -o name={FILES_USER}"
+        vm.run(f"{mount} && mkdir -p /mnt{folder} && umount /mnt")
+
+    def remove(self) -> None:
+        """As before the start. No volume may be staged."""
+        self.unplug()
+        _forget(self, self.cluster)
 
 
 class LunDriver(Served):
@@ -81,11 +122,10 @@ class LunDriver(Served):
         """As before the start. No volume may be staged."""
         self.unplug()
         for node, vm in self.cluster.nodes.items():
-            vm.run(["rm", "-f", f"{KUBELET}/plugins_registry/{LUN_NAME}-reg.sock"])
             # Nothing to log out from is as good.
             for verb in ("--logout", "--op=delete"):
                 vm.run(["iscsiadm", "-m", "node", "-T", f"{array.IQN}{node}", verb], check=False)
-        wait(lambda: not any(map(self.is_on, self.nodes)), "no node has it", START_DEADLINE)
+        _forget(self, self.cluster)
         self._manage("stop")
 
     def add_volume(self, name: str) -> str:
@@ -103,3 +143,28 @@ class LunDriver(Served):
 
     def _manage(self, *arguments: str) -> str:
         return self.array.run(f"{MANAGE} {shlex.join(arguments)}").stdout
+
+
+class BucketDriver(buckets.Buckets):
+    """For one test. The image of the nodes has the plugin, and s3fs."""
+
+    def __init__(self, cluster: Kubelets, gateway: Gateway) -> None:
+        super().__init__(cluster, tuple(cluster.nodes), gateway)
+        self.cluster = cluster
+
+    def start(self) -> None:
+        """Until all nodes have it."""
+        self.serve(HOST)
+
+    def remove(self) -> None:
+        """As before the start. No volume may be staged."""
+        self.unplug()
+        self.cluster.api().delete(k8s.path("Secret", **buckets.SECRET))
+        _forget(self, self.cluster)
+
+
+def _forget(driver: Plugged, cluster: Kubelets) -> None:
+    """The nodes' kubelets know a driver that is unplugged no more."""
+    for vm in cluster.nodes.values():
+        vm.run(["rm", "-f", f"{KUBELET}/plugins_registry/{driver.name}-reg.sock"])
+    wait(lambda: not any(map(driver.is_on, driver.nodes)), "no node has it", START_DEADLINE)

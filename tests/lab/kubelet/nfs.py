@@ -14,7 +14,10 @@ from .node import HOST
 
 # The storage network: none of qemu's, of which both nodes have one with the same addresses.
 DEVICE, CLIENT, SERVER = "storage0", "192.0.2.11", "192.0.2.12"
+# An address that no client has (RFC 5737).
+OTHER_CLIENT = "203.0.113.9"
 VXLAN_PORT = 4789
+VERSIONS = ("3", "4.0", "4.1", "4.2")
 EXPORTS = "/srv/nfs"
 CONF, TABLES = "/etc/nfs.conf.d/lab.conf", "/etc/exports.d"
 SERVICES = "rpcbind.socket rpcbind nfs-server nfs-idmapd nfs-mountd"
@@ -39,16 +42,23 @@ class NfsServer:
                 f"bridge fdb append 00:00:00:00:00:00 dev {DEVICE} dst {HOST} port {port} && "
                 f"ip address add {address}/24 dev {DEVICE} && ip link set {DEVICE} up"
             )
-        # After each start it serves only those who reclaim what they had, else for 90 seconds.
-        seconds = "[nfsd]\ngrace-time=10\nlease-time=10\n"
-        self.vm.run(f"mkdir -p {TABLES} && cat > {CONF}", stdin=seconds)
-        self.serve()
+        self.vm.run(["mkdir", "-p", TABLES])
+        self.offer()
 
     def remove(self) -> None:
         """As before the start. Nothing of it may be mounted."""
         self.vm.run(f"systemctl stop {SERVICES}; rm -r {CONF} {TABLES} {EXPORTS}", timeout=120)
         for vm in (self.vm, self.client):
             vm.run(f"ip link delete {DEVICE}")
+
+    def offer(self, without: str = "") -> None:
+        """Start it again, with all versions of NFS but this one."""
+        # After each start it serves only those who reclaim what they had, else for 90 seconds.
+        lines = ["[nfsd]", "grace-time=10", "lease-time=10"]
+        # A version that was once disabled stays so in the kernel until it is enabled by name.
+        lines += [f"vers{version}={'n' if version == without else 'y'}" for version in VERSIONS]
+        self.vm.run(f"cat > {CONF}", stdin="\n".join([*lines, ""]))
+        self.vm.run("systemctl start rpcbind && systemctl restart nfs-server", timeout=120)
 
     def serve(self) -> None:
         """The server runs."""
@@ -62,22 +72,31 @@ class NfsServer:
         """As mount(8) takes it."""
         return f"{SERVER}:{EXPORTS}/{name}"
 
-    def add_volume(self, name: str) -> str:
-        """An export with a volume and a claim; its share."""
+    def add_volume(self, name: str, client: str = CLIENT, version: str = "4.2") -> str:
+        """A folder that is exported to this client, if any, with a volume and a claim; its share.
+        The kubelet asks for this version.
+        """
         self.vm.run(["mkdir", "-p", f"{EXPORTS}/{name}"])
-        self.export(name)
+        if client:
+            self.export(name, client)
         made, claim = k8s.volume(name, "", "")
         del made["spec"]["csi"]
         made["spec"]["nfs"] = {"server": SERVER, "path": f"{EXPORTS}/{name}"}
-        # mount.nfs tries again for two minutes unless told (nfs(5), retry).
-        made["spec"]["mountOptions"] = ["nfsvers=4.2", "retry=0"]
+        # mount.nfs tries again for two minutes unless told (nfs(5), retry). With NFS 3 locks need a
+        # daemon.
+        lock = ["nolock"] if version == "3" else []
+        made["spec"]["mountOptions"] = [f"nfsvers={version}", "retry=0", *lock]
         self.cluster.api().create(made, claim)
         return self.share(name)
 
-    def export(self, name: str) -> None:
-        """The client may mount it, now and after a start of the server."""
-        line = f"{EXPORTS}/{name} {CLIENT}(rw,no_root_squash,no_subtree_check)\n"
+    def export(self, name: str, client: str = CLIENT) -> None:
+        """This client alone may mount it, now and after a start of the server."""
+        line = f"{EXPORTS}/{name} {client}(rw,no_root_squash,no_subtree_check)\n"
         self.vm.run(f"cat > {TABLES}/{name}.exports && exportfs -r", stdin=line)
+
+    def write(self, name: str, line: str) -> None:
+        """In the volume, as the application would have written it."""
+        self.vm.run(f"cat >> {EXPORTS}/{name}/lines", stdin=f"{line}\n")
 
     def numbers(self, name: str) -> list[int]:
         """What the application has counted in its volume, as the server has it."""

@@ -15,6 +15,7 @@ import functools
 import json
 import shlex
 import socket
+import subprocess
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from ..ceph.client import bind_source
-from ..common import DEFAULT_RELEASE, LabError
+from ..common import DEFAULT_RELEASE, LabError, patient, step
 from ..kind.build import node_programs
 from ..kind.csi import image
 from ..kubernetes.build import CRICTL, current
@@ -33,6 +34,7 @@ from ..vm import Vm
 # This machine's loopback, as qemu's user network has it.
 HOST = "10.0.2.2"
 KUBELET_PORT = 10250
+IMPORT_DEADLINE = 60.0
 # Ceph's daemons: ms_bind_port_min and ms_bind_port_max.
 DAEMON_PORTS = "6800-7568"
 PODS = "/usr/local/lib/lab/pods.py"
@@ -172,6 +174,19 @@ class KubeletVm(Vm):
         """Start the kubelet, which makes its Node."""
         self.run(["sh", "-esc", _script(self._files(ways))], timeout=120)
 
+    def import_image(self, archive: Path, name: str) -> None:
+        """Have this image, unless it is there."""
+        if self.run(f"ctr -n k8s.io images ls -q | grep -F {name}", check=False).stdout:
+            return
+        with archive.open("rb") as stream, step(f"{self.name}: importing {name}"):
+            subprocess.run(
+                self.ssh("ctr -n k8s.io images import -"),
+                stdin=stream,
+                stdout=subprocess.DEVNULL,
+                timeout=patient(IMPORT_DEADLINE),
+                check=True,
+            )
+
     def lead_in(self, port: int, protocol: str = "tcp") -> int:
         """A port of this machine's loopback that leads to this one of the node, until that is
         stopped.
@@ -186,6 +201,16 @@ class KubeletVm(Vm):
         if said:
             raise LabError(f"{self.name}: {command}: {said}")
         return own
+
+    def freeze(self) -> None:
+        """Its processor stops, as when its hypervisor hangs."""
+        self._close_connections()
+        self.qmp.execute("stop")
+
+    def thaw(self) -> None:
+        """It goes on in the middle of whatever it was doing, its clock set by its hypervisor."""
+        self.qmp.execute("cont")
+        self._set_clock()
 
     def cut_off(self, port: int) -> None:
         """Drop what goes to this port of the host, or comes from it, until the node is healed: no

@@ -7,13 +7,15 @@
 // -unattached no node has to be told of a volume first, as with a network share (CSIDriver, attachRequired: false).
 //
 // With -ceph its volumes are RBD images, mapped by the node's kernel, with the habits of ceph-csi (internal/rbd). -root names the node's own root:
-// there are rbd, mkfs and mount.
+// there are rbd, mkfs and mount. With -cephfs its volumes are folders of a CephFS, mounted by the node's kernel (internal/cephfs).
 //
 // With -luns its volumes are LUNs of an iSCSI array, over all of its portals, as maps of multipath. -array is for the controller: the program that
 // manages the array.
 //
-// With -s3fs its volumes are buckets, which s3fs serves in the plugin's container, with the habits of k8s-csi-s3 (pkg/driver, pkg/mounter): what a
-// volume's Secret names is mounted in the staging folder, and dies with the container. s3fs comes from -root, too.
+// With -s3fs its volumes are buckets, which s3fs, or rclone, serves in the plugin's container, with the habits of k8s-csi-s3 (pkg/driver, pkg/mounter):
+// what a volume's Secret names is mounted in the staging folder, and dies with the container. These programs come from -root, too. With -unstaged,
+// nothing is mounted there: each pod gets a mount of its own, of a folder in the bucket, as by csi-s3 (pkg/mounter/s3fs.go, Stage and Mount;
+// defaultFsPath of pkg/driver/controllerserver.go).
 //
 // With -node it is the plugin of a node, and registers itself with the kubelet; without, the controller's.
 package main
@@ -50,8 +52,8 @@ type driver struct {
 	csi.UnimplementedNodeServer
 	registration.UnimplementedRegistrationServer
 
-	name, node, endpoint, volumes, attached, ceph, array string
-	s3fs, luns, unattached                               bool
+	name, node, endpoint, volumes, attached, ceph, cephfs, array string
+	s3fs, luns, unattached, unstaged                             bool
 	// Ids of the volumes that are worked at.
 	busy sync.Map
 	// One login at a time, since it writes iscsiadm's records.
@@ -162,11 +164,17 @@ func (d *driver) NodeStageVolume(_ context.Context, request *csi.NodeStageVolume
 	if d.ceph != "" {
 		return &csi.NodeStageVolumeResponse{}, d.oneAtATime(request.GetVolumeId(), func() error { return d.stageImage(request) })
 	}
+	if d.cephfs != "" {
+		return &csi.NodeStageVolumeResponse{}, d.oneAtATime(request.GetVolumeId(), func() error { return d.mountFiles(request) })
+	}
 	if d.luns {
 		return &csi.NodeStageVolumeResponse{}, d.oneAtATime(request.GetVolumeId(), func() error { return d.stageLUN(request) })
 	}
+	if d.unstaged {
+		return &csi.NodeStageVolumeResponse{}, nil
+	}
 	if d.s3fs {
-		return &csi.NodeStageVolumeResponse{}, d.mountBucket(request.GetVolumeId(), request.GetStagingTargetPath(), request.GetSecrets())
+		return &csi.NodeStageVolumeResponse{}, d.mountBucket(request, request.GetStagingTargetPath())
 	}
 	folder := request.GetPublishContext()["folder"]
 	if d.unattached {
@@ -197,9 +205,12 @@ func (d *driver) NodePublishVolume(_ context.Context, request *csi.NodePublishVo
 	if d.ceph != "" {
 		source = filepath.Join(source, request.GetVolumeId())
 	}
+	if d.unstaged {
+		return &csi.NodePublishVolumeResponse{}, d.mountBucket(request, request.GetTargetPath())
+	}
 	if d.s3fs {
 		// "Staged mount is dead by some reason. Revive it": but one whose server is gone is no folder without a mount.
-		if err := d.mountBucket(request.GetVolumeId(), source, request.GetSecrets()); err != nil {
+		if err := d.mountBucket(request, source); err != nil {
 			return nil, err
 		}
 	}
@@ -395,6 +406,19 @@ func run(program string, arguments ...string) (string, error) {
 	return string(answer), nil
 }
 
+// Folders of CephFS
+
+// mountFiles is mountKernel of ceph-csi's internal/cephfs/mounter/kernel.go, but that mount.ceph finds the monitors and the key itself.
+func (d *driver) mountFiles(request *csi.NodeStageVolumeRequest) error {
+	target, about := request.GetStagingTargetPath(), request.GetVolumeContext()
+	if mounted, err := isMounted(target); err != nil || mounted {
+		return err
+	}
+	options := "name=" + d.cephfs + ",mds_namespace=" + about["fsName"] + ",_netdev"
+	_, err := run("mount", "-t", "ceph", ":"+about["subvolumePath"], target, "-o", options)
+	return err
+}
+
 // LUNs
 
 const (
@@ -546,8 +570,18 @@ func flush(device string) error {
 
 // Buckets
 
-// mountBucket is checkMount of k8s-csi-s3's nodeserver.go, and Mount of its s3fs.go.
-func (d *driver) mountBucket(id, target string, secrets map[string]string) error {
+// within a bucket, csi-s3 has this folder for the files: see -unstaged.
+const within = "/csi-fs"
+
+// aboutBucket is what both requests say that mount one.
+type aboutBucket interface {
+	GetVolumeId() string
+	GetVolumeContext() map[string]string
+	GetSecrets() map[string]string
+}
+
+// mountBucket is checkMount of k8s-csi-s3's nodeserver.go, and Mount of its s3fs.go or rclone.go.
+func (d *driver) mountBucket(about aboutBucket, target string) error {
 	// IsLikelyNotMountPoint of k8s.io/mount-utils asks for attributes first, which fails where the server has died.
 	if _, err := os.Stat(target); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return status.Error(codes.Internal, err.Error())
@@ -559,17 +593,18 @@ func (d *driver) mountBucket(id, target string, secrets map[string]string) error
 	if err != nil || mounted {
 		return err
 	}
-	passwd := filepath.Join(filepath.Dir(d.endpoint), "passwd-s3fs")
-	if err := os.WriteFile(passwd, []byte(secrets["accessKeyID"]+":"+secrets["secretAccessKey"]), 0o600); err != nil {
+	start := d.startS3fs
+	if about.GetVolumeContext()["mounter"] == "rclone" {
+		start = startRclone
+	}
+	place := about.GetVolumeId()
+	if d.unstaged {
+		place += within
+	}
+	if err := start(place, target, about.GetSecrets()); err != nil {
 		return err
 	}
-	defer os.Remove(passwd)
-	bucket, prefix, _ := strings.Cut(id, "/")
-	options := "use_path_request_style,allow_other,mp_umask=000,url=" + secrets["endpoint"] + ",passwd_file=" + passwd
-	if _, err := run("s3fs", bucket+":/"+prefix, target, "-o", options); err != nil {
-		return err
-	}
-	// It looks for the bucket when it is a daemon already, and ends where there is none.
+	// s3fs looks for the bucket when it is a daemon already, and ends where there is none.
 	for end := time.Now().Add(mountDeadline); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		if _, err := os.ReadDir(target); err == nil {
 			if mounted, err := isMounted(target); err != nil || mounted {
@@ -577,7 +612,31 @@ func (d *driver) mountBucket(id, target string, secrets map[string]string) error
 			}
 		}
 	}
-	return status.Errorf(codes.Internal, "s3fs does not serve %s", target)
+	return status.Errorf(codes.Internal, "nothing serves %s", target)
+}
+
+func (d *driver) startS3fs(id, target string, secrets map[string]string) error {
+	passwd := filepath.Join(filepath.Dir(d.endpoint), "passwd-s3fs")
+	if err := os.WriteFile(passwd, []byte(secrets["accessKeyID"]+":"+secrets["secretAccessKey"]), 0o600); err != nil {
+		return err
+	}
+	defer os.Remove(passwd)
+	bucket, prefix, _ := strings.Cut(id, "/")
+	options := "use_path_request_style,allow_other,mp_umask=000,url=" + secrets["endpoint"] + ",passwd_file=" + passwd
+	_, err := run("s3fs", bucket+":/"+prefix, target, "-o", options)
+	return err
+}
+
+// startRclone names another provider than rclone.go does, whose servers take a bucket in their name only.
+func startRclone(id, target string, secrets map[string]string) error {
+	for name, text := range map[string]string{"AWS_ACCESS_KEY_ID": secrets["accessKeyID"], "AWS_SECRET_ACCESS_KEY": secrets["secretAccessKey"]} {
+		if err := os.Setenv(name, text); err != nil {
+			return err
+		}
+	}
+	_, err := run("rclone", "mount", ":s3:"+id, target, "--daemon", "--s3-provider=Other", "--s3-env-auth=true", "--s3-endpoint="+secrets["endpoint"],
+		"--allow-other", "--vfs-cache-mode=writes")
+	return err
 }
 
 // Mounts
@@ -663,9 +722,11 @@ func main() {
 	flag.StringVar(&d.node, "node", "", "the name of this node")
 	flag.StringVar(&registry, "registry", "", "the kubelet's folder plugins_registry")
 	flag.StringVar(&d.ceph, "ceph", "", "volumes are images of the Ceph with this configuration")
+	flag.StringVar(&d.cephfs, "cephfs", "", "volumes are folders of a CephFS, mounted as this user of its Ceph (for the plugin of a node)")
 	flag.StringVar(&d.array, "array", "", "volumes are LUNs of the array that this program manages (for the controller)")
 	flag.BoolVar(&d.luns, "luns", false, "volumes are LUNs of an array (for the plugin of a node)")
 	flag.BoolVar(&d.s3fs, "s3fs", false, "volumes are buckets, as the Secret of each says")
+	flag.BoolVar(&d.unstaged, "unstaged", false, "nothing is staged")
 	flag.BoolVar(&d.unattached, "unattached", false, "volumes are not attached")
 	flag.StringVar(&root, "root", "", "work in this folder as in /")
 	flag.Parse()
