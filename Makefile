@@ -13,8 +13,8 @@ STAGES := $(RUN) --lab --kind --report --bare -P tests/tools/stages.py
 # Tests on nodes keep a processor busy and the others mostly wait, so they come first and run beside the others.
 SUITES := tests/kubelets tests/faults tests/vm tests/adhoc tests/ceph tests/cluster tests/cluster_faults tests/eda tests/failover \
 	tests/failover_faults tests/report tests/runner
-# On the Ceph of these Debian releases; not yet run as a whole on those of bullseye (14) and sid (20): make test-matrix CEPHS=sid
-CEPHS := trixie
+# On the Ceph of these Debian releases: 14, 18 and 20. All other tests run on that of bookworm, 16. Only one: make test-matrix CEPHS=sid
+CEPHS := bullseye trixie sid
 CEPH_SUITES := tests/ceph tests/failover/test_fail_over.py::test_out_of_service_taint
 # Of the tests that CI takes in turn: those of the number that the commit chooses, those of number K, or (ALL=1) all.
 TURN = $(if $(ALL),all,$(if $(SHARE),$(SHARE),$(shell tests/tools/share.sh)))
@@ -40,7 +40,7 @@ test: ## everything, with one scenario of each class on real parts
 test-faults: ## the other tests on real parts, in turn; ALL=1: all of them, SHARE=K: those of number K
 	@$(STAGES) test-faults
 
-test-matrix: ## the residual scenarios on Debian 11, 12 and 13; the tests on Ceph and a fail-over on Ceph 18
+test-matrix: ## the residual scenarios on Debian 11, 12 and 13; the tests on Ceph and a fail-over on Ceph 14, 18 and 20
 	@for release in bullseye bookworm trixie; do LAB_RELEASES=$$release $(LAB) pytest -n 2 -v tests/matrix || exit; done
 	@for release in $(CEPHS); do LAB_CEPH=$$release $(LAB) pytest -n 2 -v $(CEPH_SUITES) || exit; done
 
@@ -89,8 +89,9 @@ sbom: ## list what the collection and the execution environment consist of, as C
 molecule: ## the roles, by molecule, on a real node: a quarter of them in turn; ALL=1, SHARE=K as for test-faults
 	@$(LAB) tests/tools/molecule.sh $(TURN)
 
-bench: ## what an audit costs: of a node with 2 and with 256 maps, of a cluster with 5,000 nodes; how long a failover takes; residual paths cleaned by others and by us; fleets and reports
+bench: ## what an audit costs: of a node with 2 and with 256 maps, of a cluster with 5,000 nodes, and of these as an inventory; how long a failover takes; residual paths cleaned by others and by us; fleets and reports
 	@$(LAB) python tests/benchmarks/cluster.py
+	@$(LAB) python tests/benchmarks/inventory.py
 	@$(LAB) python tests/benchmarks/run.py
 	@$(LAB) python -P tests/benchmarks/residual_compare.py
 	@$(LAB) python -P tests/benchmarks/failover.py

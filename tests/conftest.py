@@ -23,8 +23,8 @@ settings.load_profile("unhurried")
 # `make units` runs all examples with this machine's Python, and then the same tests with others.
 settings.register_profile("again", deadline=None, max_examples=10)
 # Of how many shares CI takes one at a time, by mark; of a test on real parts without any, one of
-# two. Each test belongs to one share for good. A number from 0 to 19 chooses a share of each kind.
-SHARES = {"smoke": 1, "variation": 20, "alternate": 5, "": 2}
+# four. Each test belongs to one share for good. A number from 0 to 19 chooses a share of each kind.
+SHARES = {"smoke": 1, "variation": 20, "alternate": 10, "": 4}
 NUMBERS = 20
 
 

@@ -88,23 +88,28 @@ def run(kubeconfig: Path, tasks: list[dict[str, Any]]) -> Cost:
             "ansible_python_interpreter={{ansible_playbook_python}}",
             str(path),
         ]
-        reader, writer = os.pipe()
-        begun = time.monotonic()
-        with subprocess.Popen(
-            [sys.executable, "-c", MEASURE, str(writer), *command],
-            env={**environment(), "K8S_AUTH_KUBECONFIG": str(kubeconfig)},
-            pass_fds=[writer],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        ) as child:
-            os.close(writer)
-            output, _nothing = child.communicate(timeout=1800)
-            seconds = time.monotonic() - begun
-            kilobytes = int(os.read(reader, 100) or 0)
-            os.close(reader)
-        if child.returncode:
-            sys.exit(output[-5000:])
+        return cost(command, kubeconfig)
+
+
+def cost(command: list[str], kubeconfig: Path, **more: str) -> Cost:
+    """What one command costs; ``more``: variables of its environment."""
+    reader, writer = os.pipe()
+    begun = time.monotonic()
+    with subprocess.Popen(
+        [sys.executable, "-c", MEASURE, str(writer), *command],
+        env={**environment(), "K8S_AUTH_KUBECONFIG": str(kubeconfig), **more},
+        pass_fds=[writer],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as child:
+        os.close(writer)
+        output, _nothing = child.communicate(timeout=1800)
+        seconds = time.monotonic() - begun
+        kilobytes = int(os.read(reader, 100) or 0)
+        os.close(reader)
+    if child.returncode:
+        sys.exit(output[-5000:])
     return Cost(seconds, kilobytes / 1024)
 
 

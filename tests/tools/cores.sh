@@ -53,7 +53,7 @@ tested() {
         tests/unit/roles || status=1
     tests/tools/ansible_test.sh modules "$folder" || status=1
     # The tests of the lowest ansible-core are those in which the core matters.
-    STORAGE_OPS_LOWEST=$folder pytest -q --turn=all -k lowest tests/adhoc tests/report tests/vm/test_scenarios.py || status=1
+    STORAGE_OPS_LOWEST=$folder pytest -q --turn=all -k lowest tests/adhoc tests/report tests/vm/test_{scenarios,without_sudo}.py || status=1
     return "$status"
 }
 

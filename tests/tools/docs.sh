@@ -25,7 +25,8 @@ cp docs/site/index.md "$source"
 # The pictures are no part of the repository, so neither are they of its guide.
 python -P docs/site/screenshots.py "$source/pictures"
 cat docs/site/pictures.md >> "$source/docs/guides/report.md"
-# Nor is the diagram, which graphviz draws: a comment in the guide has its place.
+# Nor are the diagrams, which PlantUML and graphviz draw: a comment in the guide has their place. A wrong line exits with 200.
+plantuml -tsvg -pipe < docs/site/fail_over_volumes.puml > "$source/pictures/fail_over_volumes.svg"
 sed -i '/^<!-- On the documentation site, /r docs/site/fail_over_volumes.md' "$source/docs/guides/fail_over_volumes.md"
 grep -q '{graphviz}' "$source/docs/guides/fail_over_volumes.md"
 # antsibull-docs insists on a folder that only its owner may write to.

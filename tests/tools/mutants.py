@@ -44,6 +44,11 @@ EVIDENCE = (
     *("alone_on", "only_node", "seen_now", "shown_at"),
     *("is_after_silence", "lost_since", "_tainted_since"),
     *("shown_unattached", "shown_mounted"),
+    # What is named of a lost node, since no fence reaches it.
+    *("_unreached", "_why_unreached", "_attached_alone"),
+    # A client of Ceph may be at an address of either family.
+    *("judged_before", "judged_by", "known_by_record", "named_by_user", "noted_here"),
+    "tells_family",
     # What tells that a repair that failed concerns no other one.
     "_left_half_made",
 )
