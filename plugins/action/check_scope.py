@@ -135,7 +135,9 @@ def _check_parts(
         # In a list with commas Ansible takes each part for one name, with its colons and a second
         # operator (split_host_pattern of ansible/inventory/manager.py).
         if not name or name[0] in "!&" or not match(f"{name},"):
-            near = _meant(name.lstrip("!&"), names)
+            # A group that is there is not meant for another one.
+            empty = ": it is a group without hosts. Is the inventory (-i) the right one?"
+            near = empty if name in names else _meant(name.lstrip("!&"), names)
             raise StorageOpsError(
                 f"No host of the inventory matches {part}{near}", code="not_found"
             )

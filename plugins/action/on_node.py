@@ -19,7 +19,7 @@ import re
 import resource
 import signal
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from ansible.plugins.action.normal import ActionModule as Normal
 from ansible.release import __version__
 from ansible.utils.display import Display
 
-from ..module_utils._core import untrusted
+from ..module_utils._core import texts, untrusted
 
 # The first ansible-core with which no hostile host has been tried (tests/adhoc/test_on_node.py).
 UNTRIED = (2, 23)
@@ -57,6 +57,12 @@ DEEPEST = 100
 # for long ones (difflib takes quadratic time and more).
 MOST_LINES = 4_000
 SIDES = ("before", "after")
+# What a program on a host writes; errors come first.
+STREAMS = ("stderr", "stdout")
+# Characters of a line of it in a message.
+MOST_OF_LINE = 500
+# Lines of kubectl that say that the program has ended, or that none was started.
+KUBECTL_ENDS = (texts.KUBECTL_ENDED, "Error from server")
 NO_DIFF = {"prepared": "(the difference is too long to be shown)\n"}
 # What a program has written, and people read as it is. In any other text a line feed would forge a
 # line of the job's output: Ansible prints labels and warnings as they are.
@@ -78,6 +84,7 @@ MOST_MEMORY = 512 * 1024**2
 # _ceph/options.py have them, and their defaults.
 NODE_WAITS = {"deadline": 300.0}
 CEPH_WAITS = {"deadline": 60.0}
+WATCHES = "rbd_watcher_info"
 WAITS = {
     "ceph_blocklist": CEPH_WAITS,
     "ceph_client_info": NODE_WAITS,
@@ -88,7 +95,7 @@ WAITS = {
     "multipath_residual": NODE_WAITS,
     "nfs_mount_check": NODE_WAITS,
     "node_storage_info": NODE_WAITS,
-    "rbd_watcher_info": {**CEPH_WAITS, "observation_seconds": 0.0, "gone_timeout": 60.0},
+    WATCHES: {**CEPH_WAITS, "observation_seconds": 0.0, "gone_timeout": 60.0},
 }
 # Seconds in addition for all that Ansible does itself: it builds the module, and makes a folder,
 # copies and looks for Python on a node that may be slow. Modules of Ansible's have to end in that
@@ -124,12 +131,17 @@ class ActionModule(Normal):  # type: ignore[misc]
                 "from what the host answers later: remove async from the task"
             )
         if self._task.action not in OWN_NAMES:
-            with guarded(type(self)):
+            with guarded(type(self)) as unread:
                 result: dict[str, Any] = answered(
                     self._task,
                     self._task.action,
                     self._task.args,
-                    lambda: as_run(super(ActionModule, self).run(tmp, task_vars)),
+                    lambda: instead(
+                        as_run(super(ActionModule, self).run(tmp, task_vars)),
+                        unread,
+                        may_change(self._task, self._task.action),
+                        self._connection.transport,
+                    ),
                     self._room(),
                 )
             return without_orders(result, _interpreter(self))
@@ -147,12 +159,17 @@ class ActionModule(Normal):  # type: ignore[misc]
             templar=self._templar,
             shared_loader_obj=self._shared_loader_obj,
         )
-        with guarded(type(action)):
+        with guarded(type(action)) as unread:
             result = answered(
                 self._task,
                 task.action,
                 task.args,
-                lambda: as_foreign(action.run(task_vars=task_vars), self._task),
+                lambda: instead(
+                    as_foreign(action.run(task_vars=task_vars), self._task),
+                    unread,
+                    may_change(self._task, task.action),
+                    self._connection.transport,
+                ),
                 self._room(task.action),
             )
         return without_orders(result, _interpreter(action))
@@ -187,9 +204,20 @@ def patience(task: Any, module: str, arguments: Mapping[str, Any]) -> float:
     """
     if task.timeout:
         return float(task.timeout)
-    waits = WAITS.get(module.rpartition(".")[2], {})
-    seconds = sum(_number(arguments.get(name), default) for name, default in waits.items())
+    name = module.rpartition(".")[2]
+    seconds = _waits(name, arguments)
+    watch = arguments.get("watch") if name == "ceph_blocklist" else None
+    if watch is not None:
+        # It comes after the entries, and has as much time as in the module that only watches.
+        asked = dict(watch) if isinstance(watch, Mapping) else {}
+        seconds += _waits(WATCHES, {**asked, "deadline": arguments.get("deadline")})
     return min(seconds + GRACE, LONGEST)
+
+
+def _waits(name: str, arguments: Mapping[str, Any]) -> float:
+    return sum(
+        _number(arguments.get(wait), default) for wait, default in WAITS.get(name, {}).items()
+    )
 
 
 def _number(given: Any, default: float) -> float:
@@ -299,8 +327,50 @@ def answered(
     if "unreachable" in lost and (task.ignore_unreachable or not apart):
         return lost
     # What was allowed to change something may be in the middle of it.
-    changes = not task.check_mode and not module.endswith("_info")
-    return {"failed": True, **lost, **({"half_made": True} if changes else {})}
+    return {"failed": True, **lost, **_half_made(may_change(task, module))}
+
+
+def may_change(task: Any, module: str) -> bool:
+    """The module may change something on the host."""
+    return not task.check_mode and not module.endswith("_info")
+
+
+def _half_made(begun: bool) -> dict[str, bool]:
+    return {"half_made": True} if begun else {}
+
+
+def instead(
+    result: dict[str, Any],
+    unread: Sequence[Mapping[str, Any]],
+    changes: bool,
+    transport: str = "",
+) -> dict[str, Any]:
+    """A result that tells what the host said in place of the module's, such as sudo's refusal.
+
+    ``unread``: the answers without a result; ``changes``: the module may change something;
+    ``transport``: of the connection.
+    """
+    # Ansible tells what its reader of JSON missed, and an action may go on without the result.
+    if not unread or not result.get("failed"):
+        return result
+    said, code = unread[-1], unread[-1].get("rc") or 0
+    # Of its own accord a module ends with a result. A shell adds 128 to the signal that ended it
+    # (dash(1), EXIT STATUS), subprocess makes it negative.
+    number = -code if code < 0 else code - 128
+    killed = 0 < number < signal.NSIG
+    ended = f"signal {number}" if killed else f"exit code {code}"
+    # With a terminal (ssh -tt) sudo's words are in stdout, and ssh's own in stderr.
+    told = [line for key in STREAMS for line in texts.telling(said.get(key) or "")]
+    words = "; ".join(untrusted.shown(line, MOST_OF_LINE) for line in told) or "nothing"
+    # Neither is the traceback of that reader of any use.
+    kept = {key: value for key, value in result.items() if key != "exception"}
+    kept["msg"] = f"the host gave no result of the module ({ended}), and said: {words}"
+    # sudo, a shell and Python end so only if they were killed, and so perhaps the module.
+    # Ansible does not see when kubectl loses the stream to a pod, and the module goes on there.
+    stderr = texts.lines(said.get("stderr") or "")
+    ended_there = any(line.startswith(KUBECTL_ENDS) for line in stderr)
+    cut = transport == "kubectl" and not ended_there
+    return {**kept, **_half_made(changes and (killed or cut))}
 
 
 def _failed(error: Exception) -> dict[str, Any]:
@@ -318,9 +388,10 @@ def _failed(error: Exception) -> dict[str, Any]:
 
 
 @contextmanager
-def guarded(action: type) -> Iterator[None]:
+def guarded(action: type) -> Iterator[list[dict[str, Any]]]:
     """Have Ansible read nothing of an answer but what is safe: each action of this process does,
-    since an action may run others (shell runs command, and template runs copy).
+    since an action may run others (shell runs command, and template runs copy). Yields the answers
+    in which there was no result.
 
     Raises AnsibleError, before anything is run, where that cannot be relied on.
     """
@@ -340,15 +411,19 @@ def guarded(action: type) -> Iterator[None]:
         )
     execute, parse = (getattr(ActionBase, way) for way in WAYS)
     warn = Display.warning
+    unread: list[dict[str, Any]] = []
 
     def executed(self: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
         said: dict[str, Any] = _within_bounds(execute(self, *args, **kwargs))
-        texts = {stream: _as_json(said.get(stream) or "") for stream in ("stdout", "stderr")}
-        lines = {f"{stream}_lines": text.splitlines() for stream, text in texts.items()}
-        return {**said, **texts, **lines}
+        safe = {stream: _as_json(said.get(stream) or "") for stream in STREAMS}
+        lines = {f"{stream}_lines": text.splitlines() for stream, text in safe.items()}
+        return {**said, **safe, **lines}
 
     def parsed(self: Any, said: dict[str, Any], *profile: Any) -> Any:
-        return parse(self, made_safe(said), *profile)
+        safe = made_safe(said)
+        if "{" not in safe["stdout"]:
+            unread.append(safe)
+        return parse(self, safe, *profile)
 
     def warned(self: Any, msg: Any, *args: Any, **kwargs: Any) -> None:
         # It may quote what a program on the host has written, with its lines. Since ansible-core
@@ -359,7 +434,7 @@ def guarded(action: type) -> Iterator[None]:
     ActionBase._low_level_execute_command, ActionBase._parse_returned_data = executed, parsed
     Display.warning = warned
     try:
-        yield
+        yield unread
     finally:
         ActionBase._low_level_execute_command, ActionBase._parse_returned_data = execute, parse
         Display.warning = warn
@@ -397,12 +472,12 @@ def _reserved(key: str) -> bool:
 
 def _within_bounds(said: dict[str, Any]) -> dict[str, Any]:
     """The answer of a host. Raises MemoryError, as for one that the memory does not hold."""
-    texts = [said.get(stream) or "" for stream in ("stdout", "stderr")]
-    size = sum(map(len, texts))
+    streams = [said.get(stream) or "" for stream in STREAMS]
+    size = sum(map(len, streams))
     if size > MOST_TAKEN:
         raise MemoryError(f"{size} characters")
     # Those in texts count as well.
-    values = sum(text.count(sign) for text in texts for sign in SIGNS)
+    values = sum(text.count(sign) for text in streams for sign in SIGNS)
     if values > MOST_VALUES:
         raise MemoryError(f"{values} values or lines")
     return said

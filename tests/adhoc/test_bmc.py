@@ -24,7 +24,8 @@ import yaml
 from lab.common import patient
 
 USER, PASSWORD = "admin", "hunter2 ü'$x"
-SYSTEM = {"Id": "1", "UUID": "u", "PowerState": "On"}
+UUID = "0a1b2c3d-1111-4222-8333-444455556666"
+SYSTEM = {"Id": "1", "UUID": UUID, "PowerState": "On"}
 # More than is read, and no harm to the machine that runs this.
 FLOOD, PIECE = 2**30, b"\0" * 2**20
 
@@ -153,4 +154,4 @@ def test_a_bmc_takes_no_more_memory_than_a_host(
             read
         )
     else:
-        assert (read["state"], read["uuid"], str(read["status"])) == ("On", "u", "200"), read
+        assert (read["state"], read["uuid"], str(read["status"])) == ("On", UUID, "200"), read

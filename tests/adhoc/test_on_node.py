@@ -281,6 +281,20 @@ def test_no_answer_is_read_later(programs: Path, tmp_path: Path, task: dict[str,
     assert "CUSTOM STATS" not in printed and "evil" not in printed
 
 
+def test_an_operator_reads_what_sudo_says(programs: Path, tmp_path: Path) -> None:
+    """And not what Ansible's reader of JSON missed."""
+    said = "sudo: a password is required"
+    sudo = tmp_path / "sudo"
+    sudo.write_text(f"#!/bin/sh\necho '{said}' >&2\nexit 1\n", encoding="utf-8")
+    sudo.chmod(0o755)
+    # Root needs no sudo to become root; another user could not read what is copied.
+    become = {"become": True, "become_user": "nobody", "ignore_errors": True}
+    shown = {"ANSIBLE_BECOME_EXE": str(sudo), "ANSIBLE_PIPELINING": "1"}
+    task = {"storage_ops.runbooks.multipath_residual": {}, **become}
+    seen, _printed = answered(programs, tmp_path, task, hostile=False, shown=shown)
+    assert said in seen["result"] and "json" not in seen["result"].lower(), seen
+
+
 def test_a_module_of_another_collection_does_what_it_does(programs: Path, tmp_path: Path) -> None:
     """Some have an action plugin of their own, which works on the controller, too."""
     file = tmp_path / "written"

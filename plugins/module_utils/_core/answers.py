@@ -17,7 +17,7 @@ from typing import Any, Callable
 
 from ansible.module_utils.common.yaml import yaml_load
 
-from .errors import StorageOpsError
+from .errors import BadOption
 
 # The boolean filter of Ansible takes every word that it does not know for false.
 WORDS = {
@@ -32,7 +32,7 @@ def read(spec: Mapping[str, Mapping[str, Any]], given: Mapping[str, Any]) -> dic
     """Option -> value, for the options of ``spec`` (as in ``meta/argument_specs.yml``), of which
     those are left out that have neither an answer nor a default.
 
-    Raises StorageOpsError that names every answer that does not fit.
+    Raises BadOption that names every answer that does not fit.
     """
     values: dict[str, Any] = {}
     unfit: list[str] = []
@@ -46,7 +46,7 @@ def read(spec: Mapping[str, Mapping[str, Any]], given: Mapping[str, Any]) -> dic
         if not _unanswered(value):
             values[name] = value
     if unfit:
-        raise StorageOpsError(f"Nothing was touched: {'; '.join(unfit)}")
+        raise BadOption(f"Nothing was touched: {'; '.join(unfit)}")
     return values
 
 

@@ -14,7 +14,7 @@ import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any, Callable, NamedTuple, Protocol, TypeVar, runtime_checkable
@@ -338,6 +338,16 @@ class Prepared(Protocol):
 
 
 @runtime_checkable
+class Watching(Protocol):
+    """A runbook that looks, for as long as it takes, at what has come of its repairs."""
+
+    def watch(self) -> None:
+        """Look, once all repairs are done; never in check mode. What it raises fails the task, and
+        what was done is told all the same.
+        """
+
+
+@runtime_checkable
 class Telling(Protocol):
     """An audit or runbook that hands something on to another module, besides its findings."""
 
@@ -377,23 +387,69 @@ class Scoped(Protocol):
         """The end of the message: what was named and is not there. Empty if all of it is."""
 
 
+class Step(NamedTuple):
+    """A runbook that has to succeed before another one begins, in the same task.
+
+    ``key``: under which the result of the task has its own. ``make``: as ``make_runbook`` of
+    ``run``. A refusal of it fails the task.
+    """
+
+    key: str
+    make: Callable[[], Runbook[Any]]
+
+
+class _Outcome(NamedTuple):
+    """What a runbook came to. ``failure``: as of ``_failure``."""
+
+    failure: dict[str, Any]
+    message: str
+    result: dict[str, Any]
+
+
 def run(
     module: Any,
     make_runbook: Callable[[], Runbook[State]],
     fail_on_refusal: bool,
     deadline: float = math.inf,
+    first: Step | None = None,
 ) -> None:
     """Run a runbook for an AnsibleModule and leave through exit_json or fail_json, once.
 
     A refusal fails the task when ``fail_on_refusal`` is set or the user named the object; a repair
     that failed always does. The ``code`` of a failed task is that of what its message names first.
 
-    ``deadline``: seconds after which the module is late, whatever it is busy with.
+    ``deadline``: seconds after which the module is late, whatever it is busy with. ``first``: what
+    comes before. If that fails, the task fails as if it were alone.
+    """
+    told: dict[str, Any] = {}
+    if first:
+        until = Deadline(deadline)
+        done = _outcome(module, first.make, True, deadline, told)
+        if done.failure:
+            module.fail_json(**done.failure, **done.result)
+        told = {first.key: {"msg": done.message, **done.result}}
+        deadline = max(1.0, until.remaining())
+    outcome = _outcome(module, make_runbook, fail_on_refusal, deadline, told)
+    if outcome.failure:
+        module.fail_json(**outcome.failure, **outcome.result)
+    module.exit_json(msg=outcome.message, **outcome.result)
+
+
+def _outcome(
+    module: Any,
+    make_runbook: Callable[[], Runbook[State]],
+    fail_on_refusal: bool,
+    deadline: float,
+    told: Mapping[str, dict[str, Any]],
+) -> _Outcome:
+    """Run it; an error leaves through fail_json. ``told``: results of steps before, by their keys,
+    which are in its own.
     """
     # A list, since make_runbook itself may raise, and then there is nothing to close.
     made: list[Runbook[State]] = []
     plan = Plan([])
     before: list[str] = []
+    taken = len(json.dumps(told)) if told else 0
     try:
         with ended_if_late(deadline):
             runbook = make_runbook()
@@ -405,15 +461,16 @@ def run(
             plan = runbook.plan(state)
             # For --diff, so before anything is carried out.
             before = [finding.summary for finding in plan.findings]
+            unseen: dict[str, Any] = {}
             if not module.check_mode:
-                _carry_out(runbook, plan)
+                unseen = _carry_out(runbook, plan)
             elif isinstance(runbook, Rehearsed):
                 _rehearse(runbook, plan)
         # Within the try, too: what fails here must not hide what was done.
-        facts, left_out = _facts(runbook)
+        facts, left_out = _facts(runbook, taken)
         plan.findings += left_out
-        result = {**facts, **_result(plan, len(json.dumps(facts)))}
-        failure = _failure(plan, fail_on_refusal)
+        result = _together(told, {**facts, **_result(plan, taken + len(json.dumps(facts)))})
+        failure = _failure(plan, fail_on_refusal) or unseen
         message = _message(plan, runbook.healthy(state), module.check_mode)
         if isinstance(runbook, Scoped):
             message += untrusted.shown(runbook.unmatched(state))
@@ -425,15 +482,19 @@ def run(
             code=code_of(error),
             **_half_made(plan),
             **_traceback(error),
-            **_result(plan),
+            **_together(told, _result(plan, taken)),
         )
     if module._diff:
         left = [finding.summary for finding in plan.findings if finding.verdict != "repair"]
         result["diff"] = {"before": _lines(before), "after": _lines(left)}
     _close(module, made, failed=bool(failure))
-    if failure:
-        module.fail_json(**failure, **result)
-    module.exit_json(msg=message, **result)
+    return _Outcome(failure, message, result)
+
+
+def _together(told: Mapping[str, dict[str, Any]], result: dict[str, Any]) -> dict[str, Any]:
+    """A result with those of the steps before, of which one may have changed something."""
+    changed = result["changed"] or any(one["changed"] for one in told.values())
+    return {**told, **result, "changed": changed}
 
 
 def _half_made(plan: Plan) -> dict[str, bool]:
@@ -693,12 +754,14 @@ def _first_traceback(missed: Sequence[tuple[frozenset[str], Exception]]) -> dict
     return next((told for _controls, error in missed for told in [_traceback(error)] if told), {})
 
 
-def _carry_out(runbook: Runbook[State], plan: Plan) -> None:
+def _carry_out(runbook: Runbook[State], plan: Plan) -> dict[str, Any]:
     """Apply and prove finding by finding; the first failure ends the run, after what it left half
     done is taken back.
 
     A finding whose repair was not even begun, since the world has changed, is refused, and the run
     goes on. So it does after a repair that failed and has left nothing half made (see Contained).
+
+    Returns why it was not seen what has come of it (see Watching); empty if it was.
     """
     try:
         with _signals_as_errors() as signals:
@@ -710,10 +773,25 @@ def _carry_out(runbook: Runbook[State], plan: Plan) -> None:
                 # One that was refused meanwhile has no action left, and so nothing to prove.
                 if finding.repair and not finding.failed:
                     _prove(runbook, finding)
+            # Within the signals: one that comes now must not hide what was done.
+            return _watch(runbook, signals) if isinstance(runbook, Watching) else {}
     finally:
         # Only what a failure left behind is still planned here.
         for action in plan.actions:
             action.outcome = "skipped" if action.outcome == "planned" else action.outcome
+
+
+def _watch(runbook: Watching, signals: _Signals) -> dict[str, Any]:
+    """Why the task fails if the look did not come to its end; empty if it did."""
+    try:
+        signals.listen()
+        runbook.watch()
+        # One whose error was caught by the look.
+        signals.listen()
+    except Exception as error:  # whatever it was, what has been done must be told
+        signals.deafen()
+        return {"msg": _error(error), "code": code_of(error), **_traceback(error)}
+    return {}
 
 
 def _late() -> Ended:

@@ -63,6 +63,11 @@ def normal_address(text: str) -> str:
     return str(normal_network(exact_address(text)).network_address)
 
 
+def family(address: str) -> str:
+    """The family of an address, as Kubernetes calls it: IPv4 or IPv6."""
+    return "IPv6" if ":" in address else "IPv4"
+
+
 def is_mapped(network: Network) -> bool:
     """It has IPv4-mapped addresses alone."""
     return isinstance(network, IPv6Network) and network.subnet_of(_MAPPED)

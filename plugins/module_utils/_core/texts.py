@@ -33,6 +33,22 @@ def stripped(text: str) -> str:
     return text.strip(BLANKS)
 
 
+# Of kubectl exec, when the program has ended (CodeExitError of k8s.io/client-go/util/exec).
+KUBECTL_ENDED = "command terminated with exit code "
+
+
+def telling(text: str) -> list[str]:
+    """The lines that a person has to read of a program that did not do its work."""
+    # A terminal ends a line with a carriage return, too.
+    said = [line for line in map(stripped, lines(text)) if line]
+    # kubectl writes it behind what the program itself has said.
+    said = [line for line in said if not line.startswith(KUBECTL_ENDED)] or said
+    # A traceback ends with the error. Others begin with it, or say something before and behind it:
+    # a shell of the locale, sudo of its rules, ssh of the connection.
+    chosen = [] if said[:1] and said[0].startswith("Traceback") else said[:2]
+    return [*chosen, *said[len(chosen) :][-1:]]
+
+
 def is_number(text: str) -> bool:
     """It has only digits, at least one."""
     return text.isascii() and text.isdigit()

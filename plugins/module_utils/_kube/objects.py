@@ -48,6 +48,16 @@ _CSI = "kubernetes.io/csi/"
 # the controller manager (isCSIMigrationSupportedOnNode of
 # pkg/controller/volume/attachdetach/util/util.go).
 _MIGRATED = "storage.alpha.kubernetes.io/migrated-plugins"
+# What a PersistentVolume may be but CSI: fields of PersistentVolumeSource in k8s.io/api/core/v1
+# types.go, also those that were removed.
+_IN_TREE = frozenset(
+    (
+        *("awsElasticBlockStore", "azureDisk", "azureFile", "cephfs", "cinder", "fc", "flexVolume"),
+        *("flocker", "gcePersistentDisk", "glusterfs", "hostPath", "iscsi", "local", "nfs"),
+        *("photonPersistentDisk", "portworxVolume", "quobyte", "rbd", "scaleIO", "storageos"),
+        "vsphereVolume",
+    )
+)
 # The text of a gRPC error (grpc-go, internal/status, Error), as the external-attacher writes it to
 # an attachment; since Kubernetes 1.35, and 1.33 with the gate MutableCSINodeAllocatableCount
 # (KEP-4876), the error has the number of the code as well (storage/v1 VolumeError.errorCode).
@@ -56,6 +66,9 @@ _GRPC = re.compile(r"rpc error: code = (\w+) desc = ", re.ASCII)
 # specification, "ControllerPublishVolume Errors").
 _ELSEWHERE = "FailedPrecondition"
 _ELSEWHERE_NUMBER = 9
+# The options nfsvers and vers of nfs(5), and how mount.nfs takes them in short (nfs-utils,
+# utils/mount/network.c, nfs_version_opttbl).
+_VERSION = re.compile(r"(?:nfsvers=|vers=|v)(3|4(?:\.[0-2])?)", re.ASCII)
 
 
 T = TypeVar("T")
@@ -113,6 +126,17 @@ class Volume(NamedTuple):
     created: datetime | None = None
     # Of an NFS volume that the kubelet itself mounts: server:/path; empty for any other.
     share: str = ""
+    # Of one that is not CSI: the field of its spec that says what it is, as iscsi or local.
+    kind: str = ""
+    # What its node must have, each a single value: mostly the name of a node, or of a zone.
+    places: tuple[str, ...] = ()
+    # Of one with a share: the version that its mountOptions ask for, as 3 or 4.1; empty for none.
+    nfs_version: str = ""
+
+    def is_only_on(self, node: str) -> bool:
+        """Its data is on this node alone, to which it was attached."""
+        # A driver chooses the label, as topology.topolvm.io/node, and its value is the node's name.
+        return node in self.places or self.kind in ("local", "hostPath")
 
     @property
     def disk(self) -> in_tree.Disk:
@@ -493,7 +517,26 @@ def pick_volume(item: dict[str, Any]) -> Volume:
         in_tree.translate(spec, meta),
         parse_time(meta.get("creationTimestamp")),
         _share(spec.get("nfs")),
+        intern(next((key for key in spec if key in _IN_TREE), "")),
+        _places(spec),
+        intern(_nfs_version(spec) if spec.get("nfs") else ""),
     )
+
+
+def _places(spec: dict[str, Any]) -> tuple[str, ...]:
+    """By the nodeAffinity of a PersistentVolume, see Volume.places."""
+    required = (spec.get("nodeAffinity") or {}).get("required") or {}
+    # Any of the terms is enough, of which all expressions must be true.
+    terms = [
+        {
+            one["values"][0]
+            for part in ("matchExpressions", "matchFields")
+            for one in term.get(part) or []
+            if one["operator"] == "In" and len(one.get("values") or []) == 1
+        }
+        for term in required.get("nodeSelectorTerms") or []
+    ]
+    return _texts(sorted(set.intersection(*terms))) if terms else ()
 
 
 def _share(nfs: dict[str, Any] | None) -> str:
@@ -503,6 +546,12 @@ def _share(nfs: dict[str, Any] | None) -> str:
     server = str(nfs["server"])
     # As getServerFromSource of pkg/volume/nfs/nfs.go does it.
     return f"{f'[{server}]' if ':' in server and server[0] != '[' else server}:{nfs['path']}"
+
+
+def _nfs_version(spec: dict[str, Any]) -> str:
+    """The last one counts, as for mount.nfs."""
+    options = ",".join(spec.get("mountOptions") or ()).split(",")
+    return next((found[1] for found in map(_VERSION.fullmatch, reversed(options)) if found), "")
 
 
 def pick_node(item: dict[str, Any]) -> Node:

@@ -428,8 +428,8 @@ def _kubeconfig_source(given: _Given, default: str) -> str:
         os.path.exists(os.path.expanduser(part)) for part in default.split(os.pathsep)
     ):
         raise StorageOpsError(
-            f"there is no {default or 'kubeconfig'}: set K8S_AUTH_KUBECONFIG, or K8S_AUTH_HOST "
-            "with K8S_AUTH_API_KEY",
+            f"there is no {default or 'kubeconfig'}: set KUBECONFIG or K8S_AUTH_KUBECONFIG, or "
+            "K8S_AUTH_HOST with K8S_AUTH_API_KEY",
             code="api_login",
         )
     if isinstance(kubeconfig, dict):

@@ -16,6 +16,7 @@ import yaml
 
 from ansible_collections.storage_ops.runbooks.plugins.action.check_scope import (
     Known,
+    _check_parts,
     answered,
     options_of,
     refuse,
@@ -202,6 +203,22 @@ def test_what_is_handed_on_may_be_ours_or_ansibles() -> None:
 )
 def test_parts_of_a_target(target: Any, parts: list[str]) -> None:
     assert split(target) == parts
+
+
+@pytest.mark.parametrize(
+    ("part", "said"),
+    [
+        ("wroker1", r"matches wroker1 \(did you mean worker1\?\)$"),
+        ("!wroker1", r"matches !wroker1 \(did you mean worker1\?\)$"),
+        # As without an inventory.
+        ("all", r"matches all: it is a group without hosts. Is the inventory \(-i\) the right"),
+        ("other", "matches other$"),
+    ],
+)
+def test_a_part_that_matches_no_host_is_refused(part: str, said: str) -> None:
+    with pytest.raises(StorageOpsError, match=said) as raised:
+        _check_parts([part], ["all", "ungrouped", "worker1"], lambda _pattern: [])
+    assert raised.value.code == "not_found"
 
 
 @pytest.mark.parametrize("role", sorted(ROLES - CHANGES_NOTHING))

@@ -611,6 +611,102 @@ def test_what_a_host_says_when_its_folder_is_removed_is_one_safe_line(
     assert len(warned) == 1 and "PLAY RECAP" in warned[0] and warned[0].isprintable()
 
 
+SUDO = "sudo: a password is required"
+
+
+class Ran(on_node.ActionModule):  # type: ignore[misc]
+    """The action of a module of ours, up to what its host writes."""
+
+    _discovered_interpreter_key = _discovered_interpreter = None
+    _connection = SimpleNamespace(transport="ssh")
+
+    def __init__(self, said: dict[str, Any], given: dict[str, Any]) -> None:
+        self.said = said
+        self._task = task(action="multipath_residual", args={}, async_val=0, **given)
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ({"stderr": f"{SUDO}\r\n", "stdout": "\r\n", "rc": 1}, f"(exit code 1), and said: {SUDO}"),
+        # With a terminal both are in stdout, and ssh ends with a word of its own.
+        (
+            {"stderr": "Shared connection closed.\r\n", "stdout": f"\r\n{SUDO}\r\n", "rc": 1},
+            f"and said: Shared connection closed.; {SUDO}",
+        ),
+        ({"stderr": "", "stdout": "", "rc": 1}, "and said: nothing"),
+        (
+            {"stderr": f"{EVIL}{SUDO}\rx", "stdout": "", "rc": 1},
+            f"said: {json.dumps(EVIL)[1:-1]}{SUDO}\\rx",
+        ),
+        (
+            {"stderr": "Traceback (most recent call last):\n  x\nOSError: full\n", "rc": 1},
+            "said: OSError: full",
+        ),
+        ({"stderr": "x" * 10_000, "rc": 127}, f"(exit code 127), and said: {'x' * 500} (+9500"),
+        (
+            {"stderr": "Killed\n", "stdout": '{"changed": tr', "rc": 137},
+            "(signal 9), and said: Kill",
+        ),
+        ({"stderr": "", "rc": -15}, "(signal 15), and said: nothing"),
+        ({"stderr": "", "rc": 255}, "(exit code 255), and said: nothing"),
+    ],
+)
+@pytest.mark.parametrize("check_mode", [False, True])
+def test_what_a_host_says_in_place_of_a_result_is_the_message(
+    monkeypatch: pytest.MonkeyPatch, said: dict[str, Any], told: str, check_mode: bool
+) -> None:
+    """An operator who may not use sudo there reads sudo's own words, whatever ansible-core makes of
+    them. A module that was killed while it may change something may have left it half made.
+    """
+
+    def normal(action: Ran, *_args: Any) -> dict[str, Any]:
+        # As ActionBase._execute_module.
+        answer = action._low_level_execute_command("python")
+        profile = () if "profile" not in PARSE_OPTIONS else ("legacy",)
+        data = action._parse_returned_data(answer, *profile)
+        return data if isinstance(data, dict) else data.as_result_dict(for_round_trip=True)
+
+    def executed(action: Ran, *_args: Any) -> dict[str, Any]:
+        return {"stdout": "", "stdout_lines": [], "stderr_lines": [], **action.said}
+
+    monkeypatch.setattr(on_node.Normal, "run", normal)
+    monkeypatch.setattr(ActionBase, "_low_level_execute_command", executed)
+    monkeypatch.setattr(Ran, "_used_interpreter", None, raising=False)
+    result = Ran(said, {"check_mode": check_mode}).run()
+    assert result["failed"] is True and told in result["msg"], result
+    assert result["msg"].startswith("the host gave no result of the module (")
+    assert printable(result["msg"]) and "exception" not in result
+    assert result.get("half_made", False) is (said["rc"] in (137, -15) and not check_mode)
+
+
+def test_what_is_said_beside_a_result_replaces_none() -> None:
+    failed = {"failed": True, "msg": "no such map"}
+    assert on_node.instead(failed, [], True) == failed
+    # An action may ask the host more than once, and go on without an answer.
+    assert on_node.instead({"msg": "ok"}, [{"rc": 137}], True) == {"msg": "ok"}
+
+
+@pytest.mark.parametrize(
+    ("stderr", "transport", "half"),
+    [
+        ("error: unexpected EOF\n", "kubectl", True),
+        ("", "kubectl", True),
+        ("KeyError: 1\ncommand terminated with exit code 1\n", "kubectl", False),
+        ('Error from server (NotFound): pods "x" not found\n', "kubectl", False),
+        ("error: unexpected EOF\n", "ssh", False),
+    ],
+)
+def test_a_stream_to_a_pod_that_was_cut_leaves_a_repair_half_made(
+    stderr: str, transport: str, half: bool
+) -> None:
+    """The module goes on in the pod; kubectl itself ends with code 1."""
+    failed = {"failed": True, "msg": "no JSON"}
+    said = [{"rc": 1, "stderr": stderr}]
+    assert on_node.instead(failed, said, True, transport).get("half_made", False) is half
+    assert "half_made" not in on_node.instead(failed, said, False, transport)
+
+
 def test_both_actions_are_guarded(monkeypatch: pytest.MonkeyPatch) -> None:
     """That of a module of ours, and what on_node runs: another one, which may load more."""
     monkeypatch.setattr(on_node, "ActionBase", Core)

@@ -27,6 +27,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph import 
     images,
     watchers,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.watched import Watched
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph_clients.runbook import (
     CephClients,
     Client,
@@ -157,6 +158,12 @@ def blocklisted(text: str, count: int) -> dict[str, Any]:
     }
 
 
+def blocked_and_watched(text: str, count: int) -> dict[str, Any]:
+    seen = object.__new__(watchers.Watchers)
+    vars(seen).update(watched(text, count))
+    return {**blocklisted(text, count), "_seen": seen.facts()["ceph"]}
+
+
 def shares(text: str, count: int) -> dict[str, Any]:
     found = tuple(
         nfs_plan.Share(
@@ -280,6 +287,7 @@ WHOLE: dict[type, Make] = {
     CsiSecrets: secrets,
     watchers.Watchers: watched,
     blocklist.Runbook: blocklisted,
+    Watched: blocked_and_watched,
     runtime_limit.RuntimeLimits: runtimes,
 }
 QUICK = settings(

@@ -103,6 +103,7 @@ def test_an_answer_that_does_not_fit(option: dict[str, Any], given: Any, said: s
     with pytest.raises(StorageOpsError) as raised:
         value(option, given)
     assert f"Nothing was touched: r_o {said}" in str(raised.value)
+    assert raised.value.code == "bad_option"
 
 
 def test_all_that_does_not_fit_is_told_at_once_and_shortly() -> None:

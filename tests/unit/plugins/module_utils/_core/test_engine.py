@@ -10,8 +10,9 @@ import contextlib
 import json
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -29,6 +30,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine 
     PassedOver,
     Plan,
     Prevented,
+    Step,
     before_a_change,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
@@ -610,6 +612,121 @@ def test_facts_are_handed_on_as_they_are_after_the_run() -> None:
     with pytest.raises(Exit):
         engine.report(module, lambda: Telling([]), {"STOR-01"})
     assert (module.result["ledger"], module.result["changed"]) == ([], False)
+
+
+def in_two_steps(before: World, world: World, module: Module) -> dict[str, Any]:
+    with pytest.raises(Exit):
+        engine.run(module, lambda: world, False, first=Step("before", lambda: before))
+    return module.result
+
+
+def test_a_step_before_is_told_beside_what_follows() -> None:
+    before, world = Telling([finding("a", verbs=("flush_map",))]), World([])
+    result = in_two_steps(before, world, Module())
+    assert before.log == ["flush_map a"]
+    assert (result["failed"], result["changed"]) == (False, True)
+    assert result["findings"] == [] and result["msg"].startswith("nothing to do")
+    assert result["before"]["msg"] == "1 finding, 1 repaired and proven"
+    assert outcomes(result["before"]) == [("flush_map", "done")]
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        World([finding("a", "refuse")]),
+        World([finding("a")], {"flush_map": ActionFailed("busy")}),
+        World([finding("a")], proven=False),
+        World([finding("a")], {"flush_map": RuntimeError("unforeseen")}),
+    ],
+)
+def test_nothing_follows_a_step_that_fails(before: World) -> None:
+    """A refusal is a failure, too, and the task fails as if the step were alone."""
+    world = World([finding("b")])
+    result = in_two_steps(before, world, Module())
+    assert result["failed"] and world.log == []
+    assert [found["object"]["name"] for found in result["findings"]] == ["a"]
+    assert "before" not in result
+
+
+def test_what_follows_hides_nothing_of_a_step_before() -> None:
+    for breaks in ({"flush_map": ActionFailed("busy")}, {"flush_map": RuntimeError("unforeseen")}):
+        before = World([finding("a", verbs=("flush_map",))])
+        result = in_two_steps(before, World([finding("b")], breaks), Module())
+        assert (result["failed"], result["changed"]) == (True, True)
+        assert outcomes(result["before"]) == [("flush_map", "done")]
+        assert [found["object"]["name"] for found in result["findings"]] == ["b"]
+
+
+def test_a_step_that_cannot_begin_hides_nothing_of_the_one_before() -> None:
+    def fails() -> World:
+        raise StorageOpsError("no answer")
+
+    before, module = World([finding("a", verbs=("flush_map",))]), Module()
+    with pytest.raises(Exit):
+        engine.run(module, fails, False, first=Step("before", lambda: before))
+    assert (module.result["failed"], module.result["changed"]) == (True, True)
+    assert outcomes(module.result["before"]) == [("flush_map", "done")]
+
+
+class Watching(Telling):
+    """It looks at what has come of its repairs, and then does ``looking``."""
+
+    def __init__(self, looking: Callable[[], None], *findings: Finding) -> None:
+        super().__init__([*findings] or [finding("a", verbs=("flush_map",))])
+        self.looking = looking
+
+    def watch(self) -> None:
+        self.log.append("watch")
+        self.looking()
+
+
+def caught(number: signal.Signals) -> None:
+    """As by a part that says what it could not read, whatever the error."""
+    with contextlib.suppress(StorageOpsError):
+        os.kill(os.getpid(), number)
+
+
+def unforeseen() -> None:
+    raise KeyError("sdb")
+
+
+@pytest.mark.usefixtures("heard")
+@pytest.mark.parametrize(
+    ("looking", "code"),
+    [
+        (partial(os.kill, os.getpid(), signal.SIGTERM), "interrupted"),
+        (partial(os.kill, os.getpid(), signal.SIGALRM), "deadline_passed"),
+        (partial(caught, signal.SIGTERM), "interrupted"),
+        (unforeseen, "unexpected_error"),
+    ],
+)
+def test_a_watch_that_does_not_end_fails_the_task_and_hides_nothing(
+    looking: Callable[[], None], code: str
+) -> None:
+    before = handlers()
+    result = run(Watching(looking), Module())
+    assert (result["failed"], result["code"], result["changed"]) == (True, code, True)
+    assert ("exception" in result) == (code == "unexpected_error")
+    # What was done is done, and proven.
+    assert result["ledger"] == ["flush_map a", "watch"] and "half_made" not in result
+    assert outcomes(result) == [("flush_map", "done")]
+    assert result["findings"][0]["evidence"]["proof"] == ["it is gone"]
+    assert handlers() == before
+
+
+def test_only_what_was_done_is_watched() -> None:
+    def nothing() -> None:
+        pass
+
+    assert run(Watching(nothing), Module())["ledger"] == ["flush_map a", "watch"]
+    assert run(Watching(nothing), Module(check_mode=True))["ledger"] == []
+    failing = Watching(nothing)
+    failing.breaks = {"flush_map": ActionFailed("it is busy")}
+    assert run(failing, Module())["failed"] and failing.log == []
+    # A refusal comes first.
+    refused = finding("b", "refuse", named=True)
+    result = run(Watching(unforeseen, refused), Module())
+    assert (result["refused"], result["code"]) == (["b"], "")
 
 
 def test_what_no_control_stands_for_is_always_reported() -> None:

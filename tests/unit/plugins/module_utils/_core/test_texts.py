@@ -44,6 +44,24 @@ def test_a_number() -> None:
     assert texts.is_number("0123456789")
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", []),
+        ("\r\n \n", []),
+        ("sudo: a password is required\r\n", ["sudo: a password is required"]),
+        ("warning\n\nsudo: no\n", ["warning", "sudo: no"]),
+        ("a\nb\nc\nd\n", ["a", "b", "d"]),
+        ("Traceback (most recent call last):\n  File\nKeyError: 'x'\n", ["KeyError: 'x'"]),
+        ("Traceback", ["Traceback"]),
+        ("Traceback\nKeyError: 1\ncommand terminated with exit code 1\n", ["KeyError: 1"]),
+        ("command terminated with exit code 126\n", ["command terminated with exit code 126"]),
+    ],
+)
+def test_what_is_read_of_a_program_that_did_not_do_its_work(text: str, told: list[str]) -> None:
+    assert texts.telling(text) == told
+
+
 def test_a_digit_of_unicode_ends_nothing() -> None:
     """``²`` is a digit, by str.isdigit(), of which int() makes no number."""
     assert port_of(["port=\u00b2"]) == 2049

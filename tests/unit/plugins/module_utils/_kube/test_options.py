@@ -403,8 +403,8 @@ class TestKubeconfig:
 
     def test_nothing_at_all(self) -> None:
         text = (
-            "there is no ~/.kube/config: set K8S_AUTH_KUBECONFIG, or K8S_AUTH_HOST with "
-            "K8S_AUTH_API_KEY"
+            "there is no ~/.kube/config: set KUBECONFIG or K8S_AUTH_KUBECONFIG, or K8S_AUTH_HOST "
+            "with K8S_AUTH_API_KEY"
         )
         for params in ({}, {"context": "right"}, {"host": "https://api"}):
             with pytest.raises(StorageOpsError, match=f"^{text}$"):
