@@ -22,7 +22,8 @@ import yaml
 from lab.common import patient
 from support.awx_jobs import BY_NAME, DATA, META, ROOT, SLICING, TEMPLATES, load, survey
 from support.awx_stand_in import ENCRYPTED, StandIn, serve
-from support.node import COLLECTION, environment
+from support.node import COLLECTION, environment, of_ansible
+from support.selection import HAS_LOWEST, lowest
 
 from ansible_collections.storage_ops.runbooks.plugins.action.check_scope import Known
 
@@ -37,8 +38,16 @@ KEYRING = "[client.admin]\n\tkey = c3ecre7AQB=="
 PARTS = {"check_limit", "check_target", "conclude", "configure_awx", "merge_compliance_reports"}
 
 
+# The folder of collections in which that of AWX is.
+ELSEWHERE = Path(importlib.import_module("ansible_collections.awx.awx").__path__[0]).parents[2]
+
+
 def configure(
-    url: str, *options: str, more: dict[str, str] | None = None, **variables: Any
+    url: str,
+    *options: str,
+    more: dict[str, str] | None = None,
+    program: str = "ansible-playbook",
+    **variables: Any,
 ) -> subprocess.CompletedProcess[str]:
     """Run the playbook, with more in its environment."""
     answers = {"configure_awx_image": IMAGE, "configure_awx_machine_credential": "ssh", **variables}
@@ -46,7 +55,7 @@ def configure(
     # Without pipelining each of the many modules is a file that is written, made executable and
     # removed.
     settings |= {"ANSIBLE_STDOUT_CALLBACK": "default", "ANSIBLE_PIPELINING": "1", **(more or {})}
-    command = ["ansible-playbook", f"{COLLECTION}.configure_awx", "-i", "localhost,"]
+    command = [program, f"{COLLECTION}.configure_awx", "-i", "localhost,"]
     command += ["-e", json.dumps(answers), *options]
     answer = subprocess.run(
         command, check=False, capture_output=True, text=True, timeout=patient(300), env=settings
@@ -465,6 +474,99 @@ def test_the_nodes_of_the_cluster_as_inventory() -> None:
 
 
 @pytest.mark.variation
+def test_lowest_ansible_core(tmp_path: Path) -> None:
+    """It makes the same as any other one, which finds nothing to change."""
+    awx, some = fresh(), {**full(tmp_path), "configure_awx_slices": 4}
+    path = {"ANSIBLE_COLLECTIONS_PATH": f"{environment()['ANSIBLE_COLLECTIONS_PATH']}:{ELSEWHERE}"}
+    with serve(awx) as url:
+        assert green(configure(url, program=lowest("ansible-playbook"), more=path, **some)) > 0
+        templates(awx)
+        workflows(awx)
+        assert nightly(awx) == ["Storage: compliance in slices"]
+        assert green(configure(url, **some)) == 0
+
+
+# The module for each variable of infra.aap_configuration, which does nothing else with an item of
+# ours than to call that module (roles/controller_*/tasks/main.yml of its 3.1.0). The steps of a
+# workflow are apart.
+MODULES = {
+    "controller_credential_types": "credential_type",
+    "controller_credentials": "credential",
+    "controller_execution_environments": "execution_environment",
+    "controller_projects": "project",
+    "controller_inventories": "inventory",
+    "controller_inventory_sources": "inventory_source",
+    "controller_templates": "job_template",
+    "controller_workflows": "workflow_job_template",
+    "controller_schedules": "schedule",
+}
+STEPS = "simplified_workflow_nodes"
+
+
+def play_of(data: Path) -> list[dict[str, Any]]:
+    """A play that has awx.awx make what is in the data, in its order."""
+    found = load(data)
+    assert [name for name in found if name in MODULES] == list(MODULES)
+    tasks: list[dict[str, Any]] = []
+    for variable, module in MODULES.items():
+        for number, item in enumerate(found[variable]):
+            where = f"{variable}[{number}]"
+            # A project that is updated has changed.
+            names = set(item) - {STEPS, "update_project"}
+            given = {name: f"{{{{ {where}.{name} }}}}" for name in sorted(names)}
+            tasks.append({f"awx.awx.{module}": given})
+            of = {"workflow": f"{{{{ {where}.name }}}}"}
+            of["organization"] = f"{{{{ {where}.organization }}}}"
+            for step, links in ((n, links) for links in (False, True) for n in item.get(STEPS, [])):
+                # An approval and links in one call: https://github.com/ansible/awx/issues/8777.
+                names = {name for name in step if name.endswith("_nodes") == links}
+                if not names:
+                    continue
+                at = f"{where}.{STEPS}[{item[STEPS].index(step)}]"
+                given = {name: f"{{{{ {at}.{name} }}}}" for name in sorted({"identifier", *names})}
+                tasks.append({"awx.awx.workflow_job_template_node": {**of, **given}})
+    here = {"ansible_python_interpreter": "{{ ansible_playbook_python }}"}
+    return [{"hosts": "localhost", "gather_facts": False, "vars": here, "tasks": tasks}]
+
+
+@pytest.mark.variation
+def test_data_for_another_collection(tmp_path: Path) -> None:
+    """What is written is what the playbook makes, without secrets; AWX is not asked, and its
+    collection is not needed.
+    """
+    data, some = tmp_path / "aap.yml", {**full(tmp_path), "configure_awx_slices": 4}
+    written = {**some, "configure_awx_data_file": str(data)}
+    alone = {"PYTHONPATH": ""}
+    assert green(configure("", "--check", more=alone, **written)) == 1 and not data.exists()
+    assert green(configure("", more=alone, **written)) == 1
+    assert data.stat().st_mode & 0o777 == 0o600
+    text = data.read_text()
+    assert "c3ecre7" not in text and "kubeconfig: '{{ configure_awx_kubeconfig }}'" in text
+    assert green(configure("", more=alone, **written)) == 0
+    # Whatever ansible-core writes it.
+    program = lowest("ansible-playbook") if HAS_LOWEST else "ansible-playbook"
+    assert green(configure("", "--check", more=alone, program=program, **written)) == 0
+    assert data.read_text() == text
+    relative = red(configure("", **{**written, "configure_awx_data_file": "aap.yml"}))
+    assert "configure_awx_data_file must be an absolute path, not aap.yml" in relative
+
+    awx, play = fresh(), tmp_path / "play.yml"
+    play.write_text(yaml.safe_dump(play_of(data)))
+    with serve(awx) as url:
+        assert green(configure(url, **some)) > 0
+        secrets = {name: some[name] for name in ("configure_awx_kubeconfig",)}
+        secrets["configure_awx_ceph_keyring"] = KEYRING
+        settings = {**environment(), "CONTROLLER_HOST": url, "CONTROLLER_OAUTH_TOKEN": "x"}
+        settings |= {"ANSIBLE_STDOUT_CALLBACK": "default", "ANSIBLE_PIPELINING": "1"}
+        command = ["ansible-playbook", str(play), "-i", "localhost,", "-c", "local"]
+        command += ["-e", f"@{data}", "-e", json.dumps(secrets)]
+        assert green(of_ansible(command, settings)) == 0
+        # What is changed by hand would have been found.
+        awx.named("job_templates", "Storage: respond")["timeout"] = 1
+        assert green(of_ansible(command, settings)) == 1
+
+
+@pytest.mark.variation
 def test_sync() -> None:
     """One that fails or does not start is told, with the project's name; the next run mends it, and
     gets what is new on the branch.
@@ -535,14 +637,14 @@ def test_behind_the_gateway(tmp_path: Path) -> None:
         for path in home.rglob("*.py"):
             path.write_text(path.read_text().replace("awx.awx", "ansible.controller"))
         path = f"{tmp_path}:{environment()['ANSIBLE_COLLECTIONS_PATH']}"
-        answer = configure(
-            url,
-            "--check",
-            more={"ANSIBLE_COLLECTIONS_PATH": path},
-            configure_awx_collection="ansible.controller",
-            **some,
-        )
-        assert green(answer) > 0
+        theirs = {"configure_awx_collection": "ansible.controller", **some}
+        assert green(configure(url, more={"ANSIBLE_COLLECTIONS_PATH": path}, **theirs)) > 0
+        assert nightly(awx) == ["Storage: compliance"]
+        awx.writes.clear()
+        assert green(configure(url, more={"ANSIBLE_COLLECTIONS_PATH": path}, **theirs)) == 0
+        assert [re.sub(r"/\d+/", "/N/", each) for each in awx.writes] == [
+            "POST /api/controller/v2/projects/N/update/"
+        ]
     # Its own variables count, too: those of the address and of the certificate.
     pem = tmp_path / "server.pem"
     made = ["-newkey", "rsa:2048", "-nodes", "-keyout", str(pem), "-out", f"{pem}.crt"]
@@ -571,11 +673,11 @@ def test_every_argument_is_one_of_the_module() -> None:
         for each in (*task.get("block", []), *task.get("rescue", []), task)
     ]
     seen = []
-    for task in (each for each in flat if "action" in each):
-        name = task["action"].removeprefix("{{ __modules }}.").removeprefix('"')
+    for task in (each for each in flat if f"{COLLECTION}.awx_object" in each):
+        made = task[f"{COLLECTION}.awx_object"]
+        name, given = made["kind"], made["arguments"]
         module = importlib.import_module(f"ansible_collections.awx.awx.plugins.modules.{name}")
         options = yaml.safe_load(module.DOCUMENTATION)["options"]
-        given = task["args"]
         assert set(given) <= set(options), task["name"]
         assert {key for key, option in options.items() if option.get("required")} <= set(given), (
             task["name"]
@@ -585,8 +687,8 @@ def test_every_argument_is_one_of_the_module() -> None:
                 task["name"],
                 key,
             )
-        # What holds a secret says nothing.
-        assert name != "credential" or task["no_log"]
+        # What holds a secret says nothing, and what is a secret is not in the data.
+        assert name != "credential" or (task["no_log"] and made["secrets"])
         seen.append(name)
     assert len(seen) == 13
 
@@ -624,7 +726,7 @@ def options_of(role: str) -> dict[str, Any]:
 # tells the other.
 LEFT_OUT = re.compile(
     r"_(failover_ceph_host|timeout|deadline|kubelet_root|crictl|runtime_endpoint|run_id"
-    r"|release_lease|lease_seconds|ledger_namespace|leader_process"
+    r"|release_lease|prove|lease_seconds|ledger_namespace|leader_process"
     r"|restart_command|grace_seconds|(min_)?observations|(min_)?observation_seconds|pending_seconds"
     r"|slow_seconds|unstage_seconds"
     r"|ceph_(conf|keyring|user|cluster)|rados_namespaces|peer_(initiator_names|boot_ids)"

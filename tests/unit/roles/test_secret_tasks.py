@@ -22,6 +22,7 @@ SECRET_OPTIONS = {
 READER = "storage_ops.runbooks.csi_secret_info"
 # It runs another module.
 ON_NODE = "storage_ops.runbooks.on_node"
+AWX_OBJECT = "storage_ops.runbooks.awx_object"
 
 
 class Loader(yaml.SafeLoader):
@@ -77,6 +78,9 @@ def test_no_secret_of_a_tenant_is_read_as_a_whole() -> None:
 
 def holds_a_secret(task: dict[str, Any]) -> bool:
     """It reads a Secret, or gives another collection's module one."""
+    if AWX_OBJECT in task:
+        # The only way in which it is given any.
+        return "secrets" in task[AWX_OBJECT]
     through = task.get(ON_NODE)
     task = {through["module"]: through.get("arguments")} if through else task
     for name, given in task.items():
@@ -88,10 +92,7 @@ def holds_a_secret(task: dict[str, Any]) -> bool:
             continue
         if reads_secrets(name, given):
             return True
-        # What describes a type of credentials has no secret in it.
-        if SECRET_OPTIONS & set(given) and not str(task.get("action", "")).endswith(
-            "credential_type"
-        ):
+        if SECRET_OPTIONS & set(given):
             return True
     return False
 

@@ -62,15 +62,14 @@ def waits(task: dict[str, Any]) -> bool:
     """
     if task.get("check_mode") is True or task.get("poll") == 0:
         return False
-    # A module whose name depends on the collection that is installed.
-    if "action" in task:
-        return bool(task.get("args", {}).get("wait"))
     return any(_waits(name.removeprefix(OURS), task[name] or {}, task) for name in task)
 
 
 def _waits(module: str, options: Any, task: dict[str, Any]) -> bool:
     if module in LONG:
         return True
+    if module == "awx_object":
+        return options["arguments"].get("wait") is True
     if module in LONG_STATES:
         return options["state"] in LONG_STATES[module]
     if module == "rbd_watcher_info":

@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 import yaml
 
+from ansible_collections.storage_ops.runbooks.plugins.action.on_node import UNTRIED
+
 ROOT = Path(__file__).resolve().parents[3]
 LOCKED = ROOT / "requirements/execution-environment.txt"
 DECISIONS = ROOT / "requirements/decision-environment.txt"
@@ -51,6 +53,15 @@ def test_what_is_asked_for_is_locked() -> None:
         <= names(wanted)
         <= names(LOCKED.read_text(encoding="utf-8"))
     )
+
+
+def test_the_locked_ansible_core_runs_modules_on_hosts() -> None:
+    """With one that is too new, they would refuse to run."""
+    wanted = (ROOT / "requirements/execution-environment.in").read_text(encoding="utf-8")
+    (below,) = re.findall(r"(?m)^ansible-core >= [0-9.]+, < ([0-9.]+)$", wanted)
+    assert below == "{}.{}".format(*UNTRIED)
+    (locked,) = re.findall(r"(?m)^ansible-core==(\d+)\.(\d+)", LOCKED.read_text(encoding="utf-8"))
+    assert (2, 20) <= tuple(map(int, locked)) < UNTRIED
 
 
 def test_the_environment_for_decisions_has_what_the_other_one_has() -> None:
