@@ -39,6 +39,7 @@ from ..module_utils._compliance.selection import Expression, make_exceptions
 from ..module_utils._core.controls import CONTROLS
 from ..module_utils._core.engine import SEVERITIES
 from ..module_utils._core.errors import BadOption, StorageOpsError
+from ..module_utils._core.untrusted import few
 
 COLLECTION = Path(__file__).resolve().parents[2]
 ASSETS = COLLECTION / "roles/compliance_report/files"
@@ -74,7 +75,7 @@ SPEC: dict[str, dict[str, Any]] = {
     "formats": {"type": "list", "elements": "str", "choices": list(NAMES), "default": list(NAMES)},
     "prometheus_file": {"type": "path", "default": ""},
     "title": {"type": "str", "default": "Storage compliance"},
-    "fleet": {"type": "str", "default": "default"},
+    "fleet": {"type": "str", "default": model.NO_FLEET},
     "slice": {"type": "str", "default": ""},
     "partial": {"type": "bool"},
     "started": {"type": "str", "default": ""},
@@ -142,6 +143,7 @@ class Request:
         # user has put them, and so is what is made of them.
         if not self.parts and self.folder == os.path.expanduser(SPEC["folder"]["default"]):
             self.folder += _suffix(self.fleet)
+        self._refuse_that_of_another()
         # The last whole report stays where it is.
         if self.partial and files.has_runs(self.folder):
             self.folder = os.path.join(self.folder, "partial")
@@ -160,6 +162,22 @@ class Request:
             raise BadOption("formats must name at least one format")
         if not self.fleet:
             raise BadOption("fleet must not be empty: it tells the fleets of one Prometheus apart")
+
+    def _refuse_that_of_another(self) -> None:
+        """Replace no report of another fleet, and compare with none."""
+        kept = files.owner(self.folder)
+        # Part of a fleet may be any of its nodes, those that are new as well.
+        names = [] if self.partial else self.params["hosts"]
+        nodes = [clean.line(name, 300) for name in names]
+        other = history.of_another(kept, clean.line(self.fleet, 200), nodes) if kept else ""
+        if other:
+            raise StorageOpsError(
+                f"{self.folder} has the report of {other}, which this one would replace: give this "
+                "inventory a folder of its own (compliance_report_folder), or, without one, a name "
+                "(compliance_report_fleet); if it is the same fleet, move report.json "
+                "and runs away from there",
+                code="file_unusable",
+            )
 
     def _paths(self) -> dict[str, str]:
         """The files to write, by format."""
@@ -327,7 +345,7 @@ def _parsed(given: Any) -> Any:
 def _suffix(fleet: str) -> str:
     """What a fleet's own folder has behind the name of the default one; nothing for no fleet."""
     name = re.sub(r"[^A-Za-z0-9.-]+", "_", fleet)
-    return "" if fleet == SPEC["fleet"]["default"] else f"_{name}"
+    return "" if fleet == model.NO_FLEET else f"_{name}"
 
 
 def _slice(given: str) -> tuple[int, int] | None:
@@ -363,10 +381,7 @@ def _version() -> str:
 def _warnings(
     report: Mapping[str, Any], unread: Sequence[str], parts: Sequence[reading.Part]
 ) -> list[str]:
-    said = [
-        f"runs/{name} is not a run of this version, and was left out of the trend"
-        for name in unread
-    ]
+    said: list[str] = []
     scope = report["run"]["scope"]
     said += [f"{scope['select_error']}; all findings are shown"] if "select_error" in scope else []
     said += [
@@ -382,4 +397,7 @@ def _warnings(
         if twice
         else []
     )
+    if unread:
+        names = few(f"runs/{name}" for name in unread)
+        said.append(f"left out of the trend, since they are no runs of this version: {names}")
     return said[:MAX_WARNINGS]

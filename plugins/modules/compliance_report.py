@@ -145,6 +145,8 @@ options:
     description:
       - Folder on the controller. It is created if it is missing.
       - The default with a O(fleet) and without O(inputs) is C(~/storage_compliance_FLEET).
+      - A folder with the report of another O(fleet) is refused. With the default O(fleet), so is
+        one whose last report has none of the O(hosts).
     type: path
     default: ~/storage_compliance
   keep:

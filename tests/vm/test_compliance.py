@@ -23,10 +23,11 @@ SURVEY = {
     "target": "node1\nnorights\ngone\n",
     "compliance_node_timeout": "200",
     "compliance_node_options": json.dumps(
-        {"observations": 2, "observation_seconds": 3, "probe_timeout": 2}
+        {"observations": 2, "observation_seconds": 3, "probe_timeout": 20}
     ),
     "compliance_read_cluster": "true",
-    "compliance_cluster_options": json.dumps({"deadline": 3}),
+    # It tries again for 15 s; a busy machine needs some seconds before the first try.
+    "compliance_cluster_options": json.dumps({"deadline": 30}),
     "compliance_ceph_host": "node1",
     "compliance_report_controls": "",
     "compliance_report_severity": "",

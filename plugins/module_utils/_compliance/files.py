@@ -14,7 +14,7 @@ import tempfile
 from typing import Any
 
 from .._core.errors import StorageOpsError
-from . import history
+from . import history, reading
 
 _RUN = re.compile(r"\d{8}T\d{6}Z(_\d+)?\.json", re.ASCII)
 
@@ -78,23 +78,51 @@ def has_runs(folder: str) -> bool:
     return os.path.isdir(os.path.join(folder, "runs")) and bool(_names(folder))
 
 
+def owner(folder: str) -> tuple[str, list[str]] | None:
+    """The fleet and the nodes of the last report that is kept there; None if there is none."""
+    last: tuple[str, list[str]] | None = None
+    # Of a big fleet each takes a part of a second, so not all of them are read.
+    for name in reversed(_names(folder) if has_runs(folder) else []):
+        kept = _read_run(folder, name)
+        if kept:
+            last = last or (str(kept["run"].get("cluster")), [])
+            # A run of the cluster alone tells nothing of nodes.
+            if kept["nodes"]:
+                return last[0], kept["nodes"]
+    if last:
+        return last
+    path = os.path.join(folder, "report.json")
+    try:
+        part = reading.read_report(read_report(path), path)
+    # There is none, or it is not one of ours.
+    except StorageOpsError:
+        return None
+    return part.cluster, [row.name for row in part.rows if row.kind == "node"]
+
+
 def read_runs(folder: str) -> tuple[list[dict[str, Any]], list[str]]:
     """The runs that are kept, and the names of files that cannot be read as such."""
     runs: list[dict[str, Any]] = []
     unread = []
     for name in _names(folder):
-        try:
-            with open(os.path.join(folder, "runs", name), encoding="utf-8") as file:
-                data = json.load(file)
-        # RecursionError: json parses nested arrays recursively.
-        except (OSError, ValueError, RecursionError):
-            data = None
-        if history.is_kept(data):
-            runs = history.lighten([*runs, data])
+        kept = _read_run(folder, name)
+        if kept:
+            runs = history.lighten([*runs, kept])
         else:
             # A damaged run costs its comparison, not the report.
             unread.append(name)
     return runs, unread
+
+
+def _read_run(folder: str, name: str) -> dict[str, Any] | None:
+    """A run that is kept; None for a file that cannot be read as such."""
+    try:
+        with open(os.path.join(folder, "runs", name), encoding="utf-8") as file:
+            data: dict[str, Any] = json.load(file)
+    # RecursionError: json parses nested arrays recursively.
+    except (OSError, ValueError, RecursionError):
+        return None
+    return data if history.is_kept(data) else None
 
 
 def keep_run(folder: str, name: str, kept: dict[str, Any], most: int) -> None:

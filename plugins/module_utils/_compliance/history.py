@@ -9,25 +9,33 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
+from .._core.controls import NODE_CONTROLS
+from .._core.untrusted import few
+from .model import NO_FLEET
 from .reading import MAX_FINDINGS
 
 # Raised when the form of kept runs changes; others are left out of the trend.
-KEPT_VERSION = 2
+KEPT_VERSION = 3
 # model.TIME, as a pattern.
 _TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
 
 
 def keep(report: Mapping[str, Any], previous: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What later runs need of a report: its summary, and by control and host when each finding was
-    first seen, by fingerprint.
+    """What later runs need of a report: its summary and nodes, and by control and host when each
+    finding was first seen, by fingerprint.
     """
     # An earlier finding on a host that could not be assessed this time counts as still there:
     # otherwise it would be new again in the next run.
     unseen = _unseen(report["hosts"])
+    nodes = [host["name"] for host in report["hosts"] if host["kind"] == "node"]
+    if previous and not nodes:
+        # Nobody looked at a node: those of before are still there, with all that was found.
+        nodes = previous.get("nodes", [])
+        unseen |= {(node, control) for node in nodes for control in ("", *NODE_CONTROLS)}
     findings: dict[str, dict[str, dict[str, str]]] = {}
     room: Counter[str] = Counter()
     for finding in report["findings"]:
@@ -45,8 +53,27 @@ def keep(report: Mapping[str, Any], previous: Mapping[str, Any] | None) -> dict[
         "kept_version": KEPT_VERSION,
         "run": report["run"],
         "summary": report["summary"],
+        "nodes": nodes,
         "findings": findings,
     }
+
+
+def of_another(kept: tuple[str, Collection[str]], fleet: str, nodes: Collection[str]) -> str:
+    """Of which other fleet the report of a folder is; empty if it is of this one.
+
+    ``kept``: the fleet and the nodes of that report; ``nodes``: those of this run, none if that is
+    not known.
+    """
+    name, others = kept
+    same = bool(set(nodes) & set(others))
+    # One that has got its name since then is known by its nodes.
+    if name != fleet and not (name == NO_FLEET and same):
+        return "a fleet without a name" if name == NO_FLEET else f"the fleet {name}"
+    # Whoever names a fleet says by that which nodes are of it, also if all of them are new ones.
+    # Two inventories that are not named have the same name.
+    if fleet == NO_FLEET and nodes and others and not same:
+        return f"other nodes ({few(others)})"
+    return ""
 
 
 def is_kept(data: Any) -> bool:
@@ -59,8 +86,13 @@ def is_kept(data: Any) -> bool:
         and isinstance(run.get("id"), str)
         and isinstance(run.get("scope"), dict)
         and isinstance(summary, dict)
+        and _are_names(data.get("nodes"))
         and _are_findings(findings)
     )
+
+
+def _are_names(nodes: Any) -> bool:
+    return isinstance(nodes, list) and all(isinstance(name, str) for name in nodes)
 
 
 def _are_findings(findings: Any) -> bool:

@@ -25,7 +25,13 @@ KINDS = {"node": NODE_CONTROLS, "cluster": CLUSTER_CONTROLS, "ceph": CEPH_CONTRO
 RESULTS = ("pass", "fail", "accepted", "not_applicable", "not_assessed", "not_in_scope")
 # UTC, so that texts sort by time and runs of several controllers compare (RFC 3339, 5.1).
 TIME = "%Y-%m-%dT%H:%M:%SZ"
-NO_CLUSTER = Reason("no_cluster", "no access to a cluster is configured")
+# The fleet of an inventory that was given no name.
+NO_FLEET = "default"
+NO_CLUSTER = Reason(
+    "no_cluster",
+    "no access to a cluster is configured: set KUBECONFIG or K8S_AUTH_KUBECONFIG, or leave the "
+    "cluster out (compliance_read_cluster=false)",
+)
 # Characters of a reason that are kept.
 MAX_REASON = 1_000
 # The kind of the object of a finding that stands for others.

@@ -20,7 +20,7 @@ from .._core.codes import CODES, Reason
 from .._core.controls import CONTROLS
 from .._core.engine import MAX_RESULT_CHARACTERS, SEVERITIES
 from .._core.errors import BadOption, StorageOpsError, words
-from .._core.texts import lines
+from .._core.texts import telling
 from . import clean
 from .model import KINDS, MAX_REASON, NO_CLUSTER, SCHEMA_VERSION, TIME, Scope
 
@@ -88,7 +88,9 @@ def _why_no_audit(result: Mapping[str, Any], kind: str, said: str) -> Reason | N
     findings = result.get("findings")
     # Ceph is asked one question, which counts for whatever control asks it elsewhere.
     if not isinstance(findings, (list, tuple)) or (kind == "ceph" and result.get("not_assessed")):
-        said += _why_it_crashed(result.get("module_stderr"))
+        # Of a node the message tells it (plugins/action/on_node.py).
+        told = clean.line("; ".join(telling(str(result.get("module_stderr") or ""))), MAX_REASON)
+        said += f": {told}" if told and told not in said else ""
         return Reason(_code_of_audit(result.get("code")), said)
     if len(findings) > MAX_FINDINGS:
         said = f"it returned {len(findings)} findings, and an audit returns {MAX_FINDINGS} at most"
@@ -149,18 +151,6 @@ def _code_of_audit(code: Any) -> str:
     """The code in a result, which root on that host writes."""
     # A host that answers cannot claim that it was not asked: such codes raise no alarm.
     return _code("" if code in _NOT_ASKED else code)
-
-
-def _why_it_crashed(stderr: Any) -> str:
-    """The telling line of a module that could not even start: of a traceback the last, else the
-    first.
-    """
-    said = [line for line in lines(str(stderr or "")) if line.strip()]
-    if not said:
-        return ""
-    # A traceback ends with the error; a shell's message begins with it.
-    telling = said[-1 if said[0].startswith("Traceback") else 0]
-    return f": {clean.line(telling, MAX_REASON)}"
 
 
 def _read_finding(raw: Mapping[str, Any], row: Row) -> dict[str, Any]:

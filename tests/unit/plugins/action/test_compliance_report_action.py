@@ -244,6 +244,79 @@ def test_each_fleet_has_a_folder_of_its_own(
     assert request(tmp_path / "x", fleet="east").folder == f"{tmp_path}/x"
 
 
+def test_a_folder_with_the_report_of_another_fleet_is_refused(tmp_path: Path) -> None:
+    """Before anything is read, and nothing in it is touched."""
+
+    def write(**params: Any) -> None:
+        asked = request(tmp_path, **params)
+        asked.write(asked.rows({"hostvars": HostVars({})}))
+
+    def refused(said: str, **params: Any) -> None:
+        before = sorted(tmp_path.rglob("*"))
+        with pytest.raises(StorageOpsError, match=said) as error:
+            request(tmp_path, validate_only=True, **params)
+        assert error.value.code == "file_unusable"
+        for option in (str(tmp_path), "compliance_report_folder", "compliance_report_fleet"):
+            assert option in str(error.value)
+        assert sorted(tmp_path.rglob("*")) == before
+
+    # A report of a part is one as well.
+    for partial in (True, False):
+        write(fleet="east", hosts=["n1"], partial=partial)
+        refused("the fleet east", fleet="west", hosts=["n1"])
+        refused("the fleet east", hosts=["n1"])
+        refused("the fleet east", hosts=["n1"], partial=True)
+        # What was named says by this that it is one fleet, whatever its nodes are.
+        request(tmp_path, fleet="east", hosts=["n9"])
+
+
+def test_a_folder_with_the_report_of_another_inventory_is_refused(tmp_path: Path) -> None:
+    """Two that have no name are told apart by their nodes."""
+    hosts = {"hostvars": HostVars({})}
+    for given in ({"partial": True}, {}):
+        asked = request(tmp_path, hosts=["n1", "n2"], **given)
+        asked.write(asked.rows(hosts))
+        with pytest.raises(StorageOpsError, match=r"the report of other nodes \(n1, n2\)"):
+            request(tmp_path, hosts=["n3", "n4"])
+        # Some nodes were replaced; a new one alone is looked at; none are known.
+        for params in ({"hosts": ["n2", "n3"]}, {"hosts": ["n3"], "partial": True}, {}):
+            request(tmp_path, **params)
+    # Without an inventory only the cluster is looked at: the nodes are still there afterwards.
+    asked = request(tmp_path)
+    asked.write(asked.rows(hosts))
+    with pytest.raises(StorageOpsError, match="other nodes"):
+        request(tmp_path, hosts=["n3"])
+    # Of a run that is damaged nothing is known, so the one before counts.
+    (tmp_path / "runs/29990101T000000Z.json").write_text("{", encoding="utf-8")
+    with pytest.raises(StorageOpsError, match="other nodes"):
+        request(tmp_path, hosts=["n3"])
+    # A file that is none of ours is no report.
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "report.json").write_text("[]", encoding="utf-8")
+    request(other, hosts=["n3"])
+
+
+def test_a_fleet_that_gets_a_name_is_known_by_its_nodes(tmp_path: Path) -> None:
+    asked = request(tmp_path, hosts=["n1", "n2"])
+    asked.write(asked.rows({"hostvars": HostVars({})}))
+    request(tmp_path, fleet="east", hosts=["n2"])
+    with pytest.raises(StorageOpsError, match="a fleet without a name"):
+        request(tmp_path, fleet="east", hosts=["n9"])
+
+
+def test_a_run_of_the_cluster_alone_tells_nothing_of_nodes(tmp_path: Path) -> None:
+    """The one before it does, as far as it is kept."""
+    for hosts in (["n1"], []):
+        asked = request(tmp_path, hosts=hosts)
+        asked.write(asked.rows({"hostvars": HostVars({})}))
+    (last,) = sorted((tmp_path / "runs").iterdir())[-1:]
+    kept = json.loads(last.read_text(encoding="utf-8"))
+    last.write_text(json.dumps({**kept, "nodes": []}), encoding="utf-8")
+    with pytest.raises(StorageOpsError, match=r"other nodes \(n1\)"):
+        request(tmp_path, hosts=["n3"])
+
+
 def test_findings_name_whom_to_look_up(tmp_path: Path) -> None:
     """The worst first; the answer is in the report, and a wrong one costs the report nothing."""
     mild = {**finding("STOR-08", "x"), "severity": "minor", "evidence": {"volumes": ["pvc-2"]}}
@@ -376,7 +449,6 @@ def test_a_run_that_cannot_be_read_and_an_expression_that_does_not_fit_are_told(
             }
         )
     )
-    assert [warning.partition(" ")[0] for warning in written["warnings"]] == [
-        "runs/20260101T000000Z.json",
-        "select",
-    ]
+    # What is wrong with this run comes first.
+    select, old = written["warnings"]
+    assert select.startswith("select ") and old.endswith(": runs/20260101T000000Z.json")

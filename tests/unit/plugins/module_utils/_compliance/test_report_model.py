@@ -70,7 +70,12 @@ from ansible_collections.storage_ops.runbooks.tests.unit.support.results import 
                 "module_stderr": "pyenv: python3.13: command not found\n\nThe "
                 "command exists in\n  3.12\n",
             },
-            "MODULE FAILURE: pyenv: python3.13: command not found",
+            "MODULE FAILURE: pyenv: python3.13: command not found; The command exists in; 3.12",
+        ),
+        # As on_node tells it of a node.
+        (
+            {"failed": True, "msg": "and said: sudo: no", "module_stderr": "sudo: no\r\n"},
+            "and said: sudo: no",
         ),
         (
             result({"control": "STOR-01"}),
@@ -597,6 +602,23 @@ def test_when_a_finding_was_first_seen() -> None:
         seen.append([one["first_seen"] for one in report["findings"]])
     first, last = (f"{NOW + timedelta(days=day):{model.TIME}}" for day in (0, 5))
     assert seen == [[first], [first], [], [first], [], [last]]
+
+
+def test_a_run_that_looked_at_no_node_forgets_none() -> None:
+    """Without an inventory only the cluster is looked at."""
+    kept: Any = None
+    seen = []
+    nodes: dict[str, Any] = {"n1": result(finding()), "n2": result()}
+    for night, asked in enumerate((nodes, {}, nodes)):
+        report = build(asked, previous=kept, begun=NOW + timedelta(days=night))
+        kept = json.loads(json.dumps(history.keep(report, kept)))
+        assert history.is_kept(kept) and kept["nodes"] == ["n1", "n2"]
+        summary = report["summary"]["findings"]
+        seen.append((summary["new"], summary["resolved"]))
+    assert seen == [(0, 0), (0, 0), (0, 0)]
+    assert [one["first_seen"] for one in report["findings"]] == [f"{NOW:{model.TIME}}"]
+    # Nodes that are no longer in the inventory are.
+    assert history.keep(build({"n2": result()}), kept)["nodes"] == ["n2"]
 
 
 def test_a_host_that_names_other_findings_each_night_makes_no_file_longer_for_ever() -> None:
