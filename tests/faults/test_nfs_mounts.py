@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from lab.state import READY, State
@@ -19,8 +18,6 @@ from support.fixtures import fresh_node
 from support.node import Node, Outcome
 
 SHARE = "192.0.2.10:/srv/share"
-# Mounts take seconds on an emulated machine.
-PATIENT: dict[str, Any] = {"slow_seconds": 25, "mount_timeout": 30}
 SILENT = Path(__file__).parents[1] / "lab/mounts/nfs_silent.py"
 OURS = "storage_ops-nfs-"
 
@@ -76,15 +73,13 @@ def test_versions_switched_off_one_by_one(nfs: Node) -> None:
     what would do instead.
     """
     node, ok, off = nfs, "ok", "not offered"
-    all_on = node.ansible("nfs_mount_check", shares=[SHARE], **PATIENT)
+    all_on = node.ansible("nfs_mount_check", shares=[SHARE])
     assert all_on.findings == []
     assert not all_on.changed
     assert states(all_on) == {"3": ok, "4.0": ok, "4.1": ok, "4.2": ok}
     for without, instead in ((("4.2",), "4.1"), (("4.2", "4.1"), "4.0"), (("4",), "3")):
         serve(node, *(f"-N {version}" for version in without))
-        outcome = node.ansible(
-            "nfs_mount_check", check=True, shares=[SHARE], wanted_version="4.2", **PATIENT
-        )
+        outcome = node.ansible("nfs_mount_check", check=True, shares=[SHARE], wanted_version="4.2")
         finding = outcome.finding(SHARE)
         assert f"{SHARE}: the server does not offer NFS 4.2" == finding["summary"]
         assert f"set mountOptions [nfsvers={instead}] in the StorageClass" in finding["reason"]
@@ -92,12 +87,9 @@ def test_versions_switched_off_one_by_one(nfs: Node) -> None:
         assert max(offered) == instead
         assert set(states(outcome).values()) == {ok, off}
     # A StorageClass that asks for none gets the highest there is.
-    assert (
-        node.ansible("nfs_mount_check", shares=[SHARE], versions=["4.2", "3"], **PATIENT).findings
-        == []
-    )
+    assert node.ansible("nfs_mount_check", shares=[SHARE], versions=["4.2", "3"]).findings == []
     serve(node, "-N 3")
-    outcome = node.ansible("nfs_mount_check", shares=[SHARE], wanted_version="3", **PATIENT)
+    outcome = node.ansible("nfs_mount_check", shares=[SHARE], wanted_version="3")
     assert states(outcome) == {"3": off, "4.0": ok, "4.1": ok, "4.2": ok}
     assert (
         "enable NFS 3 on the server, or set mountOptions [nfsvers=4.2]"
@@ -135,7 +127,7 @@ def test_portal(nfs: Node) -> None:
         ),
         "nas.invalid:/srv/share": ("the name nas.invalid has no address", "", "correct the name"),
     }
-    outcome = node.ansible("nfs_mount_check", shares=[SHARE, *shares], versions=["4.2"], **PATIENT)
+    outcome = node.ansible("nfs_mount_check", shares=[SHARE, *shares], versions=["4.2"])
     assert {finding["object"]["name"] for finding in outcome.findings} == set(shares)
     for number, (share, (summary, state, reason)) in enumerate(shares.items(), 1):
         finding = outcome.finding(share)
@@ -163,9 +155,7 @@ def test_portal(nfs: Node) -> None:
         "nft add rule inet t in tcp dport 111 reject with tcp reset; nft add rule inet t in udp "
         "dport 111 reject"
     )
-    outcome = node.ansible(
-        "nfs_mount_check", shares=[SHARE], versions=["4.2"], wanted_version="3", **PATIENT
-    )
+    outcome = node.ansible("nfs_mount_check", shares=[SHARE], versions=["4.2"], wanted_version="3")
     reason = outcome.finding(SHARE)["reason"]
     assert reason.startswith(
         "NFS 3 also needs the portmapper and mountd: portmapper at 192.0.2.10 TCP 111: refused"
@@ -176,15 +166,13 @@ def test_portal(nfs: Node) -> None:
 @pytest.mark.variation
 def test_exports_that_are_closed_or_not_there(nfs: Node) -> None:
     shares = ["192.0.2.10:/srv/closed", "192.0.2.10:/srv/none"]
-    outcome = nfs.ansible("nfs_mount_check", shares=shares, versions=["3", "4.2"], **PATIENT)
+    outcome = nfs.ansible("nfs_mount_check", shares=shares, versions=["3", "4.2"])
     assert states(outcome, 0)["3"] == "denied"
     assert states(outcome, 1) == {"3": "denied", "4.2": "no such export"}
     assert "no such export in NFS 4.2" in outcome.finding(shares[1])["summary"]
     # The same share is well and open, but the node has no helper.
     nfs.sh("mv /sbin/mount.nfs /sbin/mount.nfs.away")
-    finding = nfs.ansible("nfs_mount_check", shares=[SHARE], versions=["4.2"], **PATIENT).finding(
-        SHARE
-    )
+    finding = nfs.ansible("nfs_mount_check", shares=[SHARE], versions=["4.2"]).finding(SHARE)
     assert (finding["verdict"], finding["reason"][:27]) == ("refuse", "mount.nfs is not installed,")
 
 
@@ -210,9 +198,7 @@ def test_share_that_takes_longer_than_the_deadline(nfs: Node) -> None:
     )
     assert "mounting it as NFS 4.1 takes" in slow.finding(SHARE)["summary"]
     assert slow.finding(SHARE)["severity"] == "minor"
-    assert (
-        node.ansible("nfs_mount_check", shares=[SHARE], versions=["4.1"], **PATIENT).findings == []
-    )
+    assert node.ansible("nfs_mount_check", shares=[SHARE], versions=["4.1"]).findings == []
 
 
 @pytest.mark.variation
@@ -284,9 +270,7 @@ def test_killed_in_the_middle(nfs: Node) -> None:
         "umount /mnt/mine && echo mounted"
     )
     node.wait(lambda: node.sh(mount, check=False) == "mounted", "the server is itself again", 90)
-    assert (
-        node.ansible("nfs_mount_check", shares=[SHARE], versions=["4.1"], **PATIENT).findings == []
-    )
+    assert node.ansible("nfs_mount_check", shares=[SHARE], versions=["4.1"]).findings == []
     assert left_behind(node) == ""
 
 
@@ -302,7 +286,7 @@ def test_what_the_kubelet_has_mounted(nfs: Node) -> None:
         f"mount -t nfs -o vers=4.1 {SHARE} {pods}/b && mount -t nfs -o vers=3,nolock "
         "192.0.2.11:/srv/share /mnt/mine"
     )
-    outcome = node.ansible("nfs_mount_check", versions=["4.2"], **PATIENT)
+    outcome = node.ansible("nfs_mount_check", versions=["4.2"])
     assert outcome.findings == []
     found = outcome.result["shares"]
     assert [(share["share"], share["versions_in_use"], share["mounts"]) for share in found] == [

@@ -2,25 +2,62 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""NFS volumes that a real kubelet mounts (R9): their server goes away, and comes back."""
+"""NFS volumes that a real kubelet mounts: their server goes away, and comes back (R9), or refuses
+what they ask for (R9, R10).
+"""
 
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 from lab.kubelet.cluster import Kubelets
-from lab.kubelet.nfs import NfsServer
+from lab.kubelet.nfs import OTHER_CLIENT, NfsServer
 from lab.kubernetes import api as k8s
 from support.failover import NODE_A, NODE_B
 from support.kind import on
 from support.kubelets import AUDITOR, POD_DEADLINE, KubeletScene, counting
+from support.node import NFS
 from support.reattach import REPAIR
 
-# A mount takes an emulated node seconds.
-PATIENT = {"slow_seconds": 25, "mount_timeout": 30}
+
+class Refused(NamedTuple):
+    """What a server refuses a volume: how that is exported and asked for; what mount.nfs says, what
+    triage makes of it, and what the node finds.
+    """
+
+    volume: dict[str, str]
+    event: str
+    summary: str
+    cause: str
+
+
+# Of an export for others, NFS 4 says that it is not there.
+_ABSENT = (
+    "failed, reason given by server: No such file or directory",
+    f"the NFS server has no such export, or none for node {NODE_A}",
+    "the server has no such export in NFS 4.2",
+)
+REFUSED = {
+    "none": Refused({"client": ""}, *_ABSENT),
+    "hidden": Refused({"client": OTHER_CLIENT}, *_ABSENT),
+    "closed": Refused(
+        {"client": OTHER_CLIENT, "version": "3"},
+        "access denied by server while mounting",
+        f"the NFS server does not export that directory to node {NODE_A}",
+        "the server denies this node access as NFS 3",
+    ),
+    "old": Refused(
+        {"version": "4.0"},
+        "mount.nfs: Protocol not supported",
+        "the NFS server does not offer the version or transport that the mount asks for",
+        "the server does not offer NFS 4.0",
+    ),
+}
 
 
 @pytest.fixture
@@ -38,7 +75,7 @@ def nfs(scene: KubeletScene, kubelets: Kubelets) -> Iterator[NfsServer]:
 
 def mounted(scene: KubeletScene) -> list[str]:
     """NFS mounts on A, of which none is asked anything."""
-    said = scene.vm().run("grep ' - nfs4 ' /proc/1/mountinfo", check=False).stdout
+    said = scene.vm().run(r"grep ' - nfs4\? ' /proc/1/mountinfo", check=False).stdout
     return [line.split()[4] for line in said.splitlines()]
 
 
@@ -85,10 +122,8 @@ def check_nfs(scene: KubeletScene, check: bool = False, **asked: str) -> tuple[i
         check,
         user=REPAIR,
         inventory=inventory,
-        target=NODE_A,
-        nfs_check_options=json.dumps(PATIENT),
-        nfs_check_versions="4.2",
-        **asked,
+        nfs_check_options=json.dumps(NFS),
+        **{"target": NODE_A, "nfs_check_versions": "4.2", **asked},
     )
     assert asked or "| CHANGED" not in run.text, run.text
     return run.rc, run.text
@@ -129,3 +164,62 @@ def test_the_server_goes_away(scene: KubeletScene, nfs: NfsServer, tmp_path: Pat
     end(scene, "db", "late")
     begin(scene, "db")
     assert nfs.numbers("db")[: len(numbers)] == numbers
+
+
+def unrefused(scene: KubeletScene) -> list[str]:
+    """The applications about which the kubelet has not yet said why they wait."""
+    return [
+        name
+        for name, refused in REFUSED.items()
+        if not any(refused.event in said for said in scene.told(name))
+    ]
+
+
+def stuck(scene: KubeletScene) -> dict[str, dict[str, Any]]:
+    """What triage says of each application that waits."""
+    found = scene.cluster.ansible("pod_volume_info", user=AUDITOR, stuck_seconds=1).findings
+    return {finding["object"]["name"].partition("-")[0]: finding for finding in found}
+
+
+def arguments(finding: dict[str, Any]) -> dict[str, str]:
+    """Those of the command that triage names for check_nfs."""
+    command, _check, _look = finding["reason"].partition(" (with --check first); ")
+    words = shlex.split(command)
+    assert words[:2] == ["ansible-playbook", "storage_ops.runbooks.check_nfs"], finding
+    return dict(word.split("=", 1) for word in words if "=" in word)
+
+
+@pytest.mark.alternate
+def test_the_server_refuses(scene: KubeletScene, nfs: NfsServer) -> None:
+    nfs.offer(without="4.0")
+    # Before any pod: a client to which nothing at all is exported is told something else.
+    for name, refused in REFUSED.items():
+        nfs.add_volume(name, **refused.volume)
+        nfs.write(name, f"1 {NODE_B}")
+    for name in REFUSED:
+        scene.create(name, [name], **counting(name), grace=1, **on(NODE_A))
+    scene.cluster.wait(lambda: not unrefused(scene), "each is refused", POD_DEADLINE)
+    before = {name: pod(scene, name) for name in REFUSED}
+    found = stuck(scene)
+    assert set(found) == set(REFUSED), found
+    for name, refused in REFUSED.items():
+        finding = found[name]
+        assert (finding["control"], finding["severity"]) == ("STOR-09", "major"), finding
+        assert refused.summary in finding["summary"], finding
+        rc, said = check_nfs(scene, check=True, nfs_check_strict="true", **arguments(finding))
+        assert rc != 0 and f"{nfs.share(name)}: {refused.cause}" in said, said
+
+    for name in ("none", "hidden", "closed"):
+        nfs.export(name)
+    nfs.offer()
+    for name in REFUSED:
+        # The kubelet waits for up to two minutes before it tries again.
+        scene.wait_running(NODE_A, name, 2 * POD_DEADLINE)
+        scene.writes_on(name=name)
+        # It has read what was there.
+        numbers = nfs.numbers(name)
+        assert numbers == list(range(1, len(numbers) + 1)), name
+    assert {name: pod(scene, name) for name in REFUSED} == before
+    assert not stuck(scene)
+    healthy(scene)
+    end(scene, *REFUSED)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 from faults.test_nfs_limit import HUGE, unlimited
-from faults.test_nfs_mounts import PATIENT, SHARE, left_behind, nfs, serve, states
+from faults.test_nfs_mounts import SHARE, left_behind, nfs, serve, states
 from support.node import Node
 
 __all__ = ["nfs"]
@@ -27,7 +27,7 @@ def test_causes_in_one_call(nfs: Node) -> None:
     node.sh("systemctl start containerd", timeout=120)
     for check in (False, True):
         outcome = node.ansible(
-            "nfs_mount_check", check=check, shares=[SHARE, dropped], wanted_version="4.2", **PATIENT
+            "nfs_mount_check", check=check, shares=[SHARE, dropped], wanted_version="4.2"
         )
         assert not outcome.changed
         assert {finding["control"] for finding in outcome.findings} == {"STOR-09", "STOR-10"}

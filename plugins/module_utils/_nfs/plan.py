@@ -445,12 +445,14 @@ def _rejected(attempt: Attempt, shut: str, other: str) -> tuple[str, str]:
             "the export does not list an address of this node, or asks for another "
             f"sec={also}; {other}",
         )
-    # In NFS 4 the server's exports are in one tree (RFC 7530, 7.3; pseudo file system).
+    # In NFS 4 the server's exports are in one tree (RFC 7530, 7.3; pseudo file system), in which a
+    # client sees those for itself alone.
     if attempt.state == NO_EXPORT:
         return (
             f"the server has no such export in {name}",
             "exports of NFS 4 are named from its pseudo root (fsid=0), which NFS 3 does not "
-            f"have: correct the path; {other}",
+            "have: correct the path; or the export does not list an address of this node, for "
+            f"which it then is not there; {other}",
         )
     return f"it cannot be mounted as {name}: {attempt.error or attempt.state}", f"{shut}{other}"
 

@@ -32,8 +32,9 @@ class Entry:
     of the text, since tenants write messages. ``storage``: False for what keeps a pod waiting but
     is not storage. ``vague``: it says that something is wrong with the volumes, but not what, so
     even an unknown message says more. ``of_claims``: it has passed once all claims are bound.
-    ``attaching``: it has passed for a volume that the node's driver was asked to mount since.
-    ``metadata``: the key that the VolumeAttachment lacks.
+    ``before_mounting``: it has passed for a volume that the node's driver was asked to mount since.
+    ``metadata``: the key that the VolumeAttachment lacks. ``answered``: by a server that refuses a
+    mount, and so keeps no pod from ending.
     """
 
     id: str
@@ -44,13 +45,14 @@ class Entry:
     storage: bool = True
     vague: bool = False
     of_claims: bool = False
-    attaching: bool = False
+    before_mounting: bool = False
     metadata: str = ""
+    answered: bool = False
 
     @property
     def lasts(self) -> bool:
         """It is about the state of the node, so it still holds for a pod that is being deleted."""
-        return "STOR-01" <= self.control <= "STOR-10"
+        return "STOR-01" <= self.control <= "STOR-10" and not self.answered
 
     def matches(self, text: str) -> bool:
         """The text holds this message."""
@@ -91,7 +93,7 @@ ENTRIES: tuple[Entry, ...] = (
         "the volume can be attached to one node only, and a pod on another node uses it",
         "stop or move the pod that the message names, or use a volume with access mode "
         "ReadWriteMany",
-        attaching=True,
+        before_mounting=True,
     ),
     Entry(
         "multi-attach",
@@ -102,7 +104,7 @@ ENTRIES: tuple[Entry, ...] = (
         "attached to another when the pod came",
         "look at the volume's VolumeAttachments and the node they name: a lost node, a slow "
         "detach, or one that no pod needs any more",
-        attaching=True,
+        before_mounting=True,
     ),
     Entry(
         "rbd-in-use",
@@ -124,7 +126,7 @@ ENTRIES: tuple[Entry, ...] = (
         "status.volumesAttached of the node lacks the volume, although the controller may believe "
         "that it is attached",
         "compare the VolumeAttachment with status.volumesAttached of node {node}",
-        attaching=True,
+        before_mounting=True,
     ),
     Entry(
         "attachment-forbidden",
@@ -134,7 +136,7 @@ ENTRIES: tuple[Entry, ...] = (
         "STOR-13",
         "the kubelet asks for a VolumeAttachment that is not there (any more) for its node",
         "compare the VolumeAttachments of node {node} with its status.volumesAttached",
-        attaching=True,
+        before_mounting=True,
     ),
     Entry(
         "publish-info",
@@ -156,7 +158,7 @@ ENTRIES: tuple[Entry, ...] = (
         "",
         "the driver's external-attacher did not answer the VolumeAttachment in time",
         "look at the pods and logs of the driver's controller (container csi-attacher)",
-        attaching=True,
+        before_mounting=True,
     ),
     Entry(
         "driver-not-registered",
@@ -209,7 +211,9 @@ ENTRIES: tuple[Entry, ...] = (
         r"Fibre Channel volume device not found|VolumeDeviceNotFound",
         "STOR-03",
         "disks that a detached LUN left behind on node {node} hide the new one",
-        "compare multipath -ll and lsscsi with what the array serves to this node",
+        "to have the new one found as well, run storage_ops.runbooks.replace_residual_volume in "
+        "its place (-i inventory -e target={namespace}/{pod}); compare multipath -ll and lsscsi "
+        "with what the array serves to this node",
     ),
     Entry(
         "fc-disk-missing",
@@ -264,6 +268,7 @@ ENTRIES: tuple[Entry, ...] = (
         "the NFS server does not offer the version or transport that the mount asks for",
         "mount by hand on {node} with vers=3, 4.0, 4.1 and 4.2; enable the version on the server, "
         "or set mountOptions in the StorageClass",
+        answered=True,
     ),
     Entry(
         "nfs-unreachable",
@@ -275,10 +280,23 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "nfs-denied",
-        r"mount\.nfs4?: access denied by server",
-        "",
+        # The other: nfsd of Linux, to a client of NFS 4 to which it exports nothing at all.
+        r"mount\.nfs4?: (access denied by server|Operation not permitted)",
+        "STOR-09",
         "the NFS server does not export that directory to node {node}",
         "check the server's export rules for the address of the node",
+        answered=True,
+    ),
+    Entry(
+        "nfs-no-export",
+        # The same file as nfs-version. With NFS 4, what a server does not export to a client is not
+        # in the tree that this client sees (RFC 7530, 7.3).
+        r"mount\.nfs4?: mounting ... failed, reason given by server: No such file or directory",
+        "STOR-09",
+        "the NFS server has no such export, or none for node {node}",
+        "correct the path of the share, which NFS 4 names from the server's pseudo root (fsid=0), "
+        "or the server's export rules for the address of the node",
+        answered=True,
     ),
     Entry(
         "mount-helper-missing",
@@ -365,7 +383,7 @@ ENTRIES: tuple[Entry, ...] = (
         "",
         "the kubelet has not reported the volume in its node's status.volumesInUse yet",
         "look whether the kubelet of {node} can update its node status",
-        attaching=True,
+        before_mounting=True,
     ),
     # Claims and scheduling
     Entry(
@@ -531,6 +549,7 @@ ENTRIES: tuple[Entry, ...] = (
         "the API server does not (yet) see that node {node} needs the object in the message",
         "does the object exist and does the pod name it? If it lasts, the API server's view of the "
         "node is stale: its owner restarts it",
+        before_mounting=True,
     ),
     Entry(
         "driver-timeout",
@@ -549,7 +568,7 @@ ENTRIES: tuple[Entry, ...] = (
         "the storage refused to attach the volume",
         "the driver's own message follows the volume's name in the message; look at the log of the "
         "driver's controller",
-        attaching=True,
+        before_mounting=True,
     ),
     Entry(
         "map-failed",
@@ -601,6 +620,9 @@ _MOUNTING = re.compile(
     r'(?:MountVolume|MapVolume)\.(?!WaitForAttach)\w+ failed for volume "([^"]+)"', re.ASCII
 )
 _OF_VOLUME = re.compile(r'for volume "([^"]+)"')
+# getPVCExtractPV of
+# pkg/kubelet/volumemanager/populator/desired_state_of_world_populator.go.
+_OF_CLAIM = re.compile(r'failed to fetch PVC from API server: persistentvolumeclaims "([^"]+)"')
 
 
 def mounted(message: str) -> str:
@@ -612,6 +634,12 @@ def mounted(message: str) -> str:
 def volume_of(message: str) -> str:
     """The volume that a message is about, as the kubelet and the controller manager quote it."""
     found = _OF_VOLUME.search(message)
+    return found.group(1) if found else ""
+
+
+def claim_of(message: str) -> str:
+    """The claim that the kubelet could not read, in the namespace of its pod; else empty."""
+    found = _OF_CLAIM.search(message)
     return found.group(1) if found else ""
 
 

@@ -12,9 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 
+from .._core.texts import words
 from .._kube import observation
 from .._kube.events import VOLUME_REASONS, WAITS_FOR_SCHEDULER, Message
-from .._kube.objects import Node, Volume, age
+from .._kube.objects import Node, Pod, Volume, age
 from . import catalogue
 from .catalogue import Entry
 from .state import Cause, Seen, TriageState
@@ -69,14 +70,15 @@ def current(seen: Seen, state: TriageState) -> list[Message]:
     for message in said:
         last = message.last or state.now
         newest[message.reason] = max(newest.get(message.reason, last), last)
-    claims = [claim for _name, claim in state.claims_of(seen.pod)]
-    all_bound = all(claim and state.is_bound(claim) for claim in claims)
+    claims = state.claims_of(seen.pod)
+    all_bound = all(claim and state.is_bound(claim) for _name, claim in claims)
+    volumes = {name: claim.volume for name, claim in claims if claim}
     answers = _answers(said)
     return [
         message
         for message in said
         if age(newest[message.reason], message.last or state.now) <= OUTDATED_SECONDS
-        and not _has_passed(message, answers, seen, all_bound)
+        and not _has_passed(message, answers, volumes, seen, all_bound)
     ]
 
 
@@ -108,11 +110,16 @@ def _said_of(seen: Seen, state: TriageState) -> list[Message]:
 
 
 def _has_passed(
-    message: Message, answers: Mapping[str, datetime], seen: Seen, all_bound: bool
+    message: Message,
+    answers: Mapping[str, datetime],
+    volumes: Mapping[str, str],
+    seen: Seen,
+    all_bound: bool,
 ) -> bool:
     """Something else shows that the message does not hold any more.
 
-    ``answers``: of drivers; ``all_bound``: all claims of the pod are.
+    ``answers``: of drivers; ``volumes``: those of the pod's claims, by name; ``all_bound``: all
+    claims of the pod are.
     """
     # Normal until the pod has a node; after that _bypassed_scheduler reports it.
     if message.reason == WAITS_FOR_SCHEDULER:
@@ -129,11 +136,12 @@ def _has_passed(
     # drivers' registrars have run.
     if entry and entry.id == "driver-not-registered":
         return answers[""] > message.last
-    # The kubelet asks a driver to mount a volume only when it is attached. Right after an attach it
-    # may be told for a moment that it may not read the VolumeAttachment.
-    volume = catalogue.volume_of(message.text)
-    attached = answers.get(volume, _NEVER) if volume else _NEVER
-    return bool(entry and entry.attaching and attached > message.last)
+    # The kubelet asks a driver to mount a volume only when it has read its claim, and it is
+    # attached. Right after a pod has come, or an attach, it may be told for a moment that it may
+    # not read the claim, or the VolumeAttachment.
+    volume = catalogue.volume_of(message.text) or volumes.get(catalogue.claim_of(message.text))
+    asked = answers.get(volume, _NEVER) if volume else _NEVER
+    return bool(entry and entry.before_mounting and asked > message.last)
 
 
 def of_a_running_pod(messages: Iterable[Message], seen: Seen) -> list[Message]:
@@ -213,9 +221,21 @@ def _facts(entry: Entry, message: Message, seen: Seen, state: TriageState) -> di
     named = [volume for volume in volumes if f'"{volume.name}"' in message.text] or volumes
     if entry.metadata:
         return _incomplete_attachment(entry.metadata, named, seen.pod.node, state)
+    if entry.control == "STOR-09":
+        return _refused_share(message, seen.pod, state)
     if entry.control == "STOR-13" and node and _is_in_tree(named) and _lacks_in_tree(node):
         return {"in_tree_node": node.name}
     return {}
+
+
+def _refused_share(message: Message, pod: Pod, state: TriageState) -> dict[str, str]:
+    """The share that the kubelet could not mount: it is not mounted, so the playbook does not know
+    it by itself.
+    """
+    # The kubelet shows the arguments of mount(8) (k8s.io/mount-utils, mount_linux.go, doMount).
+    said = set(words(message.text))
+    share = next((share for share in state.shares(pod) if share in said), "")
+    return {"more": state.check_of(share, pod)}
 
 
 def _incomplete_attachment(

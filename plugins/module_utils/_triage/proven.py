@@ -383,7 +383,6 @@ def _on_a_share(pod: Pod, state: TriageState) -> Cause | None:
     shares = state.shares(pod)
     if not shares or not pod.node:
         return None
-    more = untrusted.command_line(" -e nfs_check_shares={share}", share=shares[0])
     does = "does not end" if pod.deleted else "does not begin"
     return Cause(
         "STOR-09",
@@ -391,7 +390,7 @@ def _on_a_share(pod: Pod, state: TriageState) -> Cause | None:
         "answer, no event tells of it",
         f"look at {_where_to_look(pod, state)}",
         "minor",
-        facts={"more": more},
+        facts={"more": state.check_of(shares[0], pod)},
         evidence={"shares": shares},
     )
 

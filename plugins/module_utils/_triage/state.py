@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from .._core import untrusted
 from .._kube import observation
 from .._kube.events import Message
 from .._kube.objects import (
@@ -131,6 +132,16 @@ class TriageState:
     def shares(self, pod: Pod) -> list[str]:
         """The NFS shares that the kubelet itself mounts for the pod."""
         return [*pod.shares, *filter(None, (volume.share for volume in self.bound(pod)))]
+
+    def check_of(self, share: str, pod: Pod) -> str:
+        """Arguments that have check_nfs mount a share of the pod as the kubelet does; empty if it
+        is none for a command.
+        """
+        asked = [volume.nfs_version for volume in self.bound(pod) if volume.share == share]
+        version = next(filter(None, asked), "")
+        more = untrusted.command_line(" -e nfs_check_wanted_version={version}", version=version)
+        named = untrusted.command_line(" -e nfs_check_shares={share}", share=share)
+        return f"{named}{more}" if named else ""
 
     def is_bound(self, claim: Claim) -> bool:
         """The claim has its volume, which may be gone."""

@@ -209,7 +209,8 @@ def test_none_offered() -> None:
             {"v3": 0.1, "v42": NO_EXPORT},
             "major",
             "the server has no such export in NFS 4.2",
-            "fsid=0",
+            "fsid=0), which NFS 3 does not have: correct the path; or the export does not list an "
+            "address of this node",
         ),
         (
             {"v42": FAILED},

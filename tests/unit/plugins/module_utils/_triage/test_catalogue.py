@@ -213,6 +213,13 @@ SAMPLES: list[tuple[str, str, str]] = [
         "FailedMount",
         f"{NFS}mount.nfs: access denied by server while mounting 192.0.2.7:/srv/nfs",
     ),
+    ("nfs-denied", "FailedMount", f"{NFS}mount.nfs: Operation not permitted"),
+    (
+        "nfs-no-export",
+        "FailedMount",
+        f"{NFS}mount.nfs: mounting 192.0.2.7:/srv/nfs failed, reason given by server: No such file "
+        "or directory",
+    ),
     (
         "mount-helper-missing",
         "FailedMount",

@@ -671,6 +671,8 @@ def test_message_on_the_node() -> None:
     assert found.reason.startswith(
         f"{RUN}.clean_residual_paths -i inventory -e target=worker-1 (with --check first); "
     )
+    whole = "storage_ops.runbooks.replace_residual_volume in its place (-i inventory -e target="
+    assert f"{whole}shop/web-0)" in found.reason
     # What a playbook would move.
     assert found.workload == {"namespace": "shop", "claims": ["data"]}
     other = one(pod(), *FINE, event("FailedMount", "mount.nfs: No route to host"))
@@ -787,10 +789,71 @@ def test_a_share_that_no_claim_gives() -> None:
     assert one(running(spec=inline, metadata={"deletionTimestamp": ago(90)}), node()).control
 
 
+REFUSED = (
+    'MountVolume.SetUp failed for volume "pv-1" : mount failed: exit status 32\n'
+    "Mounting command: mount\nMounting arguments: -t nfs -o nfsvers=4.1 192.0.2.10:/srv/data "
+    "/var/lib/kubelet/pods/899ba4ed-10e5-48c7-a5c0-dbe9b0f8b041/volumes/kubernetes.io~nfs/pv-1\n"
+    "Output: mount.nfs: mounting 192.0.2.10:/srv/data failed, reason given by server: No such file "
+    "or directory"
+)
+CHECK = f"{RUN}.check_nfs -i inventory -e target=worker-1"
+
+
+@pytest.mark.parametrize(
+    ("options", "wanted"),
+    [
+        ([], ""),
+        (["nfsvers=4.1", "retry=0"], "4.1"),
+        (["hard,vers=4"], "4"),
+        (["v3", "nolock"], "3"),
+        # The last one counts; what no NFS server of today has is in no command.
+        (["nfsvers=3", "nfsvers=4.2"], "4.2"),
+        (["vers=2"], ""),
+    ],
+)
+def test_the_share_that_could_not_be_mounted(options: list[str], wanted: str) -> None:
+    mine = volume(csi=None, mountOptions=options, **nfs())
+    found = one(pod(), claim(), mine, node(), event("FailedMount", REFUSED))
+    assert found.control == "STOR-09" and "has no such export" in found.summary
+    version = f" -e nfs_check_wanted_version={wanted}" if wanted else ""
+    assert found.reason.startswith(
+        f"{CHECK} -e nfs_check_shares=192.0.2.10:/srv/data{version} (with --check first); correct"
+    )
+    # The same without an event.
+    silent = one(pod(), claim(), mine, node())
+    assert f"-e nfs_check_shares=192.0.2.10:/srv/data{version} (with" in silent.reason
+
+
+def test_the_share_of_several_that_could_not_be_mounted() -> None:
+    named = [{"name": name, **nfs(folder=f"/srv/{name}")} for name in ("dat", "data")]
+    several = pod(spec={"volumes": [*named, *pod()["spec"]["volumes"]]})
+    other = volume(csi=None, mountOptions=["nfsvers=3"], **nfs(folder="/srv/other"))
+    said = event("FailedMount", REFUSED)
+    found = one(several, claim(), other, node(), said)
+    assert f"{CHECK} -e nfs_check_shares=192.0.2.10:/srv/data (" in found.reason
+    # That of no volume of the pod, as a driver would mount it, or as a tenant writes it.
+    assert one(pod(), *FINE, said).reason.startswith(f"{CHECK} (with")
+
+
+def test_a_share_for_no_command() -> None:
+    odd = volume(csi=None, mountOptions=["nfsvers=3"], **nfs(folder="/srv/a;b"))
+    said = event("FailedMount", REFUSED.replace("/srv/data", "/srv/a;b"))
+    assert one(pod(), claim(), odd, node(), said).reason.startswith(f"{CHECK} (with")
+
+
 def test_what_is_told_of_a_share_counts_more() -> None:
     said = event("FailedMount", "Output: mount.nfs: access denied by server while mounting")
     found = one(pod(), claim(), volume(csi=None, **nfs()), node(), said)
     assert "does not export that directory" in found.summary and "shares" not in found.evidence
+    # The check of the shares tries other versions, too.
+    assert f"{RUN}.check_nfs" in found.reason
+    # What was never mounted keeps no pod from ending.
+    ending, before = (
+        pod(metadata={"deletionTimestamp": ago(90)}),
+        {**said, "lastTimestamp": ago(400)},
+    )
+    found = one(ending, claim(), volume(csi=None, **nfs()), node(), before)
+    assert "does not export" not in found.summary
 
 
 def test_claim_says_why() -> None:
@@ -972,10 +1035,20 @@ FORBIDDEN = (
     "at the cluster scope: no relationship found between node 'worker-1' and this object"
 )
 NOT_LISTED = 'Volume not attached according to node status for volume "{}" (UniqueName: "x")'
+# Of kubelet 1.36.3, as soon as a pod has its node.
+UNREAD_CLAIM = (
+    "Unable to attach or mount volumes: unmounted volumes=[data], unattached volumes=[], failed to "
+    "process volumes=[data]: error processing PVC default/data: failed to fetch PVC from API "
+    'server: persistentvolumeclaims "data" is forbidden: User "system:node:worker-1" cannot get '
+    'resource "persistentvolumeclaims" in API group "" in the namespace "default": no '
+    "relationship found between node 'worker-1' and this object"
+)
 
 
-@pytest.mark.parametrize("text", [FORBIDDEN, NOT_LISTED])
-def test_a_volume_that_the_driver_was_asked_to_mount_is_attached(text: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "control"), [(FORBIDDEN, "STOR-13"), (NOT_LISTED, "STOR-13"), (UNREAD_CLAIM, "")]
+)
+def test_what_went_before_the_driver_was_asked_to_mount_has_passed(text: str, control: str) -> None:
     old = event("FailedMount", text.format("pv-1"), seconds=500)
     error = (
         'MountVolume.SetUp failed for volume "pv-1" : rpc error: code = Unknown desc = no such file'
@@ -990,7 +1063,7 @@ def test_a_volume_that_the_driver_was_asked_to_mount_is_attached(text: str) -> N
         (error.replace("SetUp", "WaitForAttach"), 3),
     ):
         found = one(pod(), *FINE, old, event("FailedMount", said, seconds=seconds))
-        assert found.control == "STOR-13", said
+        assert found.control == control and "no such file" not in found.summary, said
 
 
 def test_ending_pod_of_a_driver_that_is_gone() -> None:
