@@ -64,7 +64,10 @@ options:
     BOUNDS = r"""
 options:
   command_timeout:
-    description: Seconds after which a command without an answer is abandoned.
+    description:
+      - Seconds after which a command without an answer is abandoned.
+      - It is also the time to read all processes of the node, of which one gets a third, but at
+        least 10 seconds. Give more on a node that is so busy that this takes longer.
     type: float
     default: 30
   deadline:

@@ -33,6 +33,9 @@ description:
     nothing is mounted.
   - Running containers keep the dead mount, unless it reaches them by mount propagation. RV(stale)
     lists them.
+  - The new mounts of pods are noted in C(/run/storage_ops/fuse.renewed), so that
+    M(storage_ops.runbooks.csi_mount_repair) takes them for right (STOR-07) when the driver stages
+    the volume again.
   - An interrupted run leaves a record in C(/run/storage_ops/fuse), and the next run finishes its
     work. Only one run repairs a node at a time. A second one fails at once (C(lease_held)). Check
     mode takes no lock.

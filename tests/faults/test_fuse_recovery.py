@@ -26,7 +26,7 @@ from support.cluster import LOCAL, Cluster, Played
 from support.containers import Pod, Runtime, mount, runtime
 from support.fixtures import fresh_node
 from support.mounts import DRIVER, Kubelet, Volume, bindfs, die, layers
-from support.node import COLLECTION, Node, remote_environment
+from support.node import COLLECTION, REMOUNT, Node, remote_environment
 from support.reattach import REPAIR, no_trace
 
 NODE = "node1"
@@ -43,6 +43,7 @@ SURVEY = {
     "fuse_recovery_max_repairs": "5",
     # Its volume is the node's only one.
     "fuse_recovery_accept_majority": "true",
+    "fuse_recovery_options": json.dumps(REMOUNT),
 }
 
 
@@ -289,7 +290,7 @@ def test_left_to_the_kubelet(scene: Scene) -> None:
     done = scene.play(
         fuse_recovery_strategy="kubelet",
         fuse_recovery_move_timeout="300",
-        fuse_recovery_options=json.dumps({"unstage_timeout": 20}),
+        fuse_recovery_options=json.dumps({**REMOUNT, "unstage_timeout": 20}),
     )
     assert done.rc == 0, done.text
     for pod, point in ((scene.pod, scene.point), (name, volume.staging)):
@@ -322,7 +323,7 @@ def test_a_tenant_whose_pod_cannot_be_moved_keeps_no_other_from_it(scene: Scene)
     given = {
         "fuse_recovery_strategy": "kubelet",
         "fuse_recovery_move_timeout": "300",
-        "fuse_recovery_options": json.dumps({"unstage_timeout": 20}),
+        "fuse_recovery_options": json.dumps({**REMOUNT, "unstage_timeout": 20}),
     }
     planned = scene.play(check=True, **given)
     assert "planned: unmount" in planned.text, planned.text

@@ -20,7 +20,7 @@ from lab.kubernetes.api import Api, Object
 from lab.kubernetes.kubelets import KubeletStandIn
 from support.cluster import LOCAL, Cluster, Played
 from support.fixtures import control_plane_current, plane_current
-from support.node import COLLECTION, Node, remote_environment
+from support.node import COLLECTION, PATIENT, Node, remote_environment
 from support.reattach import REPAIR, no_trace
 
 __all__ = ["control_plane_current", "plane_current", "volumes"]
@@ -37,6 +37,7 @@ SURVEY = {
     # Its volume is the node's only one.
     "pod_mounts_accept_majority": "true",
     "pod_mounts_strict": "false",
+    "pod_mounts_options": json.dumps(PATIENT),
     "workload_reattach_scale_down": "",
 }
 

@@ -78,7 +78,6 @@ def btrfs(tmp_path: Path) -> str:
     return base64.b64encode(gzip.compress(image.read_bytes())).decode()
 
 
-@pytest.mark.smoke
 def test_error_below_ext4_xfs_and_btrfs(volumes: Node, btrfs: str) -> None:
     """Refused while the error lasts, found when it is over, gone once the volume is remounted.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import pytest
 from support.node import Node
-from support.selection import smoke, variation
+from support.selection import variation
 
 # The parent of the command is the module itself.
 KILL = "kill -9 $PPID"
@@ -37,7 +37,7 @@ def hctl_of(node: Node, path: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "after", [variation("disable_queueing"), smoke("flush_map"), variation("first delete_path")]
+    "after", [variation("disable_queueing"), "flush_map", variation("first delete_path")]
 )
 def test_killed_while_removing_a_dead_map(node: Node, after: str) -> None:
     node.queue()

@@ -66,7 +66,6 @@ def test_unused_map_is_replaced(node: Node, reused: tuple[str, str, str]) -> Non
     assert node.residual(check=True).findings == []
 
 
-@pytest.mark.smoke
 def test_mounted_map_is_refused(node: Node) -> None:
     name, wwid = node.map_of(2)
     node.sh(

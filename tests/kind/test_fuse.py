@@ -8,6 +8,7 @@ starts. Found, repaired as a user does it, and the kubelet and the driver are at
 
 from __future__ import annotations
 
+import hashlib
 import json
 from functools import partial
 from pathlib import Path
@@ -15,11 +16,12 @@ from typing import Any
 
 import pytest
 from lab.common import LabError
-from lab.kind.buckets import BucketDriver
+from lab.kind.buckets import NAME, WITHIN, BucketDriver, UnstagedBucketDriver
+from lab.kind.csi import KUBELET
 from lab.kubernetes import api as k8s
 from lab.kubernetes.api import Object
 from support.cluster import Played
-from support.kind import KindCluster, counting, on, running, without_python
+from support.kind import IMPATIENT, KindCluster, counting, on, running, without_python
 from support.node_pods import NodePods
 from support.reattach import REPAIR, no_trace
 
@@ -32,13 +34,15 @@ SEEN = {"main": "/web", "shares": "/web", "sidecar": "/web", "inner": "/inner"}
 class App:
     """A pod, made by a Deployment, of which each container has the bucket `web` in another way."""
 
-    def __init__(self, cluster: KindCluster, driver: BucketDriver, folder: Path) -> None:
+    def __init__(
+        self, cluster: KindCluster, driver: BucketDriver, folder: Path, mounter: str = "s3fs"
+    ) -> None:
         self.cluster, self.driver, self.folder = cluster, driver, folder
         # Of another way to the nodes.
         self.inventory: Path | None = None
         # Those of an earlier test's pods go a moment after the pods.
         cluster.wait(lambda: not any(map(driver.mounts, driver.nodes)), "no mount is left", 90)
-        driver.add_volume("web")
+        driver.add_volume("web", mounter)
         cluster.api.create(k8s.workload("Deployment", "web", ["web"], **_spec()))
         cluster.wait(lambda: self.pods() and self.count() >= 5, "it counts", 90)
         # Where it begins.
@@ -129,7 +133,8 @@ def _spec() -> Object:
     idle = running("sleep 100000", claim="web")["containers"][0]
     (mount,) = idle["volumeMounts"]
     shared = {**mount, "mountPropagation": "HostToContainer"}
-    first = running("date >> /web/begun", claim="web")["containers"][0]
+    begins = ("mkdir -p /web/folder", "date >> /web/folder/begun")
+    first = running(*begins, claim="web")["containers"][0]
     return {
         "containers": [
             main,
@@ -230,6 +235,121 @@ def test_left_to_the_kubelet(
     assert again.rc == 0 and '"changed": true' not in again.text, again.text
     no_trace(cluster)
     app.comes_anew()
+
+
+@pytest.mark.variation
+def test_remounted_with_rclone(
+    cluster: KindCluster, bucket_driver: BucketDriver, tmp_path: Path
+) -> None:
+    app = App(cluster, bucket_driver, tmp_path, "rclone")
+    # rclone uploads what was written a moment later.
+    uploaded = partial(bucket_driver.gateway.get, "web/folder/begun")
+    kept = cluster.wait(uploaded, "it is uploaded", 60)
+    assert all(" fuse.rclone " in line for line in app.mounts())
+    app.dies()
+    _is_remounted(app, kept)
+
+
+@pytest.mark.variation
+def test_remounted_where_nothing_is_staged(
+    cluster: KindCluster, unstaged_bucket_driver: UnstagedBucketDriver, tmp_path: Path
+) -> None:
+    """The only mount is that of the pod. The bucket or a folder in it: nothing in the cluster says
+    which one that is, and so the operator has to.
+    """
+    app = App(cluster, unstaged_bucket_driver, tmp_path)
+    kept = unstaged_bucket_driver.gateway.get(f"web/{WITHIN}/folder/begun")
+    assert app.mounts() and not any("/globalmount " in line for line in app.mounts())
+    app.dies()
+    dead = app.mounts()
+    refused = app.repair(fuse_recovery_strict="true")
+    assert refused.rc != 0 and app.mounts() == dead, refused.text
+    assert f"more than one candidate source: 'web', 'web:/{WITHIN}': give" in refused.text
+    _is_remounted(
+        app, kept, fuse_recovery_volumes=[{"volume": "pv-web", "sources": [f"web:/{WITHIN}"]}]
+    )
+
+
+def _is_remounted(app: App, kept: str, **given: Any) -> None:
+    """All have the volume again, with what the pod has written as its first."""
+    uid, dead = app.pod["metadata"]["uid"], app.mounts()
+    check = app.repair(check=True, **given)
+    assert check.rc == 0 and "planned: replace_mount" in check.text, check.text
+    assert app.mounts() == dead
+    run = app.repair(**given)
+    assert run.rc == 0, run.text
+    assert app.restarts() == {"main": 1, "shares": 1, "inner": 1, "sidecar": 1, "first": 0}
+    assert app.pod["metadata"]["uid"] == uid
+    for container, path in (("main", "/web/folder/begun"), ("inner", "/inner/begun")):
+        assert app.says(container, "cat", path) == kept
+    reached = app.count()
+    app.cluster.wait(lambda: app.count() > reached, "it goes on", 60)
+    again = app.repair(**given)
+    assert again.rc == 0 and '"changed": true' not in again.text, again.text
+    app.comes_anew()
+
+
+@pytest.mark.alternate
+def test_a_renewed_mount_is_right_though_the_driver_stages_anew(
+    cluster: KindCluster, bucket_driver: BucketDriver, tmp_path: Path
+) -> None:
+    """Somebody has taken the dead staging mount off, so that new pods start: for the next one the
+    driver mounts the bucket again. The pod before it has the same bucket, by another server.
+    """
+    app = App(cluster, bucket_driver, tmp_path)
+    uid, here = app.pod["metadata"]["uid"], on(app.worker)
+    mine = f"{KUBELET}/pods/{uid}/volumes/kubernetes.io~csi/pv-web/mount"
+    app.dies()
+    cluster.kind.on(app.worker, "umount", "--lazy", _staging("web"))
+    run = app.repair()
+    assert run.rc == 0, run.text
+    reached = app.count()
+    cluster.wait(lambda: app.count() > reached, "it goes on", 60)
+
+    script = ("until cat /web/count; do sleep 1; done", "date > /web/late", "sleep 100000")
+    second = running(*script, claim="web")
+    cluster.api.create(k8s.pod("late", ["web"], **second, **here))
+    cluster.wait(lambda: "late" in app.says("main", "ls", "/web"), "another has it, too", 90)
+    servers = {_device(app, mine), _device(app, _staging("web"))}
+    assert len(servers) == 2 and app.pod["metadata"]["uid"] == uid
+    assert _findings(app) == []
+
+    # What is not the volume is found all the same.
+    bucket_driver.add_volume("other")
+    cluster.api.create(k8s.pod("other", ["other"], **counting("other"), **here))
+    cluster.wait(partial(_is_ready, cluster, "other"), "another volume is there", 90)
+    cluster.kind.on(app.worker, "mount", "--bind", _staging("other"), mine)
+    (finding,) = _findings(app)
+    wrong = (finding["control"], finding["severity"], finding["object"]["name"])
+    assert wrong == ("STOR-07", "critical", mine), finding
+    cluster.kind.on(app.worker, "umount", mine)
+
+    for name in ("late", "other"):
+        cluster.api.delete(k8s.path("Pod", name), grace=0)
+    app.comes_anew()
+
+
+def _staging(handle: str) -> str:
+    digest = hashlib.sha256(handle.encode()).hexdigest()
+    return f"{KUBELET}/plugins/kubernetes.io/csi/{NAME}/{digest}/globalmount"
+
+
+def _device(app: App, point: str) -> str:
+    """Of what is mounted there."""
+    return app.cluster.kind.on(app.worker, "findmnt", "--noheadings", "-o", "MAJ:MIN", point)
+
+
+def _is_ready(cluster: KindCluster, name: str) -> bool:
+    found = cluster.api.find("Pod", name) or {"status": {}}
+    return all(one["ready"] for one in found["status"].get("containerStatuses") or [{"ready": 0}])
+
+
+def _findings(app: App) -> list[dict[str, Any]]:
+    """Of a compliance run over all of it."""
+    inventory = app.cluster.inventory(app.folder, app.worker, app.other)
+    played, report = app.cluster.compliance(app.folder, AUDITOR, IMPATIENT, inventory)
+    assert app.driver.gateway.secret_key not in played.text
+    return list(report["findings"])
 
 
 def _it_is_found(app: App) -> None:

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 
 """The Molecule scenarios of roles that need no block device, on this cluster instead of one of
-their own (extensions/molecule/kind).
+their own (extensions/molecule/kind, and attachment_repair, which accepts any cluster).
 """
 
 from __future__ import annotations
@@ -14,21 +14,30 @@ from pathlib import Path
 
 import pytest
 from lab.common import patient
+from lab.kind.buckets import BucketDriver
 from lab.kind.csi import Driver
 from support.kind import KindCluster
 
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE = 400.0
-HERE = sorted(
-    found.parent.name
-    for found in ROOT.glob("extensions/molecule/*/molecule.yml")
-    if "../kind/create.yml" in found.read_text()
-)
+# What a scenario says that needs a driver whose volumes are buckets, before the bucket.
+BUCKET = "LAB_KIND_WITH: --bucket "
+SCENARIOS = {
+    found.parent.name: found.read_text()
+    for found in sorted(ROOT.glob("extensions/molecule/*/molecule.yml"))
+    if "../kind/create.yml" in found.read_text() or found.parent.name == "attachment_repair"
+}
 
 
 @pytest.mark.alternate
-@pytest.mark.parametrize("scenario", HERE)
-def test_scenario(cluster: KindCluster, driver: Driver, scenario: str) -> None:
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_scenario(
+    cluster: KindCluster, driver: Driver, scenario: str, request: pytest.FixtureRequest
+) -> None:
+    _told, needs, after = SCENARIOS[scenario].partition(BUCKET)
+    if needs:
+        buckets: BucketDriver = request.getfixturevalue("bucket_driver")
+        buckets.gateway.put(after.split()[0])
     _run(
         scenario,
         LAB_KIND=cluster.kind.name,

@@ -8,6 +8,8 @@ kubelets; an application that keeps its data.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from lab.kind.csi import CLASS, Driver
 from lab.kubernetes import api as k8s
@@ -16,6 +18,7 @@ from support.cluster import Played
 from support.kind import NAME, KindCluster, attach, counting, left_over, on
 from support.reattach import REPAIR, Workload, no_trace
 
+AUDITOR = REPAIR.with_name("rbac-audit.yml")
 FINALIZER = f"external-attacher/{NAME.replace('.', '-')}"
 
 
@@ -70,6 +73,46 @@ def test_a_left_over_attachment_goes_by_the_attacher(cluster: KindCluster, drive
     cluster.wait(lambda: api.find("PersistentVolume", "pv-gone") is None, "the volume is gone")
 
 
+def test_a_pod_that_waits_gets_its_volume_and_its_data(
+    cluster: KindCluster, driver: Driver
+) -> None:
+    """An attachment is left over where the volume was, so the real attacher cannot attach it where
+    its pod is by now.
+    """
+    api, (before, now) = cluster.api, cluster.kind.workers
+    api.add_volume("db", NAME, "vol-db")
+    left = attach(cluster, "pv-db", "vol-db", before)
+    # What the application has written there. With a pod there, the controller manager would know
+    # of an attachment.
+    reached = 1_000_000
+    data = cluster.kind.volumes / "vol-db" / "count"
+    data.parent.mkdir(mode=0o777)
+    data.write_text(f"{reached}\n")
+    api.create(k8s.workload("StatefulSet", "db", ["db"], **counting("db"), **on(now)))
+
+    def stuck() -> list[dict[str, Any]]:
+        found = cluster.ansible("pod_volume_info", user=AUDITOR, stuck_seconds=1).findings
+        # At first nothing says that it cannot be attached.
+        repaired = "storage_ops.runbooks.repair_volumeattachments"
+        return [one for one in found if one["control"] == "STOR-11" and repaired in one["reason"]]
+
+    (finding,) = cluster.wait(stuck, "triage knows the repair", 60)
+    assert finding["object"]["name"] == "db-0", finding
+    assert _state(cluster, "db-0") == "ContainerCreating"
+
+    check = _repair(cluster, check=True)
+    assert check.rc == 0 and api.find("VolumeAttachment", left), check.text
+    assert driver.attached() == {"vol-db": before}
+    played = _repair(cluster)
+    assert played.rc == 0, played.text
+    assert api.find("VolumeAttachment", left) is None
+    # It has gone on from where it was, and goes on.
+    assert _count(cluster, driver, reached + 1) > reached
+    assert driver.attached() == {"vol-db": now} and _state(cluster, "db-0") == "running"
+    second = _repair(cluster)
+    assert second.rc == 0 and '"changed": true' not in second.text, second.text
+
+
 @pytest.mark.usefixtures("provisioner")
 def test_the_provisioner_deletes_a_volume_after_the_repair(
     cluster: KindCluster, driver: Driver
@@ -103,6 +146,13 @@ def test_the_provisioner_deletes_a_volume_after_the_repair(
     assert not (cluster.kind.volumes / handle).exists()
     second = _repair(cluster)
     assert second.rc == 0 and '"changed": true' not in second.text, second.text
+
+
+def _state(cluster: KindCluster, pod: str) -> str:
+    """What the only container of a pod waits for, or that it runs."""
+    status = (cluster.api.find("Pod", pod) or {})["status"]
+    ((state, about),) = status["containerStatuses"][0]["state"].items()
+    return str(about.get("reason", state))
 
 
 def _is_refused(cluster: KindCluster, volume: str, node: str) -> bool:

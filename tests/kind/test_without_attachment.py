@@ -39,6 +39,8 @@ def test_none_is_missed(
         _start(cluster, "waits", NAME)
         cluster.wait(lambda: NO_FOLDER in _messages(cluster), "the kubelet says why", 60)
         cluster.wait(lambda: {"pv-db", "pv-waits"} <= _attached(cluster), "it is to be attached")
+        # What the kubelet could not read at first is over once it has asked the driver.
+        cluster.wait(lambda: NO_FOLDER in _stuck(cluster)["file"]["summary"], "triage says why", 60)
         stuck = _stuck(cluster)
         assert {name: found["control"] for name, found in stuck.items()} == {
             "file": "",

@@ -54,7 +54,7 @@ def test_audit_of_a_node_whose_mounts_lie(node: Node) -> None:
     node.sh("nft add rule inet lab in ip daddr 127.0.0.9 drop")
     unlimited(node)
     before = mounts(node)
-    audit = node.ansible("node_storage_info", probe_timeout=2, shares=["127.0.0.9:/data"], **QUICK)
+    audit = node.ansible("node_storage_info", probe_timeout=10, shares=["127.0.0.9:/data"], **QUICK)
     found = {(finding["control"], finding["object"]["name"]) for finding in audit.findings}
     assert {
         ("STOR-05", dead.staging),

@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The files that a repair of FUSE mounts keeps below /run, for the run after an interrupted one."""
+"""The files that a repair of FUSE mounts keeps below /run: for the run after an interrupted one,
+and for STOR-07, which compares the mounts of pods with the staging mount.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +16,8 @@ from typing import Any
 
 from .._core.errors import StorageOpsError
 from .._node.host import Host
+from .._node.mounts import MountTable
+from .._node.renewed import NOTES, Renewed, identity, read_renewed
 from .model import PRIVATE, Target, Unfinished
 
 # Beside the folders of repairs, each of which is named by a key.
@@ -92,6 +96,18 @@ def read_unfinished(host: Host) -> tuple[Unfinished, ...]:
             )
         )
     return tuple(found)
+
+
+def note_renewed(host: Host, made: Renewed, table: MountTable) -> None:
+    """Note a pod's mount that is about to be made, and no longer those that are gone. OSError if
+    that fails.
+    """
+    there = {identity(mount) for mount in table.mounts}
+    kept = [one for one in read_renewed(host) & there if one.point != made.point]
+    path = host.path(NOTES)
+    write_private(f"{path}.new", json.dumps([*kept, made]))
+    # Half of it would be none, and mounts that were renewed before would be called wrong.
+    os.rename(f"{path}.new", path)
 
 
 def make_folder(path: str) -> None:

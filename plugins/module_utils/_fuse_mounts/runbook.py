@@ -44,6 +44,7 @@ from .._node.probes import (
     probe_opened,
 )
 from .._node.processes import read_processes, require_host_namespace
+from .._node.renewed import NOTES, identity
 from .._node.unmount import Source, bind, call_libc, held, misfits, same, unmount, unmount_dead
 from .._node.unmount import replace as replace_mount
 from . import caches, likeness, stacks, unmounting
@@ -61,7 +62,15 @@ from .model import (
     Unfinished,
     printable,
 )
-from .records import lock, make_folder, note_of, read_unfinished, remove, write_private
+from .records import (
+    lock,
+    make_folder,
+    note_of,
+    note_renewed,
+    read_unfinished,
+    remove,
+    write_private,
+)
 from .service import limit_command
 
 # Seconds that one step of a repair may take besides the time-outs that the user has set.
@@ -547,15 +556,27 @@ class FuseRecovery:
         if target.point in self._gone([target], table):
             raise PassedOver(f"{target.point} is gone")
         take = self._still_planned(recovery, target, table)
-        source = self._source(recovery, target)
+        made = self._new_mount(recovery)
+        source = self._source(recovery, target, made)
         # Noted first: from here on its server may serve mounts in use, and must not be stopped.
         if recovery.key not in self._begun:
             self._record(recovery, begun=True)
         self._begun.add(recovery.key)
+        if target.kind == kubelet.PUBLISH:
+            self._note_renewed(replace(made, point=target.point, root=target.root), table)
         self._bare.add(target.point)
         timeout = self._options.probe_timeout
         replace_mount(host, take, source, target.point, self._root, timeout)
         self._bare.discard(target.point)
+
+    def _note_renewed(self, made: Mount, table: MountTable) -> None:
+        """Note what a pod is about to get. STOR-07 compares its mount with the staging mount, and
+        the driver may stage the volume again.
+        """
+        try:
+            note_renewed(self._host, identity(made), table)
+        except OSError as error:
+            raise ActionFailed(f"{NOTES} could not be written: {error.strerror}") from error
 
     def _still_planned(self, recovery: Recovery, target: Target, table: MountTable) -> list[Mount]:
         """The planned layers of a point that are still there. Raises NotStarted if others are."""
@@ -580,16 +601,17 @@ class FuseRecovery:
         # The new mount may have come by propagation before the failure.
         layers = read_table(self._host, "1").layers(target.point)
         if (layers[-1].id if layers else 0) == target.beneath:
-            bind(self._host, self._source(step.recovery, target), target.point, self._root)
+            source = self._source(step.recovery, target, self._new_mount(step.recovery))
+            bind(self._host, source, target.point, self._root)
         self._bare.discard(target.point)
 
-    def _source(self, recovery: Recovery, target: Target) -> Source:
-        """What to bind.
+    def _source(self, recovery: Recovery, target: Target, top: Mount) -> Source:
+        """What to bind, of the new mount.
 
         A bind has the options of what is bound (mount(2), MS_BIND). So where the target had more,
         a copy with just these is made in the repair's own folder, and bound instead.
         """
-        host, top = self._host, self._new_mount(recovery)
+        host = self._host
         flags = [flag for flag in target.flags if flag not in top.options]
         inside = "" if target.root == "/" else target.root
         if not flags:

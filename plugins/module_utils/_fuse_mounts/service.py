@@ -103,23 +103,16 @@ def _program_name(entry: FuseVolume, recipe: fuse_recipes.Recipe | None) -> str:
 def _source_problems(entry: FuseVolume) -> list[Reason]:
     """What keeps it from being known which bucket or folder to mount."""
     sources = sorted({*entry.sources} - {""})
-    problems = []
-    if not sources:
-        problems.append(
-            Reason(
-                "mount_unknown", f"no source of {entry.describe()} is known: give one in 'sources'"
-            )
-        )
-    # The cluster may name several, as a bucket in the parameters and another in the attributes.
-    elif len(sources) > 1:
-        problems.append(
-            Reason(
-                "mount_unknown",
-                "more than one candidate source: "
-                f"{', '.join(map(untrusted.sample_of, sources[:5]))}",
-            )
-        )
-    return problems
+    if len(sources) == 1:
+        return []
+    # The cluster may name several, as a bucket in the parameters and another in the attributes; and
+    # some drivers note only in the bucket which of its folders they mount.
+    why = (
+        f"more than one candidate source: {', '.join(map(untrusted.sample_of, sources[:5]))}"
+        if sources
+        else f"no source of {entry.describe()} is known"
+    )
+    return [Reason("mount_unknown", f"{why}: give the right one in 'sources', or {BY_DRIVER}")]
 
 
 def _host_problems(

@@ -34,6 +34,9 @@ from . import fdinfo, scsi
 
 # Seconds that are kept back from the deadline for taking an action back.
 UNDO_SECONDS = 10.0
+# Seconds that are enough for one process among many. One of the usual kind takes milliseconds; but
+# all of them share the processors, which on a busy node have other work, too.
+ONE_SECONDS = 10.0
 # Bytes of a file that is read as a whole. Others may lengthen some files of /proc.
 MOST_BYTES = 2**24
 # Bytes of a line that are kept. The path of a mount may have any length, since folders can be made
@@ -280,6 +283,14 @@ class Host:
         past the deadline.
         """
         return run_command(argv, self.deadline.cap(timeout or self.command_timeout))
+
+    def for_one_of_many(self) -> tuple[float, float]:
+        """Seconds for one of many processes, and for all of them.
+
+        Of those that hang, a few must leave time for the others.
+        """
+        seconds = self.deadline.cap(self.command_timeout)
+        return min(seconds, max(ONE_SECONDS, seconds / 3)), seconds
 
     def bounded(self, function: Callable[[], Any], timeout: float | None = None) -> Reply:
         """Run a function that may block, in a child. Its result must be representable as JSON."""

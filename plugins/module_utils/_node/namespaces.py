@@ -296,8 +296,7 @@ def _by_root(host: Host, unclear: dict[str, list[Namespace]]) -> list[Namespace]
     def asking(of_owner: list[list[str]]) -> list[list[int]]:
         return [[_root_of(host, pid) for pid in pids] for pids in of_owner]
 
-    seconds = host.deadline.cap(host.command_timeout)
-    replies = call_each(asking, groups, min(seconds, _SECONDS), seconds)
+    replies = call_each(asking, groups, *host.for_one_of_many())
     found = []
     for several, reply in zip(unclear.values(), replies):
         for number, namespace in enumerate(several):

@@ -27,8 +27,6 @@ from .threads import FILES, FOLDERS, each_apart
 # How many open files, and how many mappings, are read of one process. A process with more is not
 # known to use, or not to use, a mount. A tenant's may have a million open files (fs.nr_open).
 MOST_FILES = 100_000
-# Seconds for one process. A process of the usual kind takes milliseconds.
-_SECONDS = 10.0
 # How many are read at a time. More would only share the processors, which the node needs.
 _WORKERS = 16
 # Of a process that was not asked for.
@@ -138,12 +136,10 @@ def ask_each(
     # any pod, as one.
     pods = [process.pod for process in asked]
     order = sorted(range(len(asked)), key=lambda one: (bool(pods[one]), pods[one] == UNKNOWN))
-    seconds = host.deadline.cap(host.command_timeout)
     replies = call_each(
         lambda number: function(asked[number]),
         order,
-        min(seconds, _SECONDS),
-        seconds,
+        *host.for_one_of_many(),
         owners=[asked[number].owner for number in order],
         workers=_WORKERS,
     )

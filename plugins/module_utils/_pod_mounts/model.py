@@ -18,6 +18,7 @@ from .._node.loops import is_loop
 from .._node.mounts import Mount, MountTable
 from .._node.probes import Answer
 from .._node.processes import Process
+from .._node.renewed import Renewed
 from .backing import Backing
 
 # Mount options by which the kernel shows a filesystem that has given up: emergency_ro since Linux
@@ -71,6 +72,8 @@ class PodMountState:
     spaces: Mapping[str, str] = field(default_factory=dict)
     # Of pods, by their uid, as far as the node tells.
     namespaces: Mapping[str, str] = field(default_factory=dict)
+    # The mounts that fuse_remount has noted.
+    renewed: frozenset[Renewed] = frozenset()
 
     def volumes_at(self, places: Iterable[Place]) -> list[str]:
         """The PersistentVolumes of these places, sorted."""
@@ -108,6 +111,7 @@ class Stack:
     from the pod's mount point. ``problem``: why it is unknown where the volume is staged.
     ``publishes``: what the driver is known to do (_core/drivers.py). ``loops``: as in State.
     ``folders``: the staging folders themselves, as (device, folder) of the filesystem they are in.
+    ``renewed``: the layers that fuse_remount has made for the volume.
     """
 
     place: Place
@@ -119,9 +123,13 @@ class Stack:
     publishes: str = ""
     loops: Mapping[str, str] = field(default_factory=dict)
     folders: tuple[tuple[str, str], ...] = ()
+    renewed: tuple[Mount, ...] = ()
 
     def right(self, layer: Mount) -> bool:
         """Whether a layer is the staged volume, or a folder or file of it, as some drivers do."""
+        # Its driver may have staged the volume again since: another filesystem, and the same data.
+        if layer in self.renewed:
+            return True
         below = layer.device
         # At most as many steps as there are loop devices: they are read one after the other, so two
         # may seem to be on each other.

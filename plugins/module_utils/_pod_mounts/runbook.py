@@ -22,6 +22,7 @@ from .._node.copies import other_mounts
 from .._node.host import Host
 from .._node.mounts import Mount, MountTable, read_table
 from .._node.options import PUBLISH
+from .._node.renewed import read_renewed
 from .._node.unmount import unmount
 from . import plan as pure
 from . import stacks
@@ -169,6 +170,7 @@ class PodMounts:
             loops=loops.read_backing(host, devices),
             publish_from=self._options.publish_from,
             namespaces=namespaces,
+            renewed=read_renewed(host),
         )
 
     def _ask(self, state: PodMountState) -> dict[str, probes.Answer]:

@@ -13,6 +13,7 @@ from .._node import kubelet, probes
 from .._node.kubelet import Place, VolumeNote
 from .._node.mounts import Mount
 from .._node.probes import Answer
+from .._node.renewed import identity
 from .model import Filesystem, PodMountState, Stack
 
 
@@ -41,7 +42,31 @@ def _stack(state: PodMountState, place: Place, staging: Mapping[str, list[Mount]
         publishes=drivers.publishes(note.driver, state.publish_from),
         loops=state.loops,
         folders=tuple(_folder(state, folder) for folder in folders),
+        renewed=_renewed(state, layers, folders, staging),
     )
+
+
+def _renewed(
+    state: PodMountState,
+    layers: tuple[Mount, ...],
+    folders: tuple[str, ...],
+    staging: Mapping[str, list[Mount]],
+) -> tuple[Mount, ...]:
+    """The layers that fuse_remount has made for this pod and volume."""
+    noted = [layer for layer in layers if identity(layer) in state.renewed]
+    # The number of a device is given to another filesystem when its own is gone.
+    others = {
+        layer.device
+        for point, stack in (staging if noted else {}).items()
+        if not _is_in(point, folders)
+        for layer in stack
+    }
+    return tuple(layer for layer in noted if layer.device not in others)
+
+
+def _is_in(point: str, folders: tuple[str, ...]) -> bool:
+    # Some drivers stage in a folder of their own within the given one.
+    return any(point == folder or point.startswith(f"{folder}/") for folder in folders)
 
 
 def _staged_at(
@@ -54,11 +79,10 @@ def _staged_at(
     # A mount on one of two shared mounts of a filesystem comes onto the other, too. So a second
     # mount at the pod's point may also be seen at the staging point, where it was not made.
     came = {twin.id for layer in layers[1:] for twin in twins(state, layer)}
-    # Some drivers stage in a folder of their own within the given one.
     return [
         [layer for layer in stack if layer.id not in came]
         for point, stack in staging.items()
-        if any(point == folder or point.startswith(f"{folder}/") for folder in folders)
+        if _is_in(point, folders)
     ]
 
 
@@ -140,20 +164,22 @@ def point_of(state: PodMountState, device: str) -> str:
 
 def suspicious_stacks(state: PodMountState) -> list[Stack]:
     """The stacks that are not fine, without those of dead FUSE servers (STOR-05, STOR-06)."""
-    return [
-        stack
-        for stack in pod_stacks(state)
-        if not stack.fine and not any(_is_dead(state, layer) for layer in stack.layers)
-    ]
+    return [stack for stack in pod_stacks(state) if not stack.fine and not _is_dead(state, stack)]
 
 
-def _is_dead(state: PodMountState, layer: Mount) -> bool:
-    """Whether a layer is a FUSE mount that does not answer, or that cannot be asked."""
-    return is_fuse(layer) and (
-        layer.device not in state.answers
-        # They are STOR-05 and STOR-06, which have repairs of their own.
-        or state.answers[layer.device].state in (probes.DEAD, probes.HUNG)
-    )
+def _is_dead(state: PodMountState, stack: Stack) -> bool:
+    """Whether a layer is a FUSE mount that does not answer, or the pod has one that was not asked.
+
+    They are STOR-05 and STOR-06, which have repairs of their own.
+    """
+    answers = (state.answers.get(layer.device) for layer in stack.layers if is_fuse(layer))
+    silent = any(answer and answer.state in (probes.DEAD, probes.HUNG) for answer in answers)
+    return silent or is_unasked(state, stack.layers[-1])
+
+
+def is_unasked(state: PodMountState, layer: Mount) -> bool:
+    """Whether a layer is a FUSE mount that was not asked: others may cover it everywhere."""
+    return is_fuse(layer) and layer.device not in state.answers
 
 
 def has_turned(filesystem: Filesystem) -> bool:

@@ -20,7 +20,7 @@ from .._node.control_groups import UNKNOWN, pod_uid_of
 from .._node.mounts import Mount
 from .._node.processes import Process
 from .model import LayerSubject, PodMountState, Stack, show, workload_of
-from .stacks import twins
+from .stacks import is_unasked, twins
 
 
 def judge_stack(state: PodMountState, stack: Stack) -> Finding:
@@ -84,6 +84,12 @@ def _judge_layers(state: PodMountState, stack: Stack, finding: Finding) -> None:
                 "the volume is not below it: a container could start on an empty folder",
             )
         )
+    # Below what covers it, no path leads to it. The pod is moved, or keeps what it has.
+    users += [
+        Reason("evidence_unreadable", f"whether the mount {layer.id} below it answers is not known")
+        for layer in kept[-1:]
+        if is_unasked(state, layer)
+    ]
     if doubts:
         finding.refuse(*doubts, *users)
     elif users:

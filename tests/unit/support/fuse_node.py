@@ -83,7 +83,7 @@ class FuseNode(Host):
     """
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch, seconds: float = 600) -> None:
-        super().__init__(Deadline(seconds), 5, str(root))
+        super().__init__(Deadline(seconds), 60, str(root))
         self.root = root
         self.mounts = [mount(1, "/", "8:1", parent=0, fstype="ext4", source="/dev/sda1")]
         self.answers: dict[str, Answer] = {}

@@ -478,14 +478,20 @@ def test_what_lies_below_a_mount_that_was_taken_off_is_not_the_renewed_one() -> 
     assert "nothing says what is to be mounted" in finding.reason
 
 
+RIGHT_ONE = (
+    "give the right one in 'sources', or let the driver mount it again for new pods (strategy "
+    "kubelet)"
+)
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"sources": ()}, "no source of pvc-1 is known"),
+        ({"sources": ()}, f"no source of pvc-1 is known: {RIGHT_ONE}"),
         ({"sources": ("",)}, "no source of pvc-1 is known"),
         (
             {"sources": ("bucket-a", "bucket-b", "bucket-a")},
-            "more than one candidate source: 'bucket-a', 'bucket-b'",
+            f"more than one candidate source: 'bucket-a', 'bucket-b': {RIGHT_ONE}",
         ),
         ({"recipe": "rclone"}, "rclone is not on this host"),
         ({"unreadable": "no closing quotation"}, "no closing quotation: give them in 'options'"),

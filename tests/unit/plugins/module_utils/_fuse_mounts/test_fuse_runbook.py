@@ -82,6 +82,12 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes 
     OK,
     Answer,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.renewed import (
+    NOTES,
+    Renewed,
+    identity,
+    read_renewed,
+)
 from ansible_collections.storage_ops.runbooks.tests.unit.support.fuse_node import (
     FuseNode,
     mount,
@@ -186,6 +192,10 @@ class Scene:
     def left(self) -> list[str]:
         """The folders of repairs."""
         return self.node.names(PRIVATE)
+
+    def renewed(self) -> frozenset[Renewed]:
+        """What is noted of pods' new mounts."""
+        return read_renewed(self.node)
 
 
 @pytest.fixture
@@ -1190,6 +1200,51 @@ def test_what_the_driver_has_mounted_again_is_used(scene: Scene) -> None:
     assert (scene.devices(), scene.ran("systemd-run"), scene.left()) == (RENEWED, [], [])
 
 
+def test_what_a_pod_got_is_noted(scene: Scene) -> None:
+    """Of whoever made it: the driver may stage the volume once more."""
+    module = scene.repair()
+    assert not module.failed, module.result["msg"]
+    assert scene.renewed() == {identity(scene.top(PUBLISH))}
+    assert os.stat(scene.node.path(NOTES)).st_mode & 0o777 == 0o600
+    # It dies, too, and by then the driver has a mount of its own.
+    scene.node.answers[NEW] = GONE
+    staged_again(scene, device="0:70")
+    module = scene.repair()
+    assert not module.failed, module.result["msg"]
+    assert scene.devices() == [["0:70"]] * 3 and scene.renewed() == {identity(scene.top(PUBLISH))}
+
+
+def test_what_is_gone_is_noted_no_longer(scene: Scene) -> None:
+    gone, stays = mount(29, "/gone", NEW), mount(30, f"{PUBLISH}2", "0:51")
+    scene.node.add(stays)
+    scene.node.put(NOTES[1:], json.dumps([identity(gone), identity(stays)]))
+    scene.repair()
+    assert scene.renewed() == {identity(stays), identity(scene.top(PUBLISH))}
+
+
+@pytest.mark.parametrize("text", ["", "[", "{}", "5", "[[1]]", '[["a", "b", "c", "d", []]]'])
+def test_a_note_that_was_damaged_is_none(scene: Scene, text: str) -> None:
+    scene.node.put(NOTES[1:], text)
+    assert scene.renewed() == frozenset()
+    scene.repair()
+    assert scene.renewed() == {identity(scene.top(PUBLISH))}
+
+
+def test_a_pod_that_has_the_new_mount_is_noted_though_the_run_is_killed(scene: Scene) -> None:
+    scene.kill(f"umount {SUBPATH}")
+    assert scene.devices() == [[NEW], [NEW], [OLD]]
+    assert scene.renewed() == {identity(scene.top(PUBLISH))}
+
+
+def test_a_note_that_cannot_be_written_stops_the_repair(scene: Scene) -> None:
+    (scene.node.root / f"{NOTES[1:]}.new").mkdir(parents=True)
+    (scene.node.root / f"{NOTES[1:]}.new/file").touch()
+    module = scene.repair()
+    assert module.failed and f"{NOTES} could not be written" in module.reasons
+    # The staging mount comes first, and no pod is without a mount.
+    assert scene.devices() == [[NEW], [OLD], [OLD]]
+
+
 def renewed_is(**changes: Any) -> Callable[[Scene], None]:
     def change(scene: Scene) -> None:
         one = scene.top(STAGING)
@@ -1607,7 +1662,7 @@ def test_the_dead_mounts_of_a_pod_that_goes_are_taken_off(scene: Scene) -> None:
     scene.node.at("wait 60", lambda: unstage(scene))
     module = scene.repair(**KUBELET)
     assert not module.failed, module.result["msg"]
-    assert module.outcomes == LEFT
+    assert module.outcomes == LEFT, module.result
     assert scene.devices() == [[], [], []]
     # A process may still be inside of what is dead.
     assert scene.node.calls == [f"umount {point} lazy" for point in (PUBLISH, SUBPATH)]

@@ -258,6 +258,20 @@ def test_a_process_that_cannot_be_read_hides_no_other(
         assert ("more than 2 in" in nine.unknown) is bool(asked)
 
 
+@pytest.mark.parametrize(
+    ("command_timeout", "left", "of_one", "of_all"),
+    [(30, 300, 10, 30), (120, 300, 40, 120), (5, 300, 5, 5), (30, 8, 8, 8), (120, 60, 20, 60)],
+)
+def test_a_patient_caller_gives_more_time_to_each_process(
+    command_timeout: float, left: float, of_one: float, of_all: float, tmp_path: Path
+) -> None:
+    """An emulated node that shared two processors with four others had 10 s for each process,
+    whatever its caller said. systemd took longer, and who uses a mount was not known.
+    """
+    node = Host(Deadline(left, lambda: 0.0), command_timeout, str(tmp_path))
+    assert node.for_one_of_many() == (of_one, of_all)
+
+
 def test_only_processes_of_these_namespaces_are_read(tmp_path: Path) -> None:
     """Two real ones: this one, and one in a mount namespace of its own."""
     if os.geteuid():

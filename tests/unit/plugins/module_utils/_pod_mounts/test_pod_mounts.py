@@ -17,6 +17,10 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors 
     StorageOpsError,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.renewed import (
+    NOTES,
+    Renewed,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.model import (
     PodMountOptions,
 )
@@ -64,6 +68,18 @@ def test_an_audit_has_no_limit_and_takes_no_risk() -> None:
 def test_options_that_make_no_sense(given: dict[str, Any], said: str) -> None:
     with pytest.raises(StorageOpsError, match=said):
         pod_mount_options(given)
+
+
+def test_the_mounts_that_were_renewed_are_read(tmp_path: Path) -> None:
+    noted = Renewed("/var/lib/kubelet/pods/uid/mount", "0:60", "/", "fuse.s3fs", "s3fs")
+    (tmp_path / NOTES[1:]).parent.mkdir(parents=True)
+    (tmp_path / NOTES[1:]).write_text(json.dumps([noted]))
+    (tmp_path / "proc/self/ns").mkdir(parents=True)
+    (tmp_path / "proc/self/ns/mnt").symlink_to("mnt:[1]")
+    (tmp_path / "proc/self/mountinfo").write_text("1 0 8:1 / / rw - ext4 /dev/sda rw")
+    host = Host(Deadline(60), 10, str(tmp_path))
+    state = PodMounts(host, PodMountOptions())._mounts("/var/lib/kubelet")
+    assert state.renewed == {noted}
 
 
 def test_the_note_of_an_old_staging_folder_is_read(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts 
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes import Answer
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.processes import Process
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.renewed import Renewed
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts import plan as pure
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts import (
     stacks,
@@ -193,6 +194,71 @@ def test_nothing_goes_unless_the_volume_remains_below_it(layers: list[tuple[str,
         "handle": "vol-pv-a",
         "pods": [UID],
     }
+
+
+# mounts that fuse_remount has renewed
+
+OURS, STAGED_ANEW = "0:60", "0:70"
+NOTED = Renewed(publish(), OURS, "/", "fuse.s3fs", "fuse.s3fs")
+
+
+class Renewing(Lines):
+    """A pod has the mount that was made for it, and its driver has staged the volume again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.add(staging("pv-a"), STAGED_ANEW, fstype="fuse.s3fs")
+        self.add(publish(), OURS, fstype="fuse.s3fs")
+
+    def noted(self, *notes: Renewed, **more: Any) -> PodMountState:
+        answers = {device: Answer("ok") for device in (OURS, STAGED_ANEW)}
+        return self.state(answers=answers, renewed=frozenset(notes), **more)
+
+
+@pytest.mark.parametrize("driver", ["", "staging", "elsewhere"])
+def test_a_renewed_mount_is_the_volume_though_it_is_staged_anew(driver: str) -> None:
+    """Else its healthy pod would be moved off the node."""
+    state = Renewing().noted(NOTED, publish_from={DRIVER: driver})
+    assert found(state) == []
+    wrong = only(Renewing().noted())
+    assert wrong.severity == "critical" and wrong.workload
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"point": publish("pv-b")},
+        {"point": publish(uid=UID[:-1] + "7")},
+        {"device": STAGED_ANEW},
+        {"root": "/folder"},
+        {"fstype": "fuse.rclone"},
+        {"source": "bucket"},
+    ],
+)
+def test_a_mount_that_is_not_as_it_was_noted_is_wrong(changes: dict[str, str]) -> None:
+    finding = only(Renewing().noted(NOTED._replace(**changes)))
+    assert (finding.severity, finding.evidence["layers"][0]["is"]) == ("critical", "wrong")
+
+
+def test_a_noted_device_that_is_staged_for_another_volume_is_wrong() -> None:
+    """Its number was given to another filesystem, once its own had gone."""
+    lines = Renewing()
+    lines.add(staging("pv-b"), OURS, fstype="fuse.s3fs")
+    finding = only(lines.noted(NOTED))
+    assert (finding.severity, finding.evidence["layers"][0]["is"]) == ("critical", "wrong")
+
+
+def test_what_is_mounted_over_a_renewed_mount_is_wrong() -> None:
+    lines = Renewing()
+    lines.add(publish(), B)
+    finding = only(lines.noted(NOTED))
+    assert [layer["is"] for layer in finding.evidence["layers"]] == ["the volume", "wrong"]
+    assert (finding.severity, taken(finding)) == ("critical", [4])
+    # The volume as it is staged by now: which of the two the pod should have is not known.
+    lines = Renewing()
+    lines.add(publish(), STAGED_ANEW, fstype="fuse.s3fs")
+    finding = only(lines.noted(NOTED))
+    assert (finding.verdict, finding.repair) == ("refuse", [])
 
 
 UNKNOWN = {DRIVER: ""}
@@ -693,6 +759,18 @@ def test_dead_fuse_is_left_to_others() -> None:
     assert found(lines.state()) == []
     assert found(lines.state(answers={"0:60": Answer("dead", error="ENOTCONN")})) == []
     assert taken(only(lines.state(answers={"0:60": Answer("ok")}))) == [4]
+
+
+def test_what_covers_a_fuse_mount_everywhere_is_found() -> None:
+    """No path leads to what is below it, so that is not asked, and may be dead."""
+    lines = Renewing()
+    lines.add(publish(), B)
+    finding = only(lines.state(renewed=frozenset({NOTED})))
+    assert (finding.severity, finding.repair) == ("critical", [])
+    assert "whether the mount 3 below it answers is not known" in finding.reason
+    assert finding.workload and finding.code == "evidence_unreadable"
+    # That which the pod has is left to those who ask it.
+    assert found(Renewing().state()) == []
 
 
 def test_hostile_sources_can_be_shown() -> None:
