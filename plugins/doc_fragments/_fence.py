@@ -31,8 +31,9 @@ options:
         request is sent after that, also if O(deadline) is longer. What could not begin by then has
         the code C(lease_lost).
       - Commands of Ceph and requests to a BMC do not check the Lease. So it must be longer than
-        O(storage_ops.runbooks.ceph_blocklist#module:deadline) and than the start of that module on
-        the Ceph host take together.
+        O(storage_ops.runbooks.ceph_blocklist#module:deadline), the start of that module on the Ceph
+        host and 5 seconds together. In the role node_fence, up to 5 seconds pass between the
+        last renewal and that module.
       - From 10 to 3600. Use less than 60 only for tests, since a slow API server would then stop
         the run.
     type: float

@@ -108,6 +108,63 @@ options:
         entry, so its missing entry is always added.
     type: dict
     default: {}
+  watch:
+    description:
+      - Once the entries are in the blocklist, wait until their clients have no image open any more,
+        and read who has, into RV(ceph), as M(storage_ops.runbooks.rbd_watcher_info) does with these
+        options.
+      - Nothing is watched in check mode, after a refusal, or if an entry is not in the blocklist.
+      - The watch has a time of its own, O(deadline) and what it is told to wait. So the time for
+        the entries is O(deadline) alone. If the watch cannot be finished, as after SIGTERM, the
+        task fails, and RV(entries) and RV(actions) still tell what is in the blocklist.
+      - For O(state=present) only.
+    type: dict
+    version_added: 0.1.0
+    suboptions:
+      images:
+        description: As O(storage_ops.runbooks.rbd_watcher_info#module:images).
+        type: list
+        elements: dict
+        default: []
+        suboptions:
+          pool:
+            description: Pool of the image.
+            type: str
+            required: true
+          namespace:
+            description: RADOS namespace of the image in the pool. Empty means the default
+              namespace.
+            type: str
+            default: ''
+          image:
+            description: Name of the image.
+            type: str
+            required: true
+      volumes:
+        description: As O(storage_ops.runbooks.rbd_watcher_info#module:volumes).
+        type: list
+        elements: dict
+        default: []
+      rados_namespaces:
+        description: As O(storage_ops.runbooks.rbd_watcher_info#module:rados_namespaces).
+        type: dict
+        default: {}
+      observations:
+        description: As O(storage_ops.runbooks.rbd_watcher_info#module:observations).
+        type: int
+        default: 1
+      observation_seconds:
+        description: As O(storage_ops.runbooks.rbd_watcher_info#module:observation_seconds).
+        type: float
+        default: 0
+      gone_timeout:
+        description: As O(storage_ops.runbooks.rbd_watcher_info#module:gone_timeout).
+        type: float
+        default: 60
+      sessions:
+        description: As O(storage_ops.runbooks.rbd_watcher_info#module:sessions).
+        type: bool
+        default: false
 extends_documentation_fragment:
   - storage_ops.runbooks._attributes
   - storage_ops.runbooks._ceph
@@ -138,6 +195,15 @@ EXAMPLES = r"""
       - 10.0.0.5:0/319745466
       - 10.0.1.0/28
 
+- name: Block a lost node, and wait until it no longer has the image open
+  storage_ops.runbooks.ceph_blocklist:
+    entries:
+      - 10.0.0.5
+    watch:
+      images:
+        - pool: rbd
+          image: csi-vol-5a4b2e4c-0242-11ec-a251-0242ac110002
+
 - name: Let the node in again, as a user with no more rights than that needs
   storage_ops.runbooks.ceph_blocklist:
     entries:
@@ -161,14 +227,14 @@ code:
   sample: evidence_unreadable
 fsid:
   description: Id of the cluster.
-  returned: when the blocklist could be read
+  returned: when the blocklist could be read, unless a change failed
   type: str
   sample: e85137c6-a788-4727-9328-d29102331453
 blocklist:
   description: The entries, as they were last read. Of those for single clients at one address, only
     the one that expires last is listed. Entries that Ceph itself cannot write as an address are
     left out.
-  returned: when the blocklist could be read
+  returned: as RV(fsid), without RV(ceph)
   type: list
   elements: dict
   contains:
@@ -209,7 +275,7 @@ entries:
   description: >-
     The state of each of O(entries) after the run; in check mode, and after a refusal, the current
     state.
-  returned: when the blocklist could be read
+  returned: when the blocklist could be read, unless a change failed
   type: list
   elements: dict
   contains:
@@ -241,6 +307,11 @@ entries:
       type: str
       returned: always
       sample: "2027-11-21T11:57:57Z"
+ceph:
+  description: The data from Ceph, as in RV(storage_ops.runbooks.rbd_watcher_info#module:ceph), read
+    after the entries were in the blocklist. Pass it unchanged to other modules of this collection.
+  returned: with O(watch), when it was finished
+  type: dict
 half_made:
   description: Whether the repair that failed has left something half made, or this is not known.
     Then find out why before you continue with other hosts.
@@ -312,6 +383,8 @@ python.require()
 
 from ..module_utils._ceph.blocklist import Runbook, make_options
 from ..module_utils._ceph.options import CONNECTION, ArgumentSpec, make_ceph
+from ..module_utils._ceph.watched import Watched, watch_of, watch_seconds
+from ..module_utils._ceph.watchers import WATCH
 from ..module_utils._core.engine import run
 
 WANTED = ArgumentSpec(
@@ -324,6 +397,7 @@ WANTED = ArgumentSpec(
         "accept_daemons": {"type": "bool", "default": False},
         "accept_gap": {"type": "bool", "default": False},
         "ends": {"type": "dict", "default": {}},
+        "watch": {"type": "dict", "options": WATCH},
     }
 )
 
@@ -332,12 +406,15 @@ def main() -> None:
     """Entry point."""
     module = AnsibleModule(supports_check_mode=True, **WANTED.merge(CONNECTION).to_kwargs())
     params: dict[str, Any] = module.params
-    run(
-        module,
-        lambda: Runbook(make_ceph(params), make_options(params)),
-        True,
-        params["deadline"],
-    )
+
+    def make_runbook() -> Runbook:
+        options, watch = make_options(params), watch_of(params)
+        ceph = make_ceph(params)
+        if watch is None:
+            return Runbook(ceph, options)
+        return Watched(ceph, options, watch, watch_seconds(params))
+
+    run(module, make_runbook, True, params["deadline"])
 
 
 if __name__ == "__main__":

@@ -179,6 +179,13 @@ ceph:
       type: float
       returned: always
       sample: 61.0
+    families:
+      description: Families of the monitors' addresses, V(IPv4), V(IPv6) or both. A client has one
+        address, of one of them.
+      type: list
+      elements: str
+      returned: always
+      sample: ["IPv4"]
     blocklist:
       description: The blocklist, as in RV(storage_ops.runbooks.ceph_blocklist#module:blocklist),
         read after the last observation.
@@ -433,30 +440,10 @@ from ..module_utils._core import python
 python.require()
 
 from ..module_utils._ceph.options import CONNECTION, ArgumentSpec, make_ceph
-from ..module_utils._ceph.watchers import CONTROL, Watchers, make_options
+from ..module_utils._ceph.watchers import CONTROL, WATCH, Watchers, make_options
 from ..module_utils._core.engine import report
 
-SCOPE = ArgumentSpec(
-    {
-        "images": {
-            "type": "list",
-            "elements": "dict",
-            "default": [],
-            "options": {
-                "pool": {"type": "str", "required": True},
-                "namespace": {"type": "str", "default": ""},
-                "image": {"type": "str", "required": True},
-            },
-        },
-        "volumes": {"type": "list", "elements": "dict", "default": []},
-        "rados_namespaces": {"type": "dict", "default": {}},
-        "observations": {"type": "int", "default": 1},
-        "observation_seconds": {"type": "float", "default": 0.0},
-        "gone": {"type": "list", "elements": "str", "default": []},
-        "gone_timeout": {"type": "float", "default": 60.0},
-        "sessions": {"type": "bool", "default": False},
-    }
-)
+SCOPE = ArgumentSpec({**WATCH, "gone": {"type": "list", "elements": "str", "default": []}})
 
 
 def main() -> None:

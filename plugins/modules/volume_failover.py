@@ -46,7 +46,11 @@ notes:
     keeps no other volume from its proof. It becomes a finding of its own, the ledger names the
     others as C(detached) and stays in the phase C(fenced), and the task fails at its end. The next
     run continues with what is left. The fence covers the whole node, so it stays for all of them.
-  - Volumes that are never attached, as those of NFS, are part of a fence only if the node is off.
+  - A pod that stays on the node, since the fence does not cover its storage, is a finding of its
+    own with the code C(storage_unreached), or C(data_on_node) if its data is on that node alone. So
+    is a volume that is still attached, and that no pod there uses. The task does not fail for them.
+  - Volumes that are never attached, as those of NFS, are part of a fence only if the node is off,
+    or if they are of CephFS.
     One has arrived once its new pod on another node is C(Running) and has a container that runs, if
     no VolumeAttachment contradicts that. For this the account needs the permission to get its
     CSIDriver. From a node that is off, pods that have inline volumes are force-deleted too, unless
@@ -88,6 +92,79 @@ options:
         and for the methods V(power), V(external) and V(none). For the first two the newest of
         O(power) must say V(off) instead, and must not be older either.
     type: dict
+  prove:
+    description:
+      - For O(state=detached), prove the fence first and record it in the ledger, as
+        M(storage_ops.runbooks.node_fence) does with
+        O(storage_ops.runbooks.node_fence#module:state=fenced) and these options. Nothing is
+        detached unless that succeeds.
+      - Pods wait until the volumes are detached, and one task is quicker than two.
+      - The Lease, the deadline and the API server are those of this module. Refused in check mode.
+    type: dict
+    version_added: 0.1.0
+    suboptions:
+      method:
+        description: As O(storage_ops.runbooks.node_fence#module:method).
+        type: str
+        choices: [auto, network_fence, ceph, power, external, none]
+        default: auto
+      ceph:
+        description:
+          - As O(storage_ops.runbooks.node_fence#module:ceph), and at most 2 minutes older than what
+            O(ceph) outside of this option has. Without the latter, it serves for both.
+        type: dict
+        required: true
+      grace_seconds:
+        description: As O(storage_ops.runbooks.node_fence#module:grace_seconds).
+        type: float
+        default: 120
+      fence_addresses:
+        description: As O(storage_ops.runbooks.node_fence#module:fence_addresses).
+        type: list
+        elements: str
+        default: []
+      protected_addresses:
+        description: As O(storage_ops.runbooks.node_fence#module:protected_addresses).
+        type: list
+        elements: str
+        default: []
+      other_addresses:
+        description: As O(storage_ops.runbooks.node_fence#module:other_addresses).
+        type: list
+        elements: str
+        default: []
+      node_confirmed_off:
+        description: As O(storage_ops.runbooks.node_fence#module:node_confirmed_off).
+        type: bool
+        default: false
+      expiry_seconds:
+        description: As O(storage_ops.runbooks.node_fence#module:expiry_seconds).
+        type: float
+        default: 31536000
+      cluster_id:
+        description: As O(storage_ops.runbooks.node_fence#module:cluster_id).
+        type: str
+        default: ''
+      volumes:
+        description: As O(storage_ops.runbooks.node_fence#module:volumes).
+        type: list
+        elements: str
+      fence_timeout:
+        description: As O(storage_ops.runbooks.node_fence#module:fence_timeout).
+        type: float
+        default: 60
+      accept_majority:
+        description: As O(storage_ops.runbooks.node_fence#module:accept_majority).
+        type: bool
+        default: false
+      accept_short_observation:
+        description: As O(storage_ops.runbooks.node_fence#module:accept_short_observation).
+        type: bool
+        default: false
+      power_seconds:
+        description: As O(storage_ops.runbooks.node_fence#module:power_seconds).
+        type: float
+        default: 5
   namespaces:
     description: Only volumes of claims in these namespaces.
     type: list
@@ -257,6 +334,11 @@ left:
   type: list
   elements: str
   sample: [pvc-0b5c]
+proven:
+  description: The result of the proof of the fence, as M(storage_ops.runbooks.node_fence) returns
+    it. If the fence is not proven, that is the result of the task instead.
+  returned: with O(prove), when the fence is proven
+  type: dict
 half_made:
   description: Whether the repair that failed has left something half made, or this is not known.
     Then find out why before you continue with other hosts.
@@ -349,10 +431,17 @@ from ..module_utils._core import python
 
 python.require()
 
-from ..module_utils._core.engine import report, run
+from functools import cache
+
+from ..module_utils._core.engine import Step, report, run
+from ..module_utils._core.errors import BadOption, StorageOpsError
+from ..module_utils._failover.plan import FailoverOptions
 from ..module_utils._failover.runbook import Failover, StillFenced, failover_options
 from ..module_utils._fences.ledger import RUN, run_options
 from ..module_utils._fences.power import SPEC as POWER_SPEC
+from ..module_utils._fences.proof import iso
+from ..module_utils._fencing.runbook import PROOF, Fence, fence_options
+from ..module_utils._kube.client import Cluster
 from ..module_utils._kube.options import AUTH, BOUNDS, ArgumentSpec, make_cluster, reveal
 
 SCOPE = ArgumentSpec(
@@ -364,6 +453,7 @@ SCOPE = ArgumentSpec(
         },
         "awaited": {"type": "list", "elements": "str", "default": []},
         "ceph": {"type": "dict"},
+        "prove": {"type": "dict", "options": PROOF},
         "namespaces": {"type": "list", "elements": "str", "default": []},
         "claims": {"type": "list", "elements": "str", "default": []},
         "storage_classes": {"type": "list", "elements": "str", "default": []},
@@ -379,6 +469,10 @@ SCOPE = ArgumentSpec(
 )
 
 
+# So much older (seconds) than the reading in ceph may the one in prove be.
+_READ_BEFORE = 120.0
+
+
 def main() -> None:
     """Entry point."""
     module = AnsibleModule(
@@ -386,27 +480,56 @@ def main() -> None:
     )
     reveal(module)
     params: dict[str, Any] = module.params
+    proves = params["prove"] is not None
+    if proves and not params["ceph"]:
+        # Whoever reads the fence just now has both in one.
+        params["ceph"] = params["prove"]["ceph"]
+
+    @cache
+    def cluster() -> Cluster:
+        # One connection, and one deadline, for both steps.
+        return make_cluster(params)
+
+    def options() -> FailoverOptions:
+        if proves and (params["state"] != "detached" or module.check_mode):
+            raise BadOption(
+                "prove is for state=detached in a real run: in check mode give the fence that "
+                "node_fence has returned"
+            )
+        return failover_options(params, module.check_mode)
+
+    def proof() -> Fence:
+        # Nothing is proven for a step that could not begin.
+        reading = options().reading
+        asked = {**params["prove"], "proof": "ceph", "power": []}
+        wanted = fence_options(asked, run_options(params, False), False)
+        before = wanted.reading
+        if reading and before and (reading.read_at - before.read_at).total_seconds() > _READ_BEFORE:
+            raise StorageOpsError(
+                f"the reading of Ceph in prove is of {iso(before.read_at)}, more than "
+                f"{_READ_BEFORE:g} s older than the one in ceph: run again",
+                code="ceph_reading_unfit",
+            )
+        return Fence(
+            cluster(), run_options(params, False), wanted, "fenced", asked["fence_timeout"]
+        )
 
     def failover() -> Failover:
-        options = failover_options(params, module.check_mode)
         return Failover(
-            make_cluster(params),
+            cluster(),
             run_options(params, module.check_mode),
-            options,
+            options(),
             module.check_mode,
             keeps_lease=not params["release_lease"],
         )
 
     def still_fenced() -> StillFenced:
-        return StillFenced(
-            make_cluster(params),
-            run_options(params, module.check_mode),
-            failover_options(params, module.check_mode),
-        )
+        return StillFenced(cluster(), run_options(params, module.check_mode), options())
 
     if params["state"] == "held":
         report(module, still_fenced, set(), params["deadline"])
-    run(module, failover, False, params["deadline"])
+    first = Step("proven", proof) if proves else None
+    run(module, failover, False, params["deadline"], first)
 
 
 if __name__ == "__main__":

@@ -325,6 +325,18 @@ def left_over(cluster: Cluster, name: str, node: str) -> str:
     return made
 
 
+@pytest.mark.variation
+@both
+@pytest.mark.usefixtures("lowest_client")
+def test_the_lowest_client(cluster: Cluster) -> None:
+    cluster.kubelets("n1", drivers=(DRIVER,))
+    orphan = left_over(cluster, "old", "n1")
+    (finding,) = audit(cluster)
+    assert (finding["control"], finding["object"]["name"]) == ("STOR-11", orphan)
+    repaired_four_ways(cluster, orphan)
+    assert audit(cluster) == []
+
+
 @both
 def test_a_finalizer_that_is_held_is_told_and_stays(cluster: Cluster) -> None:
     cluster.kubelets("n1", drivers=(DRIVER,))

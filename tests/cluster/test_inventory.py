@@ -132,6 +132,14 @@ def test_all_nodes_with_a_driver(lab: Cluster, tmp_path: Path) -> None:
     lab.used("rbac-audit.yml", "list nodes", "list csinodes")
 
 
+@pytest.mark.variation
+@pytest.mark.usefixtures("lowest_client")
+def test_the_lowest_client(lab: Cluster, tmp_path: Path) -> None:
+    found = listed(lab, source(tmp_path, strict=True))
+    assert found["driver_rbd_csi_example_com"]["hosts"] == ["n1", "n2"]
+    assert found["_meta"]["hostvars"]["n1"]["ansible_host"] == "10.0.0.1"
+
+
 def test_without_the_rights_the_source_fails(lab: Cluster, tmp_path: Path) -> None:
     file = source(tmp_path)
     answer = run(lab, "ansible-inventory", file, "--list", user=EVENTS)

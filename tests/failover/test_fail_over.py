@@ -20,6 +20,7 @@ from support.failover import ADDRESSES, NODE_A, NODE_B, Failover
 from support.fencing import DEFAULTS, FAIL_OVER, OUT_OF_SERVICE, RELEASE, USER, Fencing
 from support.node import COLLECTION, environment
 from support.rights import FILES
+from support.selection import lowest
 
 ADDRESS = ADDRESSES[NODE_A]
 
@@ -83,6 +84,14 @@ def test_nothing_without_one_node(playbook: str, name: str) -> None:
     assert answer.returncode != 0 and "target is required: the name of one node" in answer.stdout, (
         answer.stdout + answer.stderr
     )
+
+
+@pytest.mark.variation
+def test_lowest_ansible_core(failover_current: Failover) -> None:
+    """Its templates make text of what the modules are given."""
+    fencing = Fencing(failover_current)
+    fencing.program = lowest("ansible-playbook")
+    moved(failover_current, fencing, f"{ADDRESS}:0/0")
 
 
 @pytest.mark.alternate
@@ -158,6 +167,7 @@ def test_nothing_is_changed_that_could_not_be_brought_to_its_end(
     refused("must be true or false, not 'flase'", node_fence_node_confirmed_off="flase")
     refused("must be true or false", volume_failover_accept_unfenced_volumes="flase")
     refused("volume_failover_detach must be one of", volume_failover_detach="all")
+    refused("give each as namespace/name", volume_failover_claims="data")
     assert fencing.state() == before and not scene.writer.error
     scene.storage.ceph.freeze()
     refused("node-a was not fenced")

@@ -13,6 +13,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from support.cluster import Cluster, Played, fresh
 from support.failover import HEARTBEAT, IMPATIENT
 from support.fencing import OUT_OF_SERVICE, OWN_NAMESPACE, RBAC
 from support.fixtures import not_tested
+from support.killed import each_step
 
 DRIVERS = {"db": "rbd.csi.ceph.com", "files": "csi.example.com"}
 NFS = "nfs.csi.k8s.io"
@@ -91,7 +93,8 @@ class Powered:
         options = {**{f"{role}_options": LEASE for role in roles}, **self.patience}
         extra = {f"{roles[0]}_{name}": value for name, value in {**told, **given}.items()}
         played = self.cluster.playbook(playbook, check, user=RBAC, target="a", **options, **extra)
-        assert "Traceback" not in played.text, played.text
+        # What a run that is killed has begun may complain about that.
+        assert "Traceback" not in played.text or played.rc < 0, played.text
         # Neither is said anywhere, nor noted.
         assert self.bmc.password not in played.text, played.text
         assert self.bmc.password not in json.dumps(self.ledger)
@@ -106,11 +109,11 @@ class Powered:
         """Run release_fenced_node."""
         return self.run("release_fenced_node", ("node_release",), False, given)
 
-    def comes_back_with_its_power(self) -> threading.Thread:
+    def comes_back_with_its_power(self, seconds: float = 60) -> threading.Thread:
         """From now on the node boots as soon as its machine has power again."""
 
         def boot() -> None:
-            wait(lambda: self.bmc.machine.is_on, "the machine of a has power", 60)
+            wait(lambda: self.bmc.machine.is_on, "the machine of a has power", seconds)
             self.api.boot("a")
             self.kubelets.start_node("a")
 
@@ -458,3 +461,61 @@ def test_what_tells_of_another_machine_or_nothing_is_not_believed(outside: Power
     outside.patience = {"__node_fence_agent_seconds": 5}
     bmc.hang()
     outside.refused("bmc_unreachable", **given)
+
+
+@pytest.mark.variation
+@pytest.mark.parametrize(
+    ("bmc", "among"),
+    [("agent", ""), ("redfish", "Switch the machine")],
+    ids=["agent", "redfish"],
+)
+def test_killed_after_each_step(request: pytest.FixtureRequest, bmc: str, among: str) -> None:
+    """The next run goes on, whatever the one before has come to. Redfish differs by one step."""
+    scene: Powered = request.getfixturevalue(bmc)
+    power = among or "Call the fence agent"
+
+    def one_writer() -> None:
+        if scene.places() != {name: {"a"} for name in DRIVERS}:
+            off(scene.bmc)
+            assert scene.ledger["phase"] in ("fenced", "detached")
+
+    names = each_step(scene.fail_over, one_writer, among)
+    # Ledger and cordon; the power; the proof; taint and pods; where they are now.
+    assert len(names) == (1 if among else 5), names
+    assert names[0 if among else 1].startswith(power), names
+    moved(scene, scene.fail_over())
+
+    def remembered() -> None:
+        # The ledger is removed last: the next run finds only what a ledger names.
+        assert scene.ledger or OUT_OF_SERVICE not in scene.api.taints("a")
+
+    back = scene.comes_back_with_its_power(600)
+    names = each_step(lambda: scene.release(power_on="true"), remembered, among)
+    back.join()
+    if among:
+        assert len(names) == 1 and names[0].startswith(power), names
+    else:
+        assert names[0].startswith("Record that the release has begun"), names
+        assert names[1].startswith(power), names
+        assert "Remove taint, cordon and ledger" in names, names
+    assert scene.bmc.machine.is_on and scene.ledger == {}
+    assert OUT_OF_SERVICE not in scene.api.taints("a")
+    assert scene.places() == {name: {"b"} for name in DRIVERS}
+
+
+@pytest.mark.variation
+def test_two_operators_at_once(redfish: Powered) -> None:
+    """One switches it off; the other, who does not wait, is told who is at work."""
+    redfish.patience = {
+        f"{role}_options": {**LEASE, "lease_timeout": "0"}
+        for role in ("node_fence", "volume_failover")
+    }
+    # Its account is made once.
+    redfish.cluster.kubeconfig(RBAC)
+    with ThreadPoolExecutor(2) as pool:
+        runs = [future.result() for future in [pool.submit(redfish.fail_over) for _ in range(2)]]
+    won, lost = sorted(runs, key=lambda played: played.rc)
+    assert won.rc == 0 and lost.rc == 2, (won.text, lost.text)
+    assert "(lease_held)" in lost.text and "another run (" in lost.text, lost.text
+    assert "done: " not in lost.text, lost.text
+    moved(redfish, won)

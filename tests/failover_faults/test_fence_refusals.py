@@ -127,8 +127,9 @@ def test_who_waits_for_the_volumes(lost: Failover) -> None:
 
 
 def test_whoever_else_holds_the_image(lost: Failover) -> None:
-    """A client on the healthy node that stays refuses; one that comes and goes, as NodeStage makes
-    it, does not.
+    """A client on the healthy node that stays refuses. So does one that comes and goes while the
+    volume is attached to the lost node alone: what a node says of its addresses proves nothing, and
+    none stages what is not attached to it. The user may say that it is another host.
     """
     writer = lost.node_b_opens()
     refused(lost, f"its address {B} belongs to node {NODE_B} (Ready)", read(lost))
@@ -140,7 +141,8 @@ def test_whoever_else_holds_the_image(lost: Failover) -> None:
         if B in seen:
             break
     assert B in seen, "the visitor was never seen"
-    run = fence(lost, ceph, check=True)
+    refused(lost, "which no other node has, at an address that would not be fenced", ceph)
+    run = fence(lost, ceph, check=True, other_addresses=[B])
     assert not run.failed and run.result["fence"]["addresses"] == [A], run.msg
 
 

@@ -165,11 +165,13 @@ class Fenced(Returned):
         super().__init__(failover)
         failover.lose()
         self.block("present", BEFORE, ADDRESS)
-        spec = failover.node()["spec"]
-        self.api.merge(
-            path("Node", NODE_A),
-            {"spec": {"unschedulable": True, "taints": [*spec.get("taints", []), TAINT]}},
+        self.api.merge(path("Node", NODE_A), {"spec": {"unschedulable": True}})
+        # The controller manager puts its own list of taints in the place of what is there.
+        failover.cluster.wait(
+            lambda: "node.kubernetes.io/unschedulable" in failover.taints(), "A is cordoned"
         )
+        taints = failover.node()["spec"]["taints"]
+        self.api.merge(path("Node", NODE_A), {"spec": {"taints": [*taints, TAINT]}})
         self.note()
 
     def note(self, **changes: Any) -> None:

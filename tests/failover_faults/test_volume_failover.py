@@ -181,6 +181,7 @@ class Lost:
             "read_at": k8s.now(),
             "observations": 1,
             "seconds": 0,
+            "families": ["IPv4"],
             "blocklist": [entry],
             "images": [],
         }
@@ -396,6 +397,12 @@ def test_another_drivers_volume_stays(lost_current: Lost) -> None:
         and lost.api.find("Pod", "disk")
         and not lost.api.find("Pod", "db")
     )
+    # The run says so, and so does the next one.
+    for told in (run.findings[1:], lost.run().findings):
+        assert {(one["object"]["name"], one["code"]) for one in told} == {
+            ("other", "storage_unreached"),
+            ("disk", "storage_unreached"),
+        }, told
 
 
 @pytest.mark.variation

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import socket
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
 from typing import Any, Callable, NamedTuple
 
@@ -17,7 +18,7 @@ from .._core.bounded import Deadline
 from .._core.codes import Reason
 from .._core.engine import Action, ActionFailed, Finding, Plan, Prevented, require_time
 from .._core.errors import BadOption, StorageOpsError, words
-from .._core.ip import Network
+from .._core.ip import Network, exact_network, family, normal_address
 from .addresses import (
     ADDRESS,
     CLIENT,
@@ -293,7 +294,8 @@ def _addresses(data: Any) -> Iterator[Entry]:
         if isinstance(data.get("addr"), str) and "nonce" in data:
             address = str(data["addr"])
             found = parse_stored(address if "/" in address else f"{address}/{data['nonce']}")
-            if found:
+            # What has never joined has no address yet: 0.0.0.0 or [::].
+            if found and not found.network.network_address.is_unspecified:
                 yield found
         else:
             for value in data.values():
@@ -303,19 +305,52 @@ def _addresses(data: Any) -> Iterator[Entry]:
             yield from _addresses(value)
 
 
+def read_families(ceph: Ceph) -> tuple[str, ...]:
+    """The families of the monitors' addresses: from those a client may reach Ceph."""
+    return parse_families(ceph.json("ceph", "mon", "dump"))
+
+
+def parse_families(dump: Any) -> tuple[str, ...]:
+    """``ceph mon dump --format json``. Raises StorageOpsError if it is something else."""
+    # All connections of a client have one address. It is of the family of the monitor that it
+    # reaches first, and so of any that a monitor has (measured on a Ceph 16 of both).
+    try:
+        found = {family(entry.address) for mon in dump["mons"] for entry in _of_monitor(mon)}
+    except (KeyError, TypeError, AttributeError) as error:
+        raise StorageOpsError(
+            f"ceph mon dump lacks what is needed: {words(error)}", code="evidence_unreadable"
+        ) from None
+    if not found:
+        raise StorageOpsError(
+            "ceph mon dump shows no monitor with an address", code="evidence_unreadable"
+        )
+    return tuple(sorted(found))
+
+
+def _of_monitor(mon: Mapping[str, Any]) -> list[Entry]:
+    # MonMap::dump of src/mon/MonMap.cc has "public_addrs" since Nautilus, and one address as a text
+    # before.
+    every = list(_addresses(mon.get("public_addrs")))
+    one = parse_stored(str(mon.get("addr", "")))
+    if every or one is None or one.network.network_address.is_unspecified:
+        return every
+    return [one]
+
+
 def read_daemons(ceph: Ceph) -> tuple[tuple[Entry, str], ...]:
     """Ceph's daemons that are clients of its OSDs, and so can be hit: the active manager with its
     modules, and the metadata servers.
     """
     # An entry that hits the active manager has its modules (volumes, rbd_support) fail until
     # another manager takes over, and one that hits an MDS ends its rank's session with the OSDs.
-    daemons = []
-    for arguments, who in (
-        (("mgr", "dump"), "the active ceph-mgr"),
-        (("fs", "dump"), "a ceph-mds"),
-    ):
-        daemons += [(entry, who) for entry in _addresses(ceph.json("ceph", *arguments))]
-    return tuple(daemons)
+    asked = {"mgr": "the active ceph-mgr", "fs": "a ceph-mds"}
+    with ThreadPoolExecutor(len(asked)) as pool:
+        answers = pool.map(lambda whose: ceph.json("ceph", whose, "dump"), asked)
+        return tuple(
+            (entry, who)
+            for who, answer in zip(asked.values(), answers)
+            for entry in _addresses(answer)
+        )
 
 
 def own_addresses(osds: tuple[str, ...]) -> Iterator[str]:
@@ -323,6 +358,8 @@ def own_addresses(osds: tuple[str, ...]) -> Iterator[str]:
 
     Nothing is sent.
     """
+    # Where an OSD has an IPv4 address that is written as an IPv6 one, so would ours be; an entry
+    # for it as IPv4 is what can be written.
     # connect() of a datagram socket only chooses the route and with it the source address (man 7
     # udp); the port is the lowest that an OSD binds (ms_bind_port_min).
     for osd in osds:
@@ -331,8 +368,8 @@ def own_addresses(osds: tuple[str, ...]) -> Iterator[str]:
                 socket.AF_INET6 if ":" in osd else socket.AF_INET, socket.SOCK_DGRAM
             ) as probe:
                 probe.connect((osd, 6800))
-                yield probe.getsockname()[0].partition("%")[0]
-        except OSError:
+                yield normal_address(probe.getsockname()[0].partition("%")[0])
+        except (OSError, ValueError):
             continue
 
 
@@ -363,28 +400,34 @@ class Runbook:
             for change in changes(blocklist, options, self._now())
             for step in change.steps
         }
-        denied = {
-            need: said
-            for need in sorted(needed)
-            for said in [self._denied(blocklist, *need)]
-            if said
-        }
-        daemons: list[tuple[Entry, str]] = []
-        problem = ""
         # Only a new or renewed entry can hit a daemon; nothing is asked for a list that is as
         # wanted.
-        if options.present and any(operation == ADD for operation, _kind in needed):
+        adds = options.present and any(operation == ADD for operation, _kind in needed)
+        # One beside the other: a node writes until its entry is there, and "ceph" takes 0.3 s to
+        # start.
+        with ThreadPoolExecutor() as pool:
+            said = {need: pool.submit(self._denied, blocklist, *need) for need in sorted(needed)}
+            others = (
+                pool.submit(read_daemons, self._ceph)
+                if adds and not options.accept_daemons
+                else None
+            )
+        denied = {need: told.result() for need, told in said.items() if told.result()}
+        daemons: list[tuple[Entry, str]] = []
+        problem = ""
+        if adds:
             daemons = [
-                (parse_entry(address), _THIS_HOST)
+                # Any address, also one for which no entry can be written.
+                (Entry(ADDRESS, exact_network(address)), _THIS_HOST)
                 for address in sorted(set(own_addresses(blocklist.osds)))
             ]
-            if not options.accept_daemons:
-                try:
-                    daemons += read_daemons(self._ceph)
-                except Denied as error:
-                    # Told only if something is added: the right to read the daemons is needed for
-                    # nothing else.
-                    problem = str(error)
+        if others:
+            try:
+                daemons += others.result()
+            except Denied as error:
+                # Told only if something is added: the right to read the daemons is needed for
+                # nothing else.
+                problem = str(error)
         return BlocklistState(
             self._now(), self._ceph.connection.name, blocklist, denied, tuple(daemons), problem
         )

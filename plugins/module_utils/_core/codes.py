@@ -608,6 +608,18 @@ CODES = {
             "A volume that is not fenced would be detached or used together with the others.",
             "Fence it too, leave it out, or set accept_unfenced_volumes.",
         ),
+        # A fence in Ceph keeps a node from nothing else, and stops none of its containers.
+        Code(
+            "storage_unreached",
+            "A pod or a volume stays on the lost node, since the fence does not cover its storage.",
+            "Switch the node off, and run again with method power, or external if others have done "
+            "it.",
+        ),
+        Code(
+            "data_on_node",
+            "A pod stays on the lost node, since its data is on that node alone.",
+            "Repair the node, or restore the data from a backup on another one.",
+        ),
         # Of a fence that switches the node off.
         Code(
             "bmc_unknown",

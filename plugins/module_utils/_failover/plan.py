@@ -39,6 +39,7 @@ from .._fences.state import (
     NodeState,
     fences_of,
     is_older,
+    names_cephfs,
     opposing,
 )
 from .._kube.objects import (
@@ -135,7 +136,9 @@ class LostPod(NamedTuple):
     ``doomed``: claims that are being deleted;
     ``more``: how many claims it names beyond those that are kept of it;
     ``tolerates``: the taint does not end it; ``inline``: its volumes that have no claim, and that
-    no fence covers.
+    no fence covers;
+    ``kinds``: what each of the PersistentVolumes is, for a message; ``local``: those whose data is
+    on the node alone.
     """
 
     pod: Pod
@@ -146,6 +149,8 @@ class LostPod(NamedTuple):
     inline: tuple[str, ...] = ()
     more: int = 0
     unread: tuple[str, ...] = ()
+    kinds: Mapping[str, str] = {}
+    local: frozenset[str] = frozenset()
 
 
 class FailoverState(NamedTuple):
@@ -243,9 +248,12 @@ def with_claims(
         if name not in bound:
             unclear.setdefault(_why_unclear(claim) if known else _UNREAD, []).append(name)
     unread = {why: names for why, names in unclear.items() if why == _UNREAD}
+    its = {claim.volume: volumes.get(claim.volume) for claim in bound.values()}
     return lost._replace(
         pod=pod._replace(claims=tuple(bound)),
-        volumes={claim.volume: _disk_of(volumes.get(claim.volume)) for claim in bound.values()},
+        volumes={name: _disk_of(volume) for name, volume in its.items()},
+        kinds={name: _kind_of(volume) for name, volume in its.items()},
+        local=frozenset(name for name, one in its.items() if one and one.is_only_on(pod.node)),
         unclear=tuple(_told_unclear(unclear, lost.more)),
         unread=tuple(_told_unclear(unread, lost.more)),
         doomed=tuple(name for name, claim in bound.items() if claim.deleted),
@@ -273,6 +281,10 @@ def _bound(claims: Mapping[str, Claim | None], volumes: Mapping[str, Volume]) ->
 
 def _disk_of(volume: Volume | None) -> str:
     return volume.disk[0] if volume else ""
+
+
+def _kind_of(volume: Volume | None) -> str:
+    return volume.driver or volume.kind or "no driver" if volume else "its PersistentVolume is gone"
 
 
 def _why_unclear(claim: Claim | None) -> str:
@@ -376,7 +388,9 @@ def _judge(
         # It is set only for what leaves, so it takes no other pod off the node either.
         leaving, staying = _sort_bare(state, bare, False, options)
     deletions, left = _first(_deletions(state, fit, leaving, tainting))
-    findings += [*staying, *_next_time(options, fit, left)]
+    ends = tainting and bool(fit or leaving or _is_tainted(state))
+    findings += [*staying, *_unreached(state, ledger, options, ends)]
+    findings += _next_time(options, fit, left)
     going = [covered for covered in fit if not left[covered.name]]
     all_go = is_all and len(going) == len(selected) and not (left[BARE] or staying)
     done = _is_done(state, ledger, options, all_go)
@@ -453,15 +467,146 @@ def _sort_bare(
         # With the taint, Kubernetes ends all others by itself.
         elif lost.tolerates or not tainting:
             staying.append((lost, why))
-    turns = in_turns(staying, lambda one: one[0].pod.namespace)
-    findings = []
-    for lost, why in turns[:MOST_TOLD]:
-        finding = _about_pod(options, lost.pod)
-        finding.refuse(*why)
-        findings.append(finding)
+    findings = _some_pods(options, [lost for lost, _why in staying])
+    reasons = {lost.pod.uid: why for lost, why in staying}
+    for finding in findings:
+        finding.refuse(*reasons[finding.evidence["uid"]])
+    return going, findings
+
+
+def _some_pods(options: FailoverOptions, pods: Iterable[LostPod]) -> list[Finding]:
+    """A finding about each of them, of many only of some, in turns of their namespaces."""
+    turns = in_turns(pods, lambda lost: lost.pod.namespace)
+    findings = [_about_pod(options, lost.pod) for lost in turns[:MOST_TOLD]]
     if len(turns) > MOST_TOLD:
         findings[-1].evidence["more"] = f"{len(turns) - MOST_TOLD} more pods stay on the node"
-    return going, findings
+    return findings
+
+
+def _unreached(
+    state: FailoverState, ledger: Ledger, options: FailoverOptions, ends: bool
+) -> list[Finding]:
+    """The findings about pods, and volumes that no pod there uses, which stay on the node since the
+    fence does not cover their storage. The run is not refused for them, and fails at its end.
+
+    ``ends``: Kubernetes ends all pods but those that tolerate the taint.
+    """
+    # Filters choose among the volumes of the fence.
+    if options.filters.active:
+        return []
+    why = {
+        lost.pod.uid: reason
+        for lost in state.pods
+        if lost.tolerates or not ends
+        for reason in [_why_unreached(state, ledger, options, lost)]
+        if reason
+    }
+    findings = _some_pods(options, [lost for lost in state.pods if lost.pod.uid in why])
+    for finding in findings:
+        finding.leave(why[finding.evidence["uid"]])
+    left = [] if ends else _attached_alone(state, ledger, options)
+    for covered in in_turns(left, _namespace)[:MOST_TOLD]:
+        finding = _about_volume(options, covered, f"stays attached to the lost node {options.node}")
+        finding.leave(_why_attached(ledger, covered))
+        findings.append(finding)
+    # What a fence leaves out is no harm by this run, unlike what it could not move.
+    for finding in findings:
+        finding.severity = "major"
+    return findings
+
+
+def _why_unreached(
+    state: FailoverState, ledger: Ledger, options: FailoverOptions, lost: LostPod
+) -> Reason | None:
+    """Why this pod stays on the node, by its storage; None if it is told otherwise, or has none
+    that the node can have mounted.
+    """
+    host, pod = state.node.host, lost.pod
+    # What belongs to the node would be made again there, and of a late pod it has mounted nothing.
+    if pod.owner and pod.owner.kind in ("DaemonSet", "Node"):
+        return None
+    if is_too_late(pod, host.node if host else None):
+        return None
+    fenced = {found.name for found in state.covered}
+    # With a volume of the fence it is told with that, or as a pod with inline volumes.
+    if fenced & set(lost.volumes) or (_is_off(state) and lost.inline):
+        return None
+    late = {found.name for found in state.node.attached if found.too_late}
+    kinds = {
+        name: kind
+        for name, kind in lost.kinds.items()
+        if name not in late and not _may_join(options, ledger, lost.volumes[name])
+    }
+    others = [*lost.inline, *(f"the volume of {text}" for text in lost.unclear)]
+    here = lost.local & set(kinds)
+    if here and here == set(kinds) and not others:
+        return Reason(
+            "data_on_node",
+            f"pod {pod.title} uses {few(sorted(here))}, whose data is on node {ledger.node} alone, "
+            "so no other node can have it: repair the node, or restore the data from a backup",
+        )
+    if not kinds and not others:
+        return None
+    # Who deletes it by hand would lose what these are about.
+    first = [*_doomed(state, [lost], tainting=False), *_pod_of_earlier_machine(state, lost)]
+    return first[0] if first else _out_of_reach(ledger, f"pod {pod.title} uses", kinds, others)
+
+
+def _out_of_reach(
+    ledger: Ledger, what: str, kinds: Mapping[str, str], others: Iterable[str] = ()
+) -> Reason:
+    """``kinds``: the volumes, each with its driver or kind; ``others``: what has no name."""
+    used = few([*(f"{name} ({kind})" for name, kind in kinds.items()), *others])
+    if ledger.is_off or ledger.method == "none":
+        said = "its node is off" if ledger.is_off else "you have said that its node is off"
+        return Reason(
+            "storage_unreached",
+            f"{what} {used}, which is no part of the fence. Run {FAIL_OVER} again, which fences "
+            f"what it can, or delete the pod by hand: {said}",
+        )
+    # ceph-csi calls its drivers so, and node_fence tells why it leaves a volume of them out.
+    ceph = any(kind.endswith(".csi.ceph.com") for kind in kinds.values())
+    told = ". Of what is in the Ceph that was read, a finding of its own says why" if ceph else ""
+    return Reason(
+        "storage_unreached",
+        f"{what} {used}, which the fence of node {ledger.node} (method {ledger.method}) does not "
+        f"cover, so that a new pod may be a second writer there{told}. Switch the node off, and "
+        f"run again with method power, or external if others have done it",
+    )
+
+
+def _why_attached(ledger: Ledger, found: AttachedVolume) -> Reason:
+    """Why a volume that no pod there uses stays attached to the node."""
+    if found.volume and found.volume.is_only_on(ledger.node):
+        return Reason(
+            "data_on_node",
+            f"its data is on node {ledger.node} alone, so no other node can have it: repair the "
+            "node, or restore the data from a backup",
+        )
+    return _out_of_reach(ledger, "it is", {found.name: found.storage})
+
+
+def _attached_alone(
+    state: FailoverState, ledger: Ledger, options: FailoverOptions
+) -> list[AttachedVolume]:
+    """What is attached to the node, is in no fence, and no pod there uses any more."""
+    used = {name for lost in state.pods for name in lost.volumes}
+    known = used | {found.name for found in state.covered}
+    # If the node is off, node_fence reports what its fence leaves out. Nobody needs an attachment
+    # without a PersistentVolume, and a volume that came too late was never mounted there.
+    return [
+        found
+        for found in state.node.attached
+        if found.volume is not None
+        and not (ledger.is_off or found.too_late or found.name in known)
+        and not _may_join(options, ledger, found.attachment.driver)
+    ]
+
+
+def _may_join(options: FailoverOptions, ledger: Ledger, driver: str) -> bool:
+    """It is not known yet whether the fence covers it: only once the node is fenced."""
+    in_ceph = ledger.method in ("ceph", "network_fence")
+    return options.check and in_ceph and names_cephfs(driver)
 
 
 def _held(state: FailoverState) -> list[AttachedVolume]:
@@ -521,6 +666,10 @@ def not_held(state: FailoverState, options: FailoverOptions) -> list[Reason]:
             + _undoing(state, ledger)
             + unproven(state, ledger, options)
         )
+        # Nothing is detached before the first proof, which the task that detaches may have to give
+        # and may not have come to.
+        if ledger.phase == "intended" and not ledger.was_proven:
+            return reasons
     danger = Reason(
         "fence_missing",
         f"node {options.node} may write to what was detached from it: switch it off at once, "

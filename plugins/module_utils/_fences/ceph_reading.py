@@ -22,6 +22,7 @@ from .._core.texts import is_number
 from .._kube.objects import parse_time
 
 T = TypeVar("T")
+FAMILIES = frozenset({"IPv4", "IPv6"})
 # The clocks of the Ceph host and of the API server may differ by so much (seconds) when a reading
 # is called older than a note.
 SKEW_SECONDS = 30.0
@@ -149,13 +150,15 @@ class FileSystem(NamedTuple):
 
 class Reading(NamedTuple):
     """``seconds``: from the first observation to the last; ``read_at``: by the clock of the host
-    that asked Ceph; ``files``: every CephFS, None if they were not read.
+    that asked Ceph; ``families``: those of its monitors' addresses, so IPv4, IPv6 or both;
+    ``files``: every CephFS, None if they were not read.
     """
 
     fsid: str
     read_at: datetime
     observations: int
     seconds: float
+    families: frozenset[str]
     blocklist: tuple[Blocked, ...]
     images: tuple[Image, ...]
     files: tuple[FileSystem, ...] | None = None
@@ -217,10 +220,18 @@ def parse_reading(data: Mapping[str, Any]) -> Reading:
         read_at,
         int(reader.number("observations")),
         float(reader.number("seconds")),
+        _families(reader),
         reader.every("blocklist", _blocked),
         reader.every("images", _image),
         reader.every("filesystems", _file_system) if reader.has("filesystems") else None,
     )
+
+
+def _families(reader: _Reader) -> frozenset[str]:
+    found = reader.texts("families")
+    if not found or not {*found} <= FAMILIES:
+        raise _malformed("ceph.families", f"is {found!r}")
+    return frozenset(found)
 
 
 def _file_system(reader: _Reader) -> FileSystem:
@@ -308,6 +319,12 @@ class _Reader:
         if isinstance(value, bool) or not isinstance(value, (str, int)):
             raise _malformed(f"{self.where}.{name}", f"is not a text but {type(value).__name__}")
         return str(value)
+
+    def texts(self, name: str) -> list[str]:
+        value = self._get(name)
+        if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+            raise _malformed(f"{self.where}.{name}", f"is no list of texts but {value!r}")
+        return value
 
     def number(self, name: str) -> float:
         value = self._get(name)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, Callable, NamedTuple
 
 from .._ceph.images import root_of
 from .._core.ip import host_addresses
@@ -671,8 +671,16 @@ def _proven(ledger: Ledger | None, host: HostRecord | None) -> tuple[str, ...]:
     return ledger.volumes
 
 
-def gather_node(cluster: Cluster, node: str, ledgers: Ledgers) -> NodeState:
-    """Read the attachments first, then the node and all that matters for it, as etcd has it now."""
+def gather_node(
+    cluster: Cluster,
+    node: str,
+    ledgers: Ledgers,
+    covers: Callable[[Ledger], bool] = lambda _ledger: True,
+) -> NodeState:
+    """Read the attachments first, then the node and all that matters for it, as etcd has it now.
+
+    ``covers``: what is in this fence, once that is proven, is not ``used`` any more.
+    """
     # The order matters: what is attached while the rest is read is missing here, and what was
     # detached is only judged once more.
     attachments = cluster.list(ATTACHMENTS, pick_attachment)
@@ -688,7 +696,7 @@ def gather_node(cluster: Cluster, node: str, ledgers: Ledgers) -> NodeState:
     others = [other for other in hosts if other.node.name != node]
     fences, ledger = list_fences(cluster), ledgers.read(node, item)
     seen = OnNodes.nothing()
-    by_node = {node: ledger} if ledger else {}
+    by_node = {node: ledger} if ledger and covers(ledger) else {}
     used = find_used(cluster, {node: host}, by_node, attachments, volumes, seen=seen)
     others_fenced = tuple(found for found in ledgers.all() if found.node != node)
     return NodeState(

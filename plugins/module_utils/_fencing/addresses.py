@@ -41,14 +41,10 @@ def find_addresses(case: FenceCase) -> None:
     case.holders = [found for image in case.images for found in _holders(case, image)]
     # The sources besides the node itself; ``mine`` has what its kubelet says as well, and ``said``
     # what its driver has reported.
-    certain = {
-        *case.noted,
-        *case.options.fence_addresses,
-        *case.prepared(),
-        *(known.addresses if known else ()),
-    }
-    # A record tells where the node was. So it keeps strangers out, but does not tell this node from
-    # another one that has the volume too.
+    told = {*case.noted, *case.options.fence_addresses, *case.prepared()}
+    certain = told.union(known.addresses if known else ())
+    # A record tells where the node was, and so does a fence that was only intended. So they keep
+    # strangers out, but do not tell this node from another one that has the volume too.
     recorded = set(case.by_record())
     mine = certain | recorded | set(case.own)
     said = mine | set(case.reported())
@@ -67,7 +63,7 @@ def find_addresses(case: FenceCase) -> None:
         if _is_of_volume(case, holder, said):
             _doubt_tool(case, holder)
         else:
-            _check_holder(case, holder, certain)
+            _check_holder(case, holder, told)
     counting = _counting(case)
     # What the status or a driver says beside what Ceph shows contradicts nothing: the status is
     # about Kubernetes' network, and any node can write what a driver reports.
@@ -123,10 +119,13 @@ def _holders(case: FenceCase, image: Image) -> list[Holder]:
     """The clients of an image, without those that the ledger has already, and without another node
     that has the volume by right.
     """
+    # Where the volume is attached to another node, too, the ledger tells whose client it is only if
+    # that cannot be the other one's, which would be blocked.
+    elsewhere = bool(case.volume_of(image).elsewhere)
     return [
         holder
         for holder in case.clients(image)
-        if not case.has(holder.address)
+        if not (holder.address in case.proven_at if elsewhere else case.has(holder.address))
         and not case.is_elsewhere(image, case.proven.get(holder.address))
     ]
 
@@ -366,12 +365,11 @@ def _is_agreed(case: FenceCase, addresses: set[str]) -> bool:
 
 def check_addresses(case: FenceCase) -> None:
     """No address is another client's, or protected, or left from a fence of another node."""
-    known = case.known.addresses if case.known else ()
     # protected_addresses is the user's list of what must keep its storage, as monitors or gateways.
     for address, source in case.source.items():
         owner = case.claims.get(address)
         recorded = case.recorded.others.get(address)
-        if recorded and address not in known:
+        if recorded and address not in case.blocked:
             case.reasons.append(
                 Reason(
                     "fence_shared",

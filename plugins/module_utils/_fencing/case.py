@@ -14,21 +14,25 @@ from datetime import datetime
 from typing import NamedTuple
 
 from .._core.codes import Reason
+from .._core.ip import family
 from .._core.turns import within
 from .._fences.ceph_reading import Image, Watcher
-from .._fences.ledger import MOST_NAMES, OFF_METHODS, Entry, name_size
+from .._fences.ledger import MOST_NAMES, OFF_METHODS, Entry, Ledger, name_size
 from .._fences.network_fence import DRIVER, NetworkFence, covered, may_act_on
 from .._fences.proof import iso
 from .._fences.state import AttachedVolume, HostRecord, NodeState, attached_before_node
+from .._kube.objects import is_after_silence
 from .claims import Claim, claims_of
-from .lost import is_present
+from .lost import is_present, was_judged
 from .options import FenceOptions
-from .own import fences_for, noted_addresses, singles
+from .own import blocked_addresses, fences_for, noted_addresses, singles
 from .proven import Proven, is_other, proven_of
 from .recorded import recorded, told
 
 # The code of what is left out because it needs no fence.
 NEEDS_NONE = "nothing_to_repair"
+# How an address is known that Ceph shows.
+SEEN = ("watcher", "lock")
 
 
 class Holder(NamedTuple):
@@ -95,10 +99,13 @@ class FenceCase:
         wanted = self.known.method if options.method == "auto" and self.known else options.method
         self.off_method = wanted if wanted in OFF_METHODS else ""
         self.by_power = bool(self.off_method)
+        self.back = self._back()
         # Every RBD volume that the node may have open, and those volumes that the user means.
         self.rbd = [found for found in state.held if found.is_rbd and not self._is_too_late(found)]
         self.meant = self._pick_meant()
         self.own = state.host.addresses if state.host else ()
+        self.blocked = frozenset(blocked_addresses(state, options))
+        self.families = self._families()
         self._read(options.reading.images if options.reading else ())
 
     @property
@@ -106,6 +113,45 @@ class FenceCase:
         """The names of its Ceph, by the volumes that are meant and the fence that stands."""
         known = self.known.cluster_id.split(",") if self.known else ()
         return {found.cluster_id for found in self.meant if found.is_rbd} | set(known)
+
+    def _families(self) -> frozenset[str]:
+        """Those of the addresses from which a node may reach this Ceph; empty where that is not
+        known.
+        """
+        # All connections of a client have one address, and it may be of any family that the
+        # monitors have (parse_families of _ceph/blocklist.py).
+        reading = self.options.reading
+        if reading:
+            # After a change of the monitors, clients that run keep the address that they have.
+            seen = (found.address for image in reading.images for found in image.watchers)
+            return reading.families.union(map(family, seen))
+        # Unread, it may have those of a node of both. One of a single family may have another
+        # network for Ceph, which nothing tells.
+        own = frozenset(map(family, self.own))
+        return own if len(own) > 1 else frozenset()
+
+    def can_see(self, address: str) -> bool:
+        """Ceph may see a client at this address."""
+        return not self.families or family(address) in self.families
+
+    def may_hit(self) -> bool:
+        """Ceph shows the node, or may see it, at one of the addresses of the fence."""
+        return any(how in SEEN or self.can_see(found) for found, how in self.source.items())
+
+    def bare_families(self) -> list[str]:
+        """The families at which Ceph may see the node, and nothing is fenced."""
+        if self.known_by_record() is not None:
+            return []
+        return sorted(self.families.difference(map(family, self.source)))
+
+    def known_by_record(self) -> tuple[str, ...] | None:
+        """The fenced address where Ceph saw the node in this boot, which tells the family by which
+        it reaches Ceph; None where nothing tells that.
+        """
+        address = self.recorded.address
+        if not address or not set(address) <= set(self.source):
+            return None
+        return address
 
     def _read(self, images: tuple[Image, ...]) -> None:
         names = {found.name for found in self.meant}
@@ -153,9 +199,34 @@ class FenceCase:
         self.left_out.update({found.name: reason for found in chosen if found.name not in kept})
         return [found for found in chosen if found.name in kept]
 
+    def _back(self) -> frozenset[str]:
+        """Volumes that this fence, or one before it, has detached from the node, and that are
+        attached there again: the node came back without a release, and may have them open again.
+        """
+        known, host = self.known, self.state.host
+        if known is None or host is None:
+            return frozenset()
+        left = {*(known.volumes if known.phase == "detached" else known.detached)}
+        return frozenset(
+            found.name
+            for found in self.state.attached
+            # It opens nothing that is attached while it is silent, as by any tenant's pod.
+            if found.name in left and not is_after_silence(found.attachment.created, host.node)
+        )
+
     def is_fenced(self, volume: str) -> bool:
         """The fence that stands has this volume."""
         return self.known is not None and volume in self.known.volumes
+
+    def judged_by(self) -> Ledger | None:
+        """The fence that stands, if it was judged for it who has its volumes open in Ceph."""
+        return self.known if self.known and was_judged(self.known, self.options) else None
+
+    @property
+    def judged(self) -> frozenset[str]:
+        """The volumes of which that was judged."""
+        ledger = self.judged_by()
+        return frozenset(ledger.volumes if ledger else ()) - self.back
 
     def leave_out(self, reasons: Mapping[str, Reason]) -> None:
         """These volumes are no part of the fence.
@@ -212,6 +283,7 @@ class FenceCase:
             "observations": f"{reading.observations} in {reading.seconds:g} s"
             if reading
             else "none",
+            **({"families": sorted(self.families)} if len(self.families) > 1 else {}),
             **self._of_images(),
             **self._of_record(),
             "addresses": dict(self.source),
@@ -266,7 +338,7 @@ class FenceCase:
         # Who names the addresses himself has seen what is recorded. A fence that stands was judged,
         # and with method none no address matters.
         options = self.options
-        is_decided = self.known or options.fence_addresses or options.method == "none"
+        is_decided = self.judged_by() or options.fence_addresses or options.method == "none"
         return () if is_decided else self.recorded.address
 
     def _of_images(self) -> dict[str, object]:
@@ -332,6 +404,14 @@ class FenceCase:
         """The ledger means this client already."""
         # The addresses of a fence that stands were judged when it was intended.
         return self.known is not None and address in self.known.addresses
+
+    @property
+    def proven_at(self) -> frozenset[str]:
+        """Where no other node is hit: what is blocked, or was, when the watches of this node had
+        ended for it.
+        """
+        known = self.known
+        return self.blocked.union(known.addresses if known and known.reached("fenced") else ())
 
     def is_elsewhere(self, image: Image, owner: Proven | Claim | None) -> bool:
         """The owner of an address is another node that has the volume by right: it is attached

@@ -17,10 +17,9 @@ from typing import NamedTuple
 from .._fences.ceph_reading import Image
 from .._fences.network_fence import covered
 from .._fences.state import HostRecord, NodeState
-from .lost import is_present
 from .options import FenceOptions
 from .own import (
-    confirmed_addresses,
+    blocked_addresses,
     fences_of_others,
     given_addresses,
     held_volumes,
@@ -67,7 +66,8 @@ def claims_of(
     and who has an image open that this node has no reason to open.
     """
     images = tuple(images)
-    confirmed = confirmed_addresses(state, images, options)
+    known = given_addresses(state, options) | blocked_addresses(state, options)
+    confirmed = known | noted_addresses(state, images, options.node)
     # A dictionary keeps the first position and takes the last value, so the weakest goes in first.
     named = {
         **_by_notes(state, images, confirmed),
@@ -155,10 +155,8 @@ def _only_noted(state: NodeState, images: tuple[Image, ...], options: FenceOptio
     mine = [image for image in images if image.volume in held]
     seen = {watcher.address for image in mine for watcher in image.watchers}
     seen |= {lock.address for image in mine for lock in image.locks}
-    ledger = state.ledger
-    fenced = ledger.addresses if ledger and is_present(state, ledger) else ()
-    noted = noted_addresses(state, images, options.node)
-    return noted - seen - given_addresses(state, options) - set(fenced)
+    known = given_addresses(state, options) | blocked_addresses(state, options)
+    return noted_addresses(state, images, options.node) - seen - known
 
 
 def _moved_volumes(state: NodeState) -> set[str]:

@@ -68,7 +68,7 @@ def check_reading(case: FenceCase) -> None:
     _leave_unread(case)
     _check_cluster(case, reading)
     # What is added to a fence needs the same evidence as a new one.
-    if not case.known or {found.name for found in case.meant} - set(case.known.volumes):
+    if not case.known or {found.name for found in case.meant} - case.judged:
         check_length(case)
     _check_images(case)
 
@@ -79,7 +79,8 @@ def _check_cluster(case: FenceCase, reading: Reading) -> None:
     # without a client. A clusterID is any name, and mostly the fsid (ceph-csi's
     # docs/rbd/deploy.md); where it is another UUID, ceph-csi maps it, as after a fail-over between
     # two Cephs (internal/util/cluster_mapping.go).
-    before = set(case.known.volumes) if case.known else set()
+    # Nor was this one seen where the fence was intended without a reading.
+    before = case.judged if case.known and case.known.fsid else frozenset()
     others = {
         found.cluster_id
         for found in case.meant
@@ -102,11 +103,11 @@ def _check_cluster(case: FenceCase, reading: Reading) -> None:
 def _leave_unread(case: FenceCase) -> None:
     """Leave out what was not read at all: a tenant may have more attached at any moment.
 
-    What the fence has must be read, and where nothing was read, nothing is known.
+    What was judged for the fence must be read, and where nothing was read, nothing is known.
     """
     read = {image.volume for image in case.images}
     unread = [found for found in case.meant if found.name not in read]
-    if case.known or len(unread) < len(case.meant):
+    if case.judged_by() or len(unread) < len(case.meant):
         case.leave_out(
             {
                 found.name: Reason(
@@ -115,7 +116,7 @@ def _leave_unread(case: FenceCase) -> None:
                     "there: run again",
                 )
                 for found in unread
-                if not case.is_fenced(found.name)
+                if found.name not in case.judged
             }
         )
 

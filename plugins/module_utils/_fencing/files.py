@@ -40,12 +40,15 @@ class Files:
 def judge_files(
     state: NodeState, ledger: Ledger, options: FenceOptions, reading: Reading | None
 ) -> Files:
-    """Judge each volume of CephFS that is attached to the node. ``reading``: of after the fence."""
+    """Judge each volume of CephFS that the node may have mounted. ``reading``: of after the
+    fence.
+    """
     files = Files()
     # With method power everything on the node is fenced, and with method none nothing is.
     if ledger.method not in ("ceph", "network_fence") or options.check:
         return files
-    candidates = [found for found in state.attached if _is_meant(found, options)]
+    # ceph-csi attaches nothing where its CSIDriver says attachRequired: false.
+    candidates = [found for found in state.held if _is_meant(found, options)]
     if not candidates:
         return files
     judge = _Judge(state, ledger, options, reading)
@@ -163,10 +166,11 @@ class _Judge:
         case.source, case.spared = dict(ledger.source), {}
         widen(case, ledger.method)
         added = [address for address in case.source if address not in ledger.addresses]
-        if not added and is_whole(case, ledger.method):
+        if not added and is_whole(case):
             return []
         spared = [f"{address} {why}" for address, why in case.spared.items()]
-        why = few([*(f"{address} is not in the fence" for address in added), *spared], "; ")
+        bare = [f"no {name} address is in the fence" for name in case.bare_families()]
+        why = few([*(f"{address} is not in the fence" for address in added), *spared, *bare], "; ")
         return [
             Reason(
                 "fence_incomplete",

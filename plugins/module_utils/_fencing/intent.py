@@ -37,12 +37,12 @@ def make_ledger(case: FenceCase, method: str, fences: list[NetworkFence]) -> Led
         return ledger
     # Who writes it and when is no change of the fence.
     kept = ledger._replace(by=known.by, run=known.run, at=known.at, phase=known.phase)
-    if kept == known:
+    if kept == known and not case.back:
         return known
     # What adds nothing to the fence leaves it proven; anything else is proven from the start.
     indifferent = ("cordoned", "machine", "namespace", "detached")
     same = kept._replace(**{name: getattr(known, name) for name in indifferent}) == known
-    return ledger._replace(phase=known.phase) if same else ledger
+    return ledger._replace(phase=known.phase) if same and not case.back else ledger
 
 
 def _new_ledger(case: FenceCase, method: str, fences: list[NetworkFence]) -> Ledger:
@@ -116,22 +116,24 @@ def _machine(case: FenceCase, addresses: tuple[str, ...]) -> str:
     """The machine that is fenced, whose reboot releases it."""
     # What was attached before the Node object was made, or is of an older pod, may be open on the
     # machine that had the name before. At an address that this Node lists it is this machine; any
-    # other may be that one's, by ceph-csi's note too, which knows a node by its name.
-    before = set(case.known.volumes) if case.known else set()
+    # other may be that one's, by ceph-csi's note too, which knows a node by its name. So it may be
+    # where no address is fenced.
+    before = case.judged
     new = [found for found in case.meant if found.name not in before]
     older = case.older(new) or any(found.used_by_older_pod for found in new)
-    if older and not set(addresses) <= set(case.own):
+    if older and not (addresses and set(addresses) <= set(case.own)):
         return UNKNOWN_MACHINE
     return case.state.host.machine if case.state.host else ""
 
 
 def _is_unverified(case: FenceCase, method: str) -> bool:
     """Ceph was not asked where it alone could prove the fence."""
-    # What proves a node to be off is its BMC.
-    if method in OFF_METHODS:
+    # What proves a node to be off is its BMC. Of all else it is judged by what was read now.
+    if method in OFF_METHODS or case.options.reading:
         return False
     known = case.known if case.known and not case.known.is_off else None
-    return known.unverified if known else method != "ceph" and not case.options.reading
+    new = {found.name for found in case.meant} - case.judged
+    return bool(known.unverified or new) if known else method != "ceph"
 
 
 def _power(case: FenceCase) -> PowerFence:
@@ -153,13 +155,14 @@ def _joined(cluster_ids: set[str]) -> str:
 def _volumes(case: FenceCase, method: str) -> tuple[str, ...]:
     """The volumes that are meant, and those of the ledger.
 
-    Without those that were fenced before the node booted and that it has again: they were not
-    judged since. And without all of a node that was off, if this fence is not that it is.
+    Without those that were fenced before the node booted, or without a look at Ceph, and that it
+    has: they were not judged since. Nor was what had left, and is back. And without all of a node
+    that was off, if this fence is not that it is.
     """
     # The volumes of an earlier boot that are not attached any more were failed over, and stay part
     # of the fence until its release.
-    before = set(case.state.ledger.volumes) if case.state.ledger else set()
-    if case.old:
+    before = set(case.state.ledger.volumes if case.state.ledger else ()) - case.back
+    if case.judged_by() is None:
         before -= {found.name for found in case.state.held}
     last = case.state.ledger
     if last and last.is_off and method not in OFF_METHODS:

@@ -180,6 +180,24 @@ def _is_weaker(method: str, ledger: Ledger) -> bool:
     return ledger.was_proven and _STRENGTH.index(method) < _STRENGTH.index(ledger.method)
 
 
+def was_judged(ledger: Ledger, options: FenceOptions) -> bool:
+    """For the fence of the ledger it was judged who has its volumes open in Ceph, by no less than
+    there is now.
+    """
+    # Ceph was not asked where a NetworkFence was intended without a reading. With one there are the
+    # record of the node, the notes of ceph-csi, and the families of the monitors.
+    unseen = ledger.method == "network_fence" and ledger.unverified and options.reading
+    return is_of_clients(ledger, options) and not unseen
+
+
+def is_of_clients(ledger: Ledger, options: FenceOptions) -> bool:
+    """The fence of the ledger is about the clients of the node, or this one is not either."""
+    # Nobody asks for the clients of a node that is off, or is said to be. So where it is fenced in
+    # Ceph after all, its volumes are new to the fence.
+    same = options.method in ("auto", ledger.method)
+    return same or ledger.method not in ("none", *OFF_METHODS)
+
+
 def is_present(state: NodeState, ledger: Ledger) -> bool:
     """What the ledger says of the node's clients is about the present.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from .._core.codes import Reason
-from .._core.ip import Network
+from .._core.ip import Network, family
 from .._core.untrusted import few
 from .._fences.network_fence import (
     NetworkFence,
@@ -67,6 +67,9 @@ def choose_method(case: FenceCase) -> str:
         return wanted
     if not case.source:
         case.reasons.append(_no_address(case))
+        return wanted
+    if not case.may_hit():
+        case.reasons.append(Reason("address_unknown", _never_seen(case)))
         return wanted
     if wanted == "network_fence" and case.state.fences is None:
         case.reasons.append(
@@ -128,6 +131,17 @@ def _no_address(case: FenceCase) -> Reason:
     )
     doubt = f". {case.recorded.doubt}" if case.recorded.doubt else ""
     return Reason("address_unknown", _UNKNOWN.format(case.options.node) + before + word + doubt)
+
+
+def _never_seen(case: FenceCase) -> str:
+    """Why Ceph sees no client at any address of the fence."""
+    told = few(f"{address} ({how})" for address, how in case.source.items())
+    others = few(sorted({family(address) for address in case.source}))
+    return (
+        f"no monitor of this Ceph has an {others} address, so it sees no client at {told}, and a "
+        f"fence there would hit nothing: name the {few(sorted(case.families))} address by which "
+        f"node {case.options.node} reaches Ceph in fence_addresses"
+    )
 
 
 def check_coverage(case: FenceCase, fences: list[NetworkFence]) -> None:

@@ -57,6 +57,16 @@ def confirmed_addresses(
     }
 
 
+def blocked_addresses(state: NodeState, options: FenceOptions) -> set[str]:
+    """The addresses of the current fence that Ceph blocks already: it blocks nobody else there."""
+    # A run that did not end may have blocked nothing, and what was blocked may have been removed.
+    # Then the address may be another host's by now.
+    ledger, reading = state.ledger, options.reading
+    if ledger is None or reading is None or not is_present(state, ledger):
+        return set()
+    return {address for address in ledger.addresses if reading.covering(address)}
+
+
 def given_addresses(state: NodeState, options: FenceOptions) -> set[str]:
     """The addresses that the user calls this node's."""
     mine = fences_for(state, options.node)

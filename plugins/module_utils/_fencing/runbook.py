@@ -32,7 +32,7 @@ from .._fences.state import NodeState, gather_node, pick_host_record
 from .._kube.changing import LEAST_SECONDS
 from .._kube.client import Cluster, Conflict, NotFound, path
 from . import plan as pure
-from .lost import not_lost
+from .lost import is_of_clients, not_lost
 from .options import Decision, FenceOptions, Subject
 
 # What undoes an intent.
@@ -69,6 +69,15 @@ SCOPE = ArgumentSpec(
         "power_seconds": {"type": "float", "default": 5.0},
     }
 ).merge(POWER_SPEC)
+# Of these, what the proof of a fence by Ceph goes by, for another module.
+PROOF: dict[str, Any] = {
+    **{
+        name: spec
+        for name, spec in SCOPE.options.items()
+        if name not in ("state", "proof", *POWER_SPEC.options)
+    },
+    "ceph": {"type": "dict", "required": True},
+}
 
 
 def fence_options(params: Mapping[str, Any], run: RunOptions, check_mode: bool) -> FenceOptions:
@@ -178,9 +187,13 @@ class Fence:
         """Read the node, what is attached to it, and what fences it."""
         if self._options.check:
             self._busy = self._lease.holder()
-        state = gather_node(self._cluster, self._run.node, self._ledgers)._replace(
-            records=read_records(self._cluster, self._run.namespace)
-        )
+        state = gather_node(
+            self._cluster,
+            self._run.node,
+            self._ledgers,
+            # What was proven by another fence, this one has to be judged for.
+            covers=lambda ledger: is_of_clients(ledger, self._options),
+        )._replace(records=read_records(self._cluster, self._run.namespace))
         if self._options.check and self._run.fence:
             state = state._replace(ledger=self._run.fence)
         elif self._holds and not self._options.check:

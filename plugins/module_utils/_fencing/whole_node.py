@@ -14,11 +14,12 @@ from collections.abc import Sequence
 from ipaddress import ip_address
 
 from .._core.codes import Reason
+from .._core.ip import family
 from .._core.untrusted import few
 from .._fences.ceph_reading import Image, Watcher
 from .._fences.network_fence import coverage
 from .._fences.state import AttachedVolume, HostRecord
-from .case import Doubt, FenceCase
+from .case import SEEN, Doubt, FenceCase, Holder
 from .method import POWER
 from .proven import is_other
 
@@ -61,6 +62,7 @@ def widen(case: FenceCase, method: str) -> None:
                 continue
             by = [name for name, is_covered in fences.items() if is_covered(address)]
             why = _why_spared(case, method, address, by)
+            # Also of a family that no monitor has: a client may be older than they are.
             if why:
                 case.spared[address] = why
             else:
@@ -103,9 +105,25 @@ def check_silent(case: FenceCase, method: str) -> None:
     fence of the whole node.
     """
     _check_attached_here(case, _silent(case))
+    if method == "none" or not case.may_hit():
+        return
     # Without those that were left out just now.
-    silent = _silent(case)
-    if silent and method != "none" and case.source and not is_whole(case, method):
+    silent, bare = _silent(case), case.bare_families()
+    blind = _silent(case, begun_too=True)
+    if blind and bare:
+        names = few(found.name for found in blind)
+        case.reasons.append(
+            Reason(
+                "fence_incomplete",
+                f"no {few(bare)} address of node {case.options.node} is fenced, and nothing that "
+                f"Ceph shows now tells from where this is held: {names}. "
+                f"{_has_families(case)}, so the node may reach it by one of those too (a lock, or "
+                f"what ceph-csi noted, may be of an earlier mount): name its {few(bare)} address "
+                "on Ceph's network in fence_addresses, where a NetworkFence has it too if that is "
+                f"the method; if it has none, {POWER}",
+            )
+        )
+    if silent and not _is_listed(case):
         names = few(found.name for found in silent)
         why = dict.fromkeys(
             _only_seen(case),
@@ -122,6 +140,13 @@ def check_silent(case: FenceCase, method: str) -> None:
                 "and use method none with node_confirmed_off",
             )
         )
+
+
+def _has_families(case: FenceCase) -> str:
+    what = " and ".join(sorted(case.families))
+    if case.options.reading is None:
+        return f"Ceph was not read, and the node has {what} addresses"
+    return f"This Ceph has monitors with {what} addresses"
 
 
 def _check_attached_here(case: FenceCase, silent: list[AttachedVolume]) -> None:
@@ -215,12 +240,13 @@ def _pod_before(case: FenceCase, host: HostRecord, names: str) -> Reason:
     )
 
 
-def _silent(case: FenceCase) -> list[AttachedVolume]:
-    """The volumes that are new to the fence, and of which nothing shows who has them open."""
-    # The volumes of a fence that stands were judged when it was intended, and their watches have
-    # ended since.
+def _silent(case: FenceCase, begun_too: bool = False) -> list[AttachedVolume]:
+    """The volumes that are new to the fence, and of which nothing shows who has them open.
+
+    ``begun_too``: also those of a fence that is intended, and not proven since.
+    """
     images = {image.volume: image for image in case.images}
-    before = set(case.known.volumes) if case.known else set()
+    before = judged_before(case, begun_too) or ()
     return [
         found
         for found in case.meant
@@ -228,15 +254,46 @@ def _silent(case: FenceCase) -> list[AttachedVolume]:
     ]
 
 
-def is_whole(case: FenceCase, method: str) -> bool:
+def judged_before(case: FenceCase, begun_too: bool) -> tuple[str, ...] | None:
+    """The volumes of a fence that stands; ``begun_too``: only of one that is proven."""
+    # They were judged when it was intended, and their watches have ended since.
+    known = case.judged_by()
+    if known is None:
+        return None
+    # Until it is proven, nothing was detached by it. So what has changed since may still refuse it,
+    # as a Ceph that has a second family by now. One that was proven before, and to which more was
+    # added, is intended again: what was added may have another client since.
+    if begun_too and not known.reached("fenced"):
+        return None
+    return tuple(case.judged)
+
+
+def is_whole(case: FenceCase) -> bool:
     """Every address of the node is fenced, as far as they can be known."""
+    return _is_listed(case) and not case.bare_families()
+
+
+def _is_listed(case: FenceCase) -> bool:
+    """Every address that a source names is."""
     # The user has said by which addresses the node reaches Ceph, so no other address matters then.
+    given = named_by_user(case) is not None
+    # Once its Node object is gone, what was left out when the ledger was written is unknown.
+    return bool(case.own) and not _only_seen(case) and (not case.spared or given)
+
+
+def named_by_user(case: FenceCase) -> set[str] | None:
+    """The addresses by which the node reaches Ceph, as the user has said by its NetworkFence; None
+    where he has not said it of all.
+    """
     # What the driver reports (CSIAddonsNode status.networkFenceClientStatus) is no such word: root
     # on the node chooses it.
     prepared = set(case.prepared())
-    given = method == "network_fence" and bool(prepared) and prepared <= set(case.source)
-    # Once its Node object is gone, what was left out when the ledger was written is unknown.
-    return bool(case.own) and not _only_seen(case) and (not case.spared or given)
+    if not prepared or not prepared <= set(case.source):
+        return None
+    # Of a family that he has not named he has said nothing.
+    if not case.families <= set(map(family, prepared)):
+        return None
+    return prepared
 
 
 def _only_seen(case: FenceCase) -> list[str]:
@@ -254,27 +311,37 @@ def _only_seen(case: FenceCase) -> list[str]:
         *case.prepared(),
         *case.recorded.address,
     }
-    return [
-        address
-        for address, how in case.source.items()
-        if how in ("watcher", "lock") and address not in known
-    ]
+    return [address for address, how in case.source.items() if how in SEEN and address not in known]
 
 
 def _is_shown(case: FenceCase, image: Image | None) -> bool:
     """There is evidence of its own for the address at which the node has this image open."""
-    # What ceph-csi noted of this node counts only if that address is fenced.
     if image is None:
         return False
-    noted = any(
-        found.node == case.options.node and found.address in case.source
-        for found in image.client_addresses
-    )
-    return (
-        noted
-        or any(holder.image is image for holder in case.holders)
-        or any(case.has(found.address) for found in case.clients(image))
-    )
+    shown = [holder for holder in case.holders if holder.image is image]
+    shown += [holder for holder in case.clients(image) if case.has(holder.address)]
+    return bool(noted_here(case, image)) or any(tells_family(case, found) for found in shown)
+
+
+def tells_family(case: FenceCase, holder: Holder) -> str | None:
+    """The address of who has the image open; None where another client of the node may have it
+    open at an address of another family.
+    """
+    # A lock outlives its owner, and the next client takes it only when it first writes.
+    if len(case.families) > 1 and holder.how != "watcher":
+        return None
+    return holder.address
+
+
+def noted_here(case: FenceCase, image: Image) -> set[str] | None:
+    """The fenced addresses that ceph-csi noted of this node on the image; None where that does not
+    tell from where it has the image open.
+    """
+    # It is of when the volume was staged. The client of a later mount may have another family.
+    if len(case.families) > 1:
+        return None
+    mine = {found.address for found in image.client_addresses if found.node == case.options.node}
+    return mine & set(case.source)
 
 
 def check_visitors(case: FenceCase) -> None:
@@ -284,7 +351,7 @@ def check_visitors(case: FenceCase) -> None:
     connection is bad, and it would not be fenced.
     """
     # Entries block addresses, not nodes: behind NAT all nodes have one.
-    added = set(case.source) - set(case.known.addresses if case.known else ())
+    added = set(case.source) - case.proven_at
     for image, watcher in _visitors(case):
         if watcher.address in added:
             case.reasons.append(

@@ -53,6 +53,7 @@ MORE: dict[str, dict[str, Any]] = {
         "observation_seconds": 61,
         "accept_daemons": False,
         "release_lease": True,
+        "prove": True,
     },
     "volume_failover": {
         **{name: value for name, value in CEPH.items() if name != "rados_namespaces"},
@@ -90,7 +91,7 @@ MORE: dict[str, dict[str, Any]] = {
 # Options that the role itself gives, from what another module returned.
 GIVEN = {
     "node_fence": {"state", "ceph", "volumes", "proof", "fence", "power"},
-    "volume_failover": {"state", "ceph", "awaited", "power"},
+    "volume_failover": {"state", "ceph", "awaited", "power", "prove"},
     "node_release": {"state", "ceph", "clients", "fence", "power"},
     # An entry of the role's volumes may have its credentials; it hands them over apart.
     "fuse_recovery": {"credentials"},

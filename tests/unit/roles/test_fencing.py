@@ -22,6 +22,7 @@ from ansible_collections.storage_ops.runbooks.plugins.action import (
     conclude,
     on_node,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.runbook import PROOF
 from ansible_collections.storage_ops.runbooks.tests.unit.support.roles import (
     ROLES,
     beginning,
@@ -31,6 +32,7 @@ from ansible_collections.storage_ops.runbooks.tests.unit.support.roles import (
 )
 
 URI = "ansible.builtin.uri"
+FAIL_OVER = ROLES.parent / "playbooks/fail_over_volumes.yml"
 
 
 def tasks_of(part: Any) -> list[dict[str, Any]]:
@@ -156,10 +158,11 @@ def test_what_is_refused_anyway_is_not_watched_first(
     assert int(role("node_fence", "observations", __node_fence_info=found, **given)) == wanted
 
 
-def said(lost: dict[str, Any] | None, why: str = "cause") -> str:
+def said(lost: dict[str, Any] | None, why: str = "cause", check: bool = False) -> str:
     """The paragraph that a failed run ends with."""
     given: dict[str, Any] = {"code": "api_unreachable"} if lost is None else {"lost": [lost]}
     given = {"__node_fence_failed_info": given, "__node_fence_failed_why": why}
+    given["ansible_check_mode"] = check
     told = role("node_fence", "failed_said", **given, __node_fence_failed_node="worker01")
     return " ".join(str(told).split())
 
@@ -236,6 +239,11 @@ def test_a_failed_run_says_what_is_fenced_and_what_to_do(
         assert text in told, told
     assert told.count("cause") == 1
     assert ("was not fenced" in told) is (found is not None and not found["ledger"])
+
+
+def test_a_failed_rehearsal_names_no_command_that_acts() -> None:
+    assert f"{AGAIN.format('fail_over_volumes')} --check (" in said(None, check=True)
+    assert "--check" not in said(None)
 
 
 @pytest.mark.parametrize("name", ["node_fence", "volume_failover", "node_release"])
@@ -349,6 +357,21 @@ def test_every_volume_of_the_node_is_read() -> None:
     ]
 
 
+def test_the_metadata_servers_are_asked_about_what_is_used_or_attached() -> None:
+    """ceph-csi attaches nothing where its CSIDriver says so."""
+
+    def files(driver: str, attachment: str, used: bool) -> list[Any]:
+        found = info(attachment, used=used)
+        found["lost"][0]["volumes"][0]["driver"] = driver
+        return list(role("node_fence", "files", __node_fence_info=found))
+
+    for driver in ("cephfs.csi.ceph.com", "rook.cephfs.csi.ceph.com"):
+        assert files(driver, "csi-1", False) == files(driver, "", True) == [{"number": 0}]
+        # It has left the node.
+        assert files(driver, "", False) == []
+    assert files("rbd.csi.ceph.com", "csi-1", False) == []
+
+
 def test_nothing_is_fenced_that_the_run_has_not_begun_with() -> None:
     """By any method: what is not read before the fence could not be proven after it."""
     assert list(role("node_fence", "names", __node_fence_info=info("csi-1", ""))) == [
@@ -361,15 +384,148 @@ def test_nothing_is_fenced_that_the_run_has_not_begun_with() -> None:
         assert tasks.count(f"state: {state}\n") == named == wanted
 
 
-@pytest.mark.parametrize(
-    ("method", "gone"), [("ceph", ["10.0.0.5:0/7"]), ("network_fence", ["10.0.0.5"]), ("none", [])]
-)
-def test_whose_watch_must_end(method: str, gone: list[str]) -> None:
-    addresses = [] if method == "none" else ["10.0.0.5"]
-    intended = {
-        "fence": {"method": method, "addresses": addresses, "entries": [{"entry": "10.0.0.5:0/7"}]}
+def test_whose_watch_must_end() -> None:
+    """Of a fence in Ceph whoever its entries block, in the task that adds them; else whoever is at
+    its addresses.
+    """
+    fence = {"method": "network_fence", "addresses": ["10.0.0.5"], "volumes": []}
+    given = {"__node_fence_intended": {"fence": fence}, "__node_fence_info": {"lost": []}}
+    tasks = load(ROLES / "node_fence/tasks/fence.yml")
+    (blocks,) = [task for task in tasks if "storage_ops.runbooks.ceph_blocklist" in task]
+    (watches,) = [task for task in tasks if "storage_ops.runbooks.rbd_watcher_info" in task]
+    asked = watches["storage_ops.runbooks.rbd_watcher_info"]
+    watched = role("node_fence", "watch", **given)
+    found = role("node_fence", "x", __node_fence_x=asked, __node_fence_watch=watched, **given)
+    # Before ansible-core 2.19 a template makes text of a number.
+    wanted = {**watched, "gone": ["10.0.0.5"]}
+    assert {name: str(value) for name, value in found.items()} == {
+        name: str(value) for name, value in wanted.items()
     }
-    assert list(role("node_fence", "gone", __node_fence_intended=intended)) == gone
+    assert "gone" not in watched
+    assert watches["when"][1] == "__node_fence_intended.fence.method != 'ceph'"
+    asked = blocks["storage_ops.runbooks.ceph_blocklist"]["watch"]
+    assert role("node_fence", "x", __node_fence_x=asked, **given) == watched
+    # Nothing was fenced.
+    more = {"__node_fence_x": asked, **given}
+    assert variable("node_fence", "x", check=True, **more) == "(left out)"
+
+
+@pytest.mark.parametrize(("method", "wanted"), [("ceph", "there"), ("network_fence", "since")])
+def test_which_reading_is_of_after_the_fence(method: str, wanted: str) -> None:
+    (note,) = [
+        task["ansible.builtin.set_fact"]
+        for task in load(ROLES / "node_fence/tasks/fence.yml")
+        if "__node_fence_after" in task.get("ansible.builtin.set_fact", {})
+    ]
+    given = {
+        "__node_fence_intended": {"fence": {"method": method}},
+        "__node_fence_blocked": {"ceph": "there"},
+        "__node_fence_watched": {"ceph": "since"},
+    }
+    asked = note["__node_fence_after"]
+    assert role("node_fence", "x", __node_fence_x=asked, **given) == {"ceph": wanted}
+
+
+LEAVES = {
+    "node_fence_prove": "false",
+    "node_fence_release_lease": "false",
+    "__node_fence_after": {"ceph": {}},
+}
+
+
+@pytest.mark.parametrize(
+    ("given", "check", "wanted"),
+    [
+        ({}, False, True),
+        # Nobody would prove it.
+        ({"node_fence_prove": "true"}, False, False),
+        ({"node_fence_release_lease": "true"}, False, False),
+        # Nothing was added that could be proven, or nothing was read since.
+        ({}, True, False),
+        ({"__node_fence_after": {}}, False, False),
+        *[({"method": method}, False, False) for method in ("network_fence", "power", "external")],
+    ],
+)
+def test_who_proves_an_entry(given: dict[str, Any], check: bool, wanted: bool) -> None:
+    intended = {"fence": {"method": given.get("method", "ceph")}}
+    more = {**LEAVES, "__node_fence_intended": intended, **given}
+    told = variable("node_fence", "leaves_proof", check=check, **more)
+    assert told in (wanted, str(wanted))
+
+
+def test_what_proves_an_entry_is_the_same_whoever_does() -> None:
+    """All that the role node_fence would give its module, but what bounds that."""
+    found, other = ({"volume": f"pv-{number}", "watchers": []} for number in (0, 9))
+    given = {
+        **dict.fromkeys(("fence_addresses", "protected_addresses"), ["10.0.0.5"]),
+        "other_addresses": ["10.0.0.9"],
+        "cluster_id": "f",
+        "options": {"lease_seconds": 300, "fence_timeout": 90, "request_timeout": 5},
+        "__node_fence_info": info("csi-1", ""),
+        "__node_fence_after": {"ceph": {"fsid": "f", "images": [found]}},
+        "__node_fence_around": {"ceph": {"images": [other]}},
+    }
+    told = role("node_fence", "proving", **given)
+    assert told["volumes"] == ["pv-0", "pv-1"]
+    assert told["ceph"] == {"fsid": "f", "images": [found, other]}
+    assert (told["other_addresses"], told["fence_timeout"]) == (["10.0.0.9"], 90)
+    # The module takes each of these, and has none that is not given by the role or its user.
+    assert set(told) == set(PROOF)
+
+
+@pytest.mark.parametrize(
+    ("run", "node", "wanted"),
+    [("run-1", "worker01", {"a": 1}), ("run-2", "worker01", {}), ("run-1", "worker02", {})],
+)
+def test_only_what_this_run_has_fenced_is_proven(run: str, node: str, wanted: Any) -> None:
+    """What an earlier run of the role has left, or one for another node, is none of this one."""
+    told = variable(
+        "volume_failover",
+        "proving",
+        volume_failover_node="worker01",
+        __volume_failover_run_id="run-1",
+        __node_fence_run_id=run,
+        __node_fence={"options": {"node": node}},
+        __node_fence_to_prove={"a": 1},
+    )
+    assert told == wanted
+    # The role node_fence has no part in this run.
+    assert variable("volume_failover", "proving", __volume_failover_run_id="run-1") == {}
+
+
+def test_what_was_left_to_be_proven_is_forgotten() -> None:
+    """When the role node_fence begins again, and once it is proven."""
+    for file in ("node_fence/tasks/main.yml", "node_fence/tasks/proven.yml"):
+        facts = [task.get("ansible.builtin.set_fact", {}) for task in load(ROLES / file)]
+        assert [fact["__node_fence_to_prove"] for fact in facts if len(fact) > 1] == [{}], file
+
+
+def done(*actions: str, outcome: str = "done") -> dict[str, Any]:
+    return {"actions": [{"action": action, "outcome": outcome} for action in actions]}
+
+
+@pytest.mark.parametrize(
+    ("result", "wanted"),
+    [
+        (done("taint_node"), True),
+        (done("record_fence", "taint_node", outcome="failed"), True),
+        (done("taint_node", outcome="skipped"), False),
+        # The proof was refused, or was all there was to do.
+        (done("record_fence"), False),
+        (done("record_fence", outcome="failed"), False),
+        (done(), False),
+        # It was killed, or does not tell all.
+        ({"failed": True}, True),
+        ({**done("record_fence"), "actions_left_out": 3}, True),
+        ({"skipped": True}, False),
+        (None, False),
+    ],
+)
+def test_what_was_detached_has_the_fence_read_back(result: Any, wanted: bool) -> None:
+    """There is no false alarm where nothing was detached."""
+    given = {} if result is None else {"volume_failover_result": {"changed": True, **result}}
+    told = variable("volume_failover", "touched", **given)
+    assert told in (wanted, str(wanted))
 
 
 @pytest.mark.parametrize(
@@ -463,6 +619,17 @@ def test_where_others_are_is_read_for_a_node_that_is_switched_off_too() -> None:
     assert "not __node_fence_by_power" in seen["when"]
     assert around["register"] == "__node_fence_around"
     assert "not __node_fence_by_power" not in around["when"]
+
+
+def test_before_a_fence_the_module_that_detaches_only_reads_its_options() -> None:
+    """In check mode state held asks the cluster nothing, and no task of the role has run yet."""
+    checks, asks = load(ROLES / "volume_failover/tasks/before.yml")
+    assert checks["ansible.builtin.import_tasks"] == "check.yml"
+    assert asks["storage_ops.runbooks.volume_failover"]["state"] == "held"
+    assert asks["check_mode"] is True and "when" not in asks
+    (play,) = [part for part in load(FAIL_OVER) if "roles" in part]
+    (first,) = [task for task in play["pre_tasks"] if "ansible.builtin.import_role" in task]
+    assert first["ansible.builtin.import_role"]["tasks_from"] == "before.yml"
 
 
 def test_what_was_rehearsed_with_the_short_look_is_not_rehearsed_again() -> None:
@@ -1002,10 +1169,53 @@ def test_what_others_have_switched_off_is_not_switched() -> None:
     held = fence["Make sure that this run still has the Lease, and that the node is still lost"]
     read = fence["Switch the node off, unless others have, and read its power state back"]
     both = "__node_fence_intended.fence.method in {}__node_fence_off_methods"
-    assert held["when"] == both.format("['ceph'] + ")
+    assert held["when"] == [both.format("['ceph'] + "), "not __node_fence_is_fresh"]
     assert read["when"] == [both.format(""), "not __node_fence.check"]
     assert role("node_fence", "off_methods") == ["power", "external"]
     assert reads[1]["ansible.builtin.pause"]["seconds"] == "{{ __node_fence_power_apart }}"
+
+
+@pytest.mark.parametrize(
+    ("method", "ago", "wanted"),
+    [
+        ("ceph", 0, True),
+        ("ceph", 4.9, True),
+        ("ceph", 5.1, False),
+        # The clock was set back.
+        ("ceph", -1, False),
+        ("power", 0, False),
+        ("external", 0, False),
+    ],
+)
+def test_what_was_decided_a_moment_ago_is_not_asked_again(
+    method: str, ago: float, wanted: bool
+) -> None:
+    """Nothing is fenced by what was read longer ago."""
+    intended = {"fence": {"method": method}, "alone": True}
+    given = {
+        "__node_fence_intended": intended,
+        "__node_fence_intended_from": str(1000.5 - ago),
+        "__node_fence_now": 1000.5,
+    }
+    assert role("node_fence", "is_fresh", **given) is wanted
+    read, skipped = {"alone": False}, {"skipped": True}
+    for held, check, newest in (
+        (read, False, read),
+        (skipped, False, intended),
+        (read, True, intended),
+    ):
+        found = variable("node_fence", "newest", check, **given, __node_fence_held=held)
+        assert found == newest
+    # Else what the decision has read would seem to be as new as its end.
+    names = [task["name"] for task in load(ROLES / "node_fence/tasks/decide.yml")]
+    begins = names.index("Note when the decision begins")
+    assert names[begins + 1] == "Cordon the node, and record the intended fence in the ledger"
+    (entry,) = [
+        task["storage_ops.runbooks.ceph_blocklist"]
+        for task in load(ROLES / "node_fence/tasks/fence.yml")
+        if "storage_ops.runbooks.ceph_blocklist" in task
+    ]
+    assert entry["accept_gap"] == "{{ __node_fence_newest.alone }}"
 
 
 @pytest.mark.parametrize(

@@ -237,6 +237,18 @@ def test_the_controller_waits_longer_than_a_module_by_its_own_deadline() -> None
     assert on_node.patience(task(timeout=5), "multipath_residual", {"deadline": 9}) == 5
 
 
+def test_the_controller_waits_for_what_is_watched_too() -> None:
+    """After the entries, and not in the time for these. Else it would lose what the module says."""
+    name = "storage_ops.runbooks.ceph_blocklist"
+    for watch, seconds in (({"gone_timeout": "300", "observation_seconds": 3}, 303), ("{}", 60)):
+        asked = {"deadline": 20, "watch": watch}
+        assert on_node.patience(task(), name, asked) == 20 + 20 + seconds + on_node.GRACE
+    # Its other options have the defaults of the module that only watches.
+    watch = documented("ceph_blocklist")["watch"]["suboptions"]
+    for wait, default in on_node.WAITS["rbd_watcher_info"].items():
+        assert wait == "deadline" or float(watch[wait]["default"]) == default
+
+
 def test_a_timer_runs_while_a_host_is_asked() -> None:
     """It repeats, since what it raises may be lost, as in a __del__."""
 

@@ -15,6 +15,9 @@ from typing import Any
 
 import pytest
 
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.watched import Watched
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.watchers import WATCH
+
 MODULES = "ansible_collections.storage_ops.runbooks.plugins.modules"
 FILES = sorted((Path(__file__).resolve().parents[4] / "plugins/modules").glob("*.py"))
 # What ends a module that is late, with the place of the deadline among its arguments.
@@ -68,3 +71,23 @@ def test_what_ends_a_module_knows_its_deadline(monkeypatch: pytest.MonkeyPatch, 
 def test_a_look_at_a_fence_knows_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
     module = importlib.import_module(f"{MODULES}.volume_failover")
     assert known_deadline(monkeypatch, module, state="held") == 77
+
+
+def test_a_watch_gives_no_more_time_to_begin_an_entry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The Lease of the node need only be longer than the deadline, so another run may follow."""
+    module = importlib.import_module(f"{MODULES}.ceph_blocklist")
+    watch = {name: spec.get("default") for name, spec in WATCH.items()}
+    watch |= {"observations": 2, "observation_seconds": 3.0, "gone_timeout": 600.0}
+    given = {"entries": ["10.0.0.5"], "watch": watch}
+    assert known_deadline(monkeypatch, module, **given) == 77
+    made: list[Any] = []
+
+    def run(_module: Any, make: Any, *_more: Any) -> None:
+        made.append(make())
+        raise Ended(0)
+
+    monkeypatch.setattr(module, "run", run)
+    with pytest.raises(Ended):
+        module.main()
+    (runbook,) = made
+    assert isinstance(runbook, Watched) and runbook._ceph.deadline.remaining() <= 77

@@ -859,6 +859,71 @@ def test_this_host_is_not_hit(monkeypatch: pytest.MonkeyPatch) -> None:
         assert finding.reason == "it would hit this very host"
 
 
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        # An IPv4 address that is written as an IPv6 one: so the OSD sees this host, too.
+        ("[::ffff:127.0.0.1]:6800/1", ["127.0.0.1"]),
+        ("127.0.0.1:6800/1", ["127.0.0.1"]),
+        # What has never been up has no address.
+        *((text, []) for text in ("0.0.0.0:0/0", "[::]:0/0", ":/0", ":0", "-", "")),
+    ],
+)
+def test_an_odd_address_of_an_osd_stops_nothing(text: str, wanted: list[str]) -> None:
+    odd = {"public_addrs": {"addrvec": [{"type": "v2", "addr": text, "nonce": 1}]}}
+    osds = blocklist.parse_dump({**dump(), "osds": [odd]}).osds
+    found = list(blocklist.own_addresses(osds))
+    assert found == wanted
+    tool = Tool({**dump(), "osds": [odd]})
+    state = runbook(tool, options("10.0.0.5", accept_daemons=True)).gather()
+    assert [entry.address for entry, _who in state.daemons] == wanted
+
+
+def monitor(*texts: str, **fields: Any) -> dict[str, Any]:
+    """As ``ceph mon dump`` shows one since Nautilus."""
+    vector = [
+        {"type": f"v{2 - number}", "addr": text, "nonce": 0} for number, text in enumerate(texts)
+    ]
+    return {"name": "a", "public_addrs": {"addrvec": vector}, **fields}
+
+
+@pytest.mark.parametrize(
+    ("mons", "wanted"),
+    [
+        ([monitor("10.0.0.1:3300", "10.0.0.1:6789")], ("IPv4",)),
+        ([monitor("[fd00::1]:3300", "[fd00::1]:6789")], ("IPv6",)),
+        ([monitor("10.0.0.1:3300", "[fd00::1]:3300")], ("IPv4", "IPv6")),
+        ([monitor("10.0.0.1:3300"), monitor("[fd00::2]:3300")], ("IPv4", "IPv6")),
+        # One that has not joined yet.
+        ([monitor("10.0.0.1:3300"), monitor("[::]:0", addr="[::]:0/0")], ("IPv4",)),
+        ([monitor("[fd00::1]:3300"), monitor("0.0.0.0:0", addr="0.0.0.0:0/1")], ("IPv6",)),
+        ([monitor("10.0.0.1:3300"), monitor(":0", addr=":/0")], ("IPv4",)),
+        ([monitor("10.0.0.1:3300"), monitor(addr="-")], ("IPv4",)),
+        # Before Nautilus.
+        ([{"name": "a", "addr": "10.0.0.1:6789/0"}], ("IPv4",)),
+        ([{"name": "a", "addr": "[fd00::1]:6789/0"}, monitor("10.0.0.1:1")], ("IPv4", "IPv6")),
+    ],
+)
+def test_the_families_of_the_monitors(mons: list[Any], wanted: tuple[str, ...]) -> None:
+    assert blocklist.parse_families({"epoch": 1, "mons": mons}) == wanted
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ({}, "lacks what is needed"),
+        ([], "lacks what is needed"),
+        ({"mons": ["a"]}, "lacks what is needed"),
+        ({"mons": []}, "shows no monitor with an address"),
+        ({"mons": [monitor("0.0.0.0:0", addr="0.0.0.0:0/0")]}, "shows no monitor with an address"),
+    ],
+)
+def test_monitors_that_tell_no_family_are_no_evidence(answer: Any, said: str) -> None:
+    with pytest.raises(StorageOpsError, match=said) as caught:
+        blocklist.parse_families(answer)
+    assert caught.value.code == "evidence_unreadable"
+
+
 def test_what_is_protected() -> None:
     wanted = options(
         "10.0.0.5",

@@ -108,6 +108,8 @@ class Tools:
         self.asked.append(list(argv))
         if "osd" in argv:
             answer: Any = OSDS
+        elif "mon" in argv:
+            answer = {"mons": [{"addr": "10.0.0.1:6789/0"}]}
         else:
             queue = self.answers if "tell" in argv else self.maps
             answer = queue.pop(0) if len(queue) > 1 else queue[0]

@@ -73,6 +73,11 @@ def watcher(address: str, client: int, cookie: int) -> dict[str, Any]:
 A, B = watcher("10.0.0.5:0/319745466", 4123, 18446462598732840961), watcher("10.0.0.6:0/7", 4124, 1)
 
 
+MONS = {
+    "mons": [{"public_addrs": {"addrvec": [{"type": "v2", "addr": "10.0.0.1:3300", "nonce": 0}]}}]
+}
+
+
 class Tools:
     """``ceph``, ``rbd`` and ``rados``; ``rounds``: what each observation of the image ``data``
     shows, the last one for ever.
@@ -100,7 +105,7 @@ class Tools:
 
         self.asked.append(list(argv))
         if argv[0] == "ceph":
-            return result(0, DUMP)
+            return result(0, MONS if "mon" in argv else DUMP)
         if argv[0] == "rados" and argv[-2:] == ["listwatchers", "rbd_mirroring"]:
             missing = result(
                 1, err="error listing watchers rbd/rbd_mirroring: (2) No such file or directory\n"
@@ -267,6 +272,7 @@ def test_one_observation() -> None:
         1,
         pytest.approx(0, abs=1),
     )
+    assert ceph["families"] == ["IPv4"]
     (blocked,) = ceph["blocklist"]
     assert blocked == {
         **{

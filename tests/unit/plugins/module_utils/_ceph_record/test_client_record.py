@@ -122,6 +122,7 @@ def seen(*images: dict[str, Any], **fields: Any) -> dict[str, Any]:
         for one in found["watchers"]:
             one["persistent"] = one["seen"] == 2
     data = {"fsid": "f1", "read_at": "2026-01-01T12:00:00Z", "observations": 2, "seconds": 35.0}
+    data |= {"families": ["IPv4"]}
     return {**data, "blocklist": [], "images": list(images), **fields}
 
 

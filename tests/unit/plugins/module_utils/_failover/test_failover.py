@@ -352,6 +352,7 @@ def reading(
             "read_at": at,
             "observations": 1,
             "seconds": 0,
+            "families": ["IPv4"],
             "blocklist": there,
             "images": [],
         }
@@ -727,6 +728,18 @@ def test_who_cannot_ask_ceph_has_said_so() -> None:
     )
     assert not run(standard(), check=True, reading=None)["failed"]
     assert held(standard(), check=True, reading=None) == {}
+
+
+def test_nothing_was_detached_from_a_node_whose_fence_was_never_proven() -> None:
+    """Nobody is told to switch it off at once."""
+    world = standard(ledger=LEDGER._replace(phase="intended"))
+    with pytest.raises(StorageOpsError, match="is not proven") as said:
+        held(world)
+    assert "switch it off" not in str(said.value)
+    # It was, and is to become larger.
+    world = standard(ledger=LEDGER._replace(phase="intended", proven=True))
+    with pytest.raises(StorageOpsError, match="is not proven.*switch it off at once"):
+        held(world)
 
 
 def test_a_fence_that_was_lost_since() -> None:
@@ -1155,6 +1168,9 @@ def test_a_pod_with_a_claim_of_which_the_volume_is_unclear() -> None:
     text = "claim log, which is Lost, and no volume says so (of pod shop/log-1)"
     assert text in refusal(world, detach="taint")
     both = World(*claim("db"), attachment("db"), claimed, named, pod("db-1", "db", "log"))
+    # What is not bound is not attached.
+    both.broken.add("attach pv-log")
+    both.remove(attachment("log"))
     assert "together with the volume of claim log, which is Lost" in refusal(both)
 
 
@@ -3332,3 +3348,271 @@ def test_what_was_read_of_the_bmc_may_grow_old_while_it_waits() -> None:
     result = run(world, reading=None, power=says())
     assert result["failed"] and "power_reading_unfit" in str(result["findings"]), result
     assert world.attached() == {("pv-other", "a"), ("pv-db", "b")}
+
+
+# what no fence reaches
+
+
+def unreached(world: World, **given: Any) -> dict[str, dict[str, Any]]:
+    """By name, what is told of the pods and volumes that stay on a node that is fenced in Ceph. The
+    volume of the fence moves all the same, and a second run tells the same.
+    """
+    for _time in range(2):
+        result = run(world, **given)
+        assert not result["failed"], result["msg"]
+        told = {
+            one["object"]["name"]: one
+            for one in result["findings"]
+            if one["object"]["kind"] != "Node"
+        }
+        assert {(one["verdict"], one["severity"]) for one in told.values()} <= {("report", "major")}
+    assert ("pv-db", "b") in world.attached() and world.ledger().phase == "detached"
+    return told
+
+
+def in_tree(name: str, source: dict[str, Any], **spec: Any) -> list[dict[str, Any]]:
+    """A claim whose volume no driver of CSI has."""
+    claimed, volume = claim(name)
+    del volume["spec"]["csi"]
+    volume["spec"] |= {**source, **spec}
+    return [claimed, volume]
+
+
+CEPHFS = "cephfs.csi.ceph.com"
+LUN = {"iscsi": {"targetPortal": "192.0.2.7", "iqn": "iqn.2026-01.com.example:disk", "lun": 0}}
+
+
+@pytest.mark.parametrize(
+    ("items", "storage"),
+    [
+        ([*claim("x", OTHER), attachment("x", driver=OTHER)], f"pv-x ({OTHER})"),
+        (claim("x", NFS), f"pv-x ({NFS})"),
+        ([*claim("x", CEPHFS), attachment("x", driver=CEPHFS)], f"pv-x ({CEPHFS})"),
+        (in_tree("x", {"nfs": EXPORT}), "pv-x (nfs)"),
+        (in_tree("x", LUN), "pv-x (iscsi)"),
+        # Its volume is gone.
+        (claim("x")[:1], "pv-x (its PersistentVolume is gone)"),
+        ([], "the volume of claim x, which does not exist"),
+    ],
+)
+def test_a_pod_whose_storage_no_fence_reaches_is_named(
+    items: list[dict[str, Any]], storage: str
+) -> None:
+    """It stayed on the node, and the run ended green."""
+    world = standard(*items, pod("x-1", "x"))
+    told = unreached(world)
+    assert [*told] == ["x-1"] and "x-1" in world.names("Pod") and OUT not in world.taints
+    assert told["x-1"]["code"] == "storage_unreached"
+    reason = told["x-1"]["reason"]
+    assert f"uses {storage}, which the fence of node a (method ceph) does not cover" in reason
+    assert "run again with method power" in reason
+    assert ("a finding of its own says why" in reason) is (CEPHFS in storage)
+
+
+def test_a_pod_that_no_fence_reaches_and_that_keeps_data_is_not_to_be_deleted() -> None:
+    doomed = claim("x", OTHER, deletionTimestamp="2026-01-01T00:00:00Z")
+    items = [*doomed, attachment("x", driver=OTHER), pod("x-1", "x")]
+    told = unreached(standard(*copy.deepcopy(items)))
+    assert told["x-1"]["code"] == "claim_would_be_lost"
+    items = [*in_tree("x", LUN), pod("x-1", "x")]
+    items[0]["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    result = run(one_volume(*items), reading=None, power=says())
+    (one,) = (found for found in result["findings"] if found["object"]["kind"] == "Pod")
+    assert one["code"] == "claim_would_be_lost" and "by hand" not in one["reason"]
+
+
+def test_a_pod_with_storage_in_line_that_no_fence_reaches_is_named() -> None:
+    told = unreached(standard(in_line("line-0")))
+    assert "uses the inline nfs volume share, which the fence" in told["line-0"]["reason"]
+
+
+HERE = {
+    "nodeAffinity": {
+        "required": {
+            "nodeSelectorTerms": [
+                {"matchExpressions": [{"key": "example.com/n", "operator": "In", "values": ["a"]}]}
+            ]
+        }
+    }
+}
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        in_tree("x", {"local": {"path": "/mnt"}}),
+        in_tree("x", {"hostPath": {"path": "/mnt"}}),
+        [*claim("x", OTHER), attachment("x", driver=OTHER)],
+    ],
+)
+def test_a_pod_whose_data_is_on_the_lost_node_is_named(items: list[dict[str, Any]]) -> None:
+    if "csi" in items[1]["spec"]:
+        items[1]["spec"] |= HERE
+    told = unreached(standard(*items, pod("x-1", "x")))
+    assert [*told] == ["x-1"] and told["x-1"]["code"] == "data_on_node"
+    assert "no other node can have it" in told["x-1"]["reason"]
+    # With storage of which nothing is known, it has data elsewhere as well, perhaps.
+    told = unreached(standard(*items, pod("x-1", "x", "y")))
+    assert told["x-1"]["code"] == "storage_unreached"
+
+
+def test_what_no_pod_uses_and_is_on_the_lost_node_alone_is_named_so() -> None:
+    items = [*claim("x", OTHER), attachment("x", driver=OTHER)]
+    items[1]["spec"] |= HERE
+    told = unreached(standard(*items))
+    assert told["pv-x"]["code"] == "data_on_node"
+
+
+def test_a_node_that_was_said_to_be_off_is_not_to_be_switched_off() -> None:
+    world = standard(
+        *claim("x", NFS), pod("x-1", "x"), ledger=LEDGER._replace(method="none", entries=())
+    )
+    (told,) = [
+        one["reason"] for one in run(world)["findings"] if one.get("code") == "storage_unreached"
+    ]
+    assert "you have said that its node is off" in told and "Switch" not in told
+
+
+@pytest.mark.parametrize(
+    ("operator", "values", "more"),
+    [("In", ["a", "b"], []), ("In", ["b"], []), ("NotIn", ["a"], []), ("In", ["a"], ["b"])],
+)
+def test_a_volume_that_other_nodes_may_have_is_not_on_the_lost_one(
+    operator: str, values: list[str], more: list[str]
+) -> None:
+    items = [*claim("x", OTHER), attachment("x", driver=OTHER)]
+    terms = [
+        {"matchExpressions": [{"key": "k", "operator": one, "values": which}]}
+        for one, which in [(operator, values), *([("In", more)] if more else [])]
+    ]
+    items[1]["spec"]["nodeAffinity"] = {"required": {"nodeSelectorTerms": terms}}
+    told = unreached(standard(*items, pod("x-1", "x")))
+    assert told["x-1"]["code"] == "storage_unreached"
+
+
+def test_what_stays_on_the_node_in_any_case_is_not_named() -> None:
+    """What belongs there, has no storage, never mounted any, or is told with a volume."""
+    late = waiting("late", created="2026-01-02T00:00:00Z")
+    never = waiting("never", created="2025-12-31T00:00:00Z")
+    never["metadata"]["name"] = "never"
+    waits = claim("waits")
+    waits[0]["status"] = {"phase": "Pending"}
+    world = standard(
+        *(in_line("agent", owner="DaemonSet"), in_line("static", owner="Node"), pod("bare")),
+        *(late, *claim("late", OTHER), attachment("late", driver=OTHER)),
+        *(*waits[:1], pod("waits-1", "waits")),
+        # Attached after the node fell silent, for a pod that never ran.
+        *(never, *claim("never", OTHER)),
+        attachment("never", driver=OTHER, creationTimestamp="2026-01-02T00:00:00Z"),
+    )
+    assert unreached(world) == {}
+
+
+def test_a_pod_of_a_fenced_volume_is_told_with_that() -> None:
+    world = World(
+        *(*claim("db"), attachment("db"), *claim("x", OTHER), attachment("x", driver=OTHER)),
+        pod("db-1", "db", "x"),
+    )
+    result = run(world)
+    assert [one["object"]["name"] for one in result["findings"]] == ["pv-db"]
+
+
+def test_a_volume_that_no_pod_uses_any_more_is_named() -> None:
+    """Its pod was deleted by force, and the new one waits, while the node may write."""
+    world = standard(*claim("x", OTHER), attachment("x", driver=OTHER))
+    told = unreached(world)
+    assert [*told] == ["pv-x"] and told["pv-x"]["code"] == "storage_unreached"
+    assert "pv-x (claim shop/x, csi.example.com) stays attached to" in told["pv-x"]["summary"]
+    # Of those of Ceph, too: that of another Ceph was never asked for.
+    told = unreached(standard(*claim("x", CEPHFS), attachment("x", driver=CEPHFS)))
+    assert "a finding of its own says why" in told["pv-x"]["reason"]
+    # One that is gone is needed by nobody, and what came late was never mounted there.
+    assert unreached(standard(attachment("x", driver=OTHER))) == {}
+    late = attachment("x", driver=OTHER, creationTimestamp="2026-01-02T00:00:00Z")
+    assert unreached(standard(*claim("x", OTHER), late)) == {}
+
+
+def test_whoever_takes_them_off_the_node_is_told_of_none() -> None:
+    """The taint ends them, but for a pod that tolerates it; a filter chooses others."""
+    items = [*claim("x", OTHER), attachment("x", driver=OTHER), pod("x-1", "x")]
+    world = standard(*copy.deepcopy(items))
+    result = run(world, accept_unfenced_volumes=True)
+    assert [one["object"]["kind"] for one in result["findings"]] == ["Node"]
+    assert OUT in world.taints and "x-1" not in world.names("Pod")
+
+    items[-1]["spec"]["tolerations"] = TOLERANT
+    told = unreached(standard(*copy.deepcopy(items)), accept_unfenced_volumes=True)
+    assert [*told] == ["x-1"]
+
+    result = run(standard(*items), filters=Filters(claims=("shop/db",)))
+    assert [one["object"]["kind"] for one in result["findings"]] == ["Node"]
+
+
+def test_in_check_mode_nothing_is_said_of_what_may_join_the_fence() -> None:
+    """Whether CephFS does is known once the node is fenced."""
+    items = [*claim("x", CEPHFS), attachment("x", driver=CEPHFS), pod("x-1", "x")]
+    result = run(standard(*items, in_line("line-0")), check=True)
+    named = {one["object"]["name"] for one in result["findings"]}
+    assert named == {"a", "line-0"}
+    # Nothing joins one of another kind.
+    none = LEDGER._replace(method="none", entries=(), addresses=())
+    result = run(standard(*items, ledger=none), check=True)
+    assert "x-1" in {one["object"]["name"] for one in result["findings"]}
+
+
+def test_many_pods_that_no_fence_reaches_keep_no_room_from_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(failover_plan, "MOST_TOLD", 2)
+    many = of_tenant("evil", *(in_line(f"line-{number}") for number in range(5)))
+    result = run(standard(*many, in_line("line-9")))
+    told = [one for one in result["findings"] if one["object"]["kind"] == "Pod"]
+    assert [one["object"]["namespace"] for one in told] == ["evil", "shop"]
+    assert told[-1]["evidence"]["more"] == "4 more pods stay on the node"
+
+
+def test_a_pod_on_a_node_that_is_off_is_named_where_no_taint_ends_it() -> None:
+    """Of in-tree iSCSI nothing tells that another node has it, so no fence has it."""
+    items = [*in_tree("x", LUN), pod("x-1", "x")]
+
+    def told(**how: Any) -> dict[str, Any]:
+        world = one_volume(*copy.deepcopy(items), **how)
+        world.broken.clear()
+        result = run(world, reading=None, power=says())
+        assert not result["failed"] and world.ledger().phase == "detached", result
+        pods = [one for one in result["findings"] if one["object"]["kind"] == "Pod"]
+        assert ("x-1" in world.names("Pod")) is bool(pods)
+        return {one["object"]["name"]: one for one in pods}
+
+    found = told(version="v1.20.2")["x-1"]
+    assert found["code"] == "storage_unreached" and found["verdict"] == "report"
+    assert "uses pv-x (iscsi), which is no part of the fence" in found["reason"]
+    assert "delete the pod by hand: its node is off" in found["reason"]
+    assert told(version="v1.31.4") == {}
+    items[-1]["spec"]["tolerations"] = TOLERANT
+    assert [*told(version="v1.31.4")] == ["x-1"]
+    # Another machine of the node's name may run it.
+    items[-1]["metadata"]["creationTimestamp"] = "2023-01-01T00:00:00Z"
+    reason = told(version="v1.20.2")["x-1"]["reason"]
+    assert "is older than this Node object" in reason and "its node is off" not in reason
+
+
+def test_a_pod_that_nothing_leaves_the_node_with_is_named() -> None:
+    """Then the taint is not set, so that nothing ends it."""
+    world = World(*in_tree("x", LUN), pod("x-1", "x"), ledger=OFF._replace(volumes=()))
+    result = run(world, reading=None, power=says())
+    told = [one["object"]["name"] for one in result["findings"] if one["object"]["kind"] == "Pod"]
+    assert told == ["x-1"] and OUT not in world.taints
+
+
+def test_what_a_fence_in_ceph_has_and_is_never_attached_moves_too() -> None:
+    """CephFS of a driver that attaches nothing."""
+    world = standard(
+        *(NEVER, *claim("files", driver=NFS), pod("files-1", "files")),
+        ledger=LEDGER._replace(volumes=("pv-db", "pv-files")),
+    )
+    result = run(world)
+    assert verbs(result)[0] == "taint_node"
+    assert (world.ledger().phase, world.ledger().detached) == ("detached", ("pv-db", "pv-files"))
+    assert "pv-files is in use: pod shop/files-1-again" in str(result["findings"])
+    assert [one["object"]["kind"] for one in result["findings"]] == ["Node"]

@@ -190,6 +190,7 @@ def reading(*blocklist: Object, fsid: str = "f", watchers: tuple[str, ...] = ())
         "read_at": "2026-03-01T12:00:00Z",
         "observations": 2,
         "seconds": 1,
+        "families": ["IPv4"],
         "blocklist": list(blocklist),
         "images": images,
     }

@@ -27,6 +27,7 @@ DATA: dict[str, Any] = {
     "read_at": "2026-01-01T12:00:00Z",
     "observations": 3,
     "seconds": 61.2,
+    "families": ["IPv4"],
     "blocklist": [
         {
             "entry": "10.0.0.5:0/0",
@@ -153,6 +154,10 @@ def test_of_two_the_one_that_stays_longer() -> None:
         (("fsid",), None, "ceph.fsid is not a text"),
         (("read_at",), "2026-01-01T12:00:00", "ceph.read_at is no time with its zone"),
         (("read_at",), "today", "ceph.read_at is no time with its zone"),
+        (("families",), [], "ceph.families is []"),
+        (("families",), ["IPv4", "IPv5"], "ceph.families is ['IPv4', 'IPv5']"),
+        (("families",), "IPv4", "ceph.families is no list of texts but 'IPv4'"),
+        (("families",), [4], "ceph.families is no list of texts but [4]"),
         (("observations",), "3", "ceph.observations is no number but '3'"),
         (("seconds",), float("nan"), "ceph.seconds is no number"),
         (("observations",), float("inf"), "ceph.observations is no number"),

@@ -44,6 +44,7 @@ def reading(until: str = FAR, at: datetime = NOW, **fields: Any) -> Reading:
         "read_at": iso(at),
         "observations": 1,
         "seconds": 0.0,
+        "families": ["IPv4"],
         "blocklist": [blocked(A, until=until)],
         "images": [],
     }

@@ -181,6 +181,7 @@ def reading(*images: dict[str, Any], blocklist: Sequence[Any] = (), **fields: An
         "read_at": f"{NOW:%Y-%m-%dT%H:%M:%SZ}",
         "observations": 3,
         "seconds": 61.0,
+        "families": ["IPv4"],
         "blocklist": list(blocklist),
         "images": list(images),
     }
@@ -760,8 +761,9 @@ def test_who_comes_and_goes_where_nobody_knows_may_be_the_lost_node() -> None:
     refused(pure.intend(state(), noted), why)
     # What is fenced already may be on its way out.
     ledger = intended()
-    leaving = options(image(watchers=[watcher(A, 2, seen=1, nonce=12)]))
-    assert intended(state(node(unschedulable=True), ledger=ledger), leaving) == ledger
+    leaving = reading(image(watchers=[watcher(A, 2, seen=1, nonce=12)]), blocklist=[blocked(A)])
+    again = state(node(unschedulable=True), ledger=ledger)
+    assert intended(again, replace(OPTIONS, reading=leaving)) == ledger
     # Another watch of one that stays.
     stays = watcher(STORAGE, 2, nonce=12)
     assert (
@@ -1084,7 +1086,8 @@ def test_a_note_of_the_node_is_no_evidence_at_an_address_where_another_image_is_
     ledger = intended(two, given)
     assert set(ledger.addresses) == {A, STORAGE}
     again = state(node(unschedulable=True), two.attached, ledger=ledger)
-    assert intended(again, options(held, noted, other)) == ledger
+    stands = reading(held, noted, other, blocklist=[blocked(A), blocked(STORAGE)])
+    assert intended(again, replace(OPTIONS, reading=stands)) == ledger
 
 
 class Counted(tuple[Any, ...]):
@@ -1443,7 +1446,8 @@ def test_a_nodes_driver_has_no_other_host_fenced(
 
 def test_a_nodes_driver_has_no_other_host_fenced_beside_its_own() -> None:
     """What is seen of the node is at its own address, and its NetworkFence covers another too."""
-    for cidrs in ((f"{A}/32", f"{THEIRS}/32"), (f"{A}/32", "192.168.7.0/29"), ("10.0.0.4/31",)):
+    others = (f"{THEIRS}/32", "192.168.7.0/29", "fd00::9/128")
+    for cidrs in (*((f"{A}/32", other) for other in others), ("10.0.0.4/31",)):
         beside = pure.intend(state(fences=(network_fence(cidrs=cidrs),)), OPTIONS)
         refused(
             beside,
@@ -2074,6 +2078,34 @@ def test_what_has_left_the_node_stays_noted() -> None:
     both = before._replace(detached=("pv-moved", held))
     again = intended(cordoned._replace(ledger=both))
     assert (again.phase, again.detached) == ("fenced", ("pv-moved",))
+
+
+@pytest.mark.parametrize("boot", ["boot-1", "boot-0"])
+def test_what_has_left_and_is_back_is_judged_as_what_is_new(boot: str) -> None:
+    """The node was back, without a release, in the boot of the fence or in a later one."""
+    agreed = options(image(watchers=[watcher(STORAGE)], locks=[lock(STORAGE)]))
+    known = intended(given=agreed)._replace(phase="detached", proven=True, boot_id=boot)
+    if boot == "boot-0":
+        w = image("w", watchers=[watcher(STORAGE)], locks=[lock(STORAGE)])
+        before = known._replace(detached=("v",))
+        known = intended(state(attached=[volume("w")], ledger=before), options(w))
+        assert (known.volumes, known.phase, known.detached) == (("v", "w"), "intended", ("v",))
+    back, at = volume(), volume().attachment._replace(created=NOW - timedelta(hours=1))
+    back = back._replace(attachment=at)
+    found = state(attached=[back], ledger=known)
+    refused(pure.intend(found, SILENT), "nothing shows from where v is held")
+    # Where it was not read, it stays there, and is no part of the fence.
+    only = options(image("w", watchers=[watcher(STORAGE)]))
+    left = intended(state(attached=[back, volume("w")], ledger=known), only)
+    assert ("v" in left.volumes, left.detached) == (False, ())
+    # What Ceph shows, and a fence of the whole node, do for it, and its proof begins again.
+    given = options(image(watchers=[watcher(STORAGE)]))
+    for enough in (given, replace(SILENT, fence_addresses=(STORAGE,))):
+        again = intended(found, enough)
+        assert ("v" in again.volumes, again.phase, again.detached) == (True, "intended", ())
+        assert intended(found._replace(ledger=again), SILENT) == again
+    # Any tenant may have it attached while the node is silent, which then has not opened it.
+    assert "v" in intended(state(ledger=known), SILENT).volumes
 
 
 def test_a_node_object_that_was_made_anew() -> None:
@@ -2756,7 +2788,7 @@ def test_no_crowd_hides_a_volume_that_the_run_fails_for() -> None:
 
 
 def test_what_was_not_attached_too_late_is_evidence() -> None:
-    host = node(addresses=(A, "2001:db8::5"))
+    host = node(addresses=(A, "10.0.0.7"))
     two = [volume(), volume("w")]
     given = options(image(watchers=[watcher()]), image("w"))
     refused(pure.intend(state(host, two, fences=(network_fence(),)), given), "from where w is held")
@@ -3347,6 +3379,119 @@ def test_a_bmc_that_dies_before_the_node_is_proven_to_be_off_is_no_dead_end() ->
     assert outside and (outside.method, outside.volumes) == ("external", ("v0", "w"))
 
 
+@pytest.mark.parametrize("method", ["power", "external", "none"])
+@pytest.mark.parametrize("proven", [False, True])
+def test_what_was_begun_without_ceph_is_judged_anew_in_ceph(method: str, proven: bool) -> None:
+    """No address was judged for a node that was to be off, and no image was read."""
+    word = replace(OPTIONS, method="none", node_confirmed_off=True, reading=None)
+    given = {"power": by_power("on"), "external": by_others("off"), "none": word}[method]
+    begun = pure.intend(silent(RBD), given).ledger
+    assert begun and (begun.method, begun.volumes) == (method, ("v0",))
+    known = silent(RBD, ledger=begun._replace(proven=proven))
+    protected = (ip_network("10.0.0.9/32"),)
+    elsewhere = {"method": "ceph", "fence_addresses": ("10.0.0.7",), "protected": protected}
+    read = options(image("v0"), **elsewhere)
+    own = pick_host_record(node(addresses=("10.0.0.9",)))
+    refused(pure.intend(known._replace(host=own), read), "nothing shows from where v0 is held")
+    # Nor was the Ceph that has them.
+    other = "1b1e4f4c-8f4e-4f5c-9a49-0d1c4b2e6a11"
+    away = known._replace(attached=(volume("v0", cluster_id=other),))
+    seen = options(image("v0", watchers=[watcher()]), method="ceph")
+    refused(pure.intend(away, seen), "which looks like another cluster")
+    # A volume whose pod is older than the Node may be of the machine before.
+    older = tuple(found._replace(used_by_older_pod=True) for found in known.attached)
+    noted = image("v0", watchers=[watcher(STORAGE)], notes=[("a", STORAGE)])
+    ledger = pure.intend(known._replace(attached=older), options(noted, method="ceph")).ledger
+    assert ledger and ledger.machine == UNKNOWN_MACHINE
+
+
+def word_of_the_user(**fields: Any) -> FenceOptions:
+    return replace(OPTIONS, method="none", node_confirmed_off=True, reading=None, **fields)
+
+
+@pytest.mark.parametrize("proven", [False, True])
+def test_what_ceph_leaves_out_is_not_kept_from_a_fence_without_it(proven: bool) -> None:
+    """What is in the ledger is detached, once the others are proven."""
+    two = (volume(), volume("w", cluster_id="c2"))
+    begun = intended(state(attached=two), word_of_the_user())._replace(proven=proven)
+    assert begun.volumes == ("v", "w")
+    seen = image(watchers=[watcher()])
+    again = intended(
+        state(attached=two, ledger=begun), options(seen, method="ceph", cluster_id="c1")
+    )
+    assert again.volumes == ("v",)
+    # One that is silent, and of a pod that may be the machine's that had the name before.
+    older = (volume(), volume("w")._replace(used_by_older_pod=True))
+    given = options(seen, image("w"), method="ceph")
+    decision = pure.intend(young(state(attached=older, ledger=begun)), given)
+    assert decision.ledger and "w" not in decision.ledger.volumes
+    # What has left the node stays in it until the release.
+    assert "w" in intended(state(ledger=begun), options(seen, method="ceph")).volumes
+    # Where nothing of it was read, nothing is known.
+    unread = options(image("x"), method="ceph")
+    refused(pure.intend(state(attached=two, ledger=begun), unread), "is not in what was read")
+    # It goes on as it is, and no address matters to it.
+    noted = options(image(notes=[("a", A)]), image("w"), node_confirmed_off=True)
+    again = intended(recorded(record(), attached=two, ledger=begun), noted)
+    assert (again.method, again.volumes) == ("none", ("v", "w"))
+
+
+def test_the_record_counts_where_a_fence_was_begun_without_ceph() -> None:
+    """As for a new fence: it shows the node, and who else has what is attached is a stranger."""
+    for given in (word_of_the_user(), by_power("on")):
+        begun = intended(silent(RBD), given)
+        records = recorded(record(machine=MACHINE)).records
+        known = silent(RBD, ledger=begun)._replace(records=records)
+        in_ceph = intended(known, options(image("v0"), method="ceph"))
+        assert in_ceph.source == {STORAGE: "record", A: "status"}
+        strange = image("v0", watchers=[watcher("10.0.0.99")], locks=[lock("10.0.0.99")])
+        decision = pure.intend(known, options(strange, method="ceph"))
+        refused(decision, "at an address that no source lists as this node's")
+
+
+def test_a_network_fence_that_was_begun_without_ceph_has_seen_no_ceph() -> None:
+    other = "1b1e4f4c-8f4e-4f5c-9a49-0d1c4b2e6a11"
+    away = (volume(cluster_id=other),)
+    prepared = (network_fence(addresses_from="option", cluster_id=other),)
+    asked = replace(OPTIONS, method="network_fence", reading=None)
+    begun = intended(state(attached=away, fences=prepared), asked)
+    assert (begun.method, begun.fsid) == ("network_fence", "")
+    seen = options(image(watchers=[watcher()]))
+    refused(
+        pure.intend(state(attached=away, ledger=begun), seen), "which looks like another cluster"
+    )
+
+
+@pytest.mark.parametrize("phase", ["intended", "fenced"])
+def test_what_a_network_fence_has_judged_without_ceph_is_judged_anew_with_it(phase: str) -> None:
+    """Its record, and the families of its monitors, may show that another address is the node's."""
+    asked = replace(OPTIONS, method="network_fence", reading=None, fence_addresses=(A,))
+    begun = intended(state(fences=(network_fence(),)), asked)._replace(phase=phase)
+    there = {"ledger": begun, "fences": (network_fence(fenced=True),)}
+    seen = recorded(record(), **there)
+    told = f"clusterID c1 covers {STORAGE}"
+    refused(pure.intend(seen, SILENT), told)
+    named = options(image(), fence_addresses=(A,))
+    refused(pure.intend(seen, named), f"{STORAGE} is where Ceph saw it in an earlier night")
+    refused(pure.intend(state(**there), dual(image())), "no IPv6 address of node a is fenced")
+    refused(pure.intend(state(**there), options(reading=reading(image(), **SHORT))), "are needed")
+    # It knows Ceph from here on, and goes on without it as it began.
+    known = intended(state(**there), SILENT)
+    assert (known.fsid, known.volumes, known.addresses) == ("f1", ("v",), (A,))
+    blind = replace(SILENT, reading=None)
+    assert intended(state(**there), blind) == begun
+    assert intended(state(**there)._replace(host=None, item=None), blind) == begun
+    # The run that has judged it may be killed: the watch is over then, and its record stays away.
+    after = {**there, "ledger": known}
+    assert intended(recorded(record(), **after), SILENT) == known
+    # What is added without Ceph has been judged without it.
+    two = (volume(), volume("w"))
+    joined = intended(state(attached=two, **after), blind)
+    assert (joined.volumes, joined.fsid) == (("v", "w"), "f1")
+    again = recorded(record(), attached=two, **{**there, "ledger": joined})
+    refused(pure.intend(again, options(image(), image("w"))), told)
+
+
 def test_a_fence_in_ceph_that_was_to_become_one_by_power_can_be_set_again() -> None:
     """Its volume has moved, and its entry was removed by others. The BMC does not answer."""
     moved_on = intended()._replace(phase="detached", detached=("v",), proven=True)
@@ -3485,6 +3630,13 @@ def test_a_reboot_releases_no_machine_that_an_older_pod_may_be_on() -> None:
     there = options(image(watchers=[watcher()]))
     ledger = pure.intend(state(attached=[older]), there).ledger
     assert ledger and ledger.machine == "machine-a"
+    # Nor does its word that the node is off, which knows no address.
+    dead = image(locks=[lock(STORAGE)])
+    word = options(dead, method="none", node_confirmed_off=True)
+    ledger = intended(state(attached=[older]), word)
+    assert ledger.machine == UNKNOWN_MACHINE
+    gone = silent(RBD, ledger=ledger)._replace(host=None, item=None, attached=(older,))
+    refused(pure.intend(gone, by_power("on")), "it is not known which machine has v")
 
 
 def test_a_volume_of_an_older_pod_that_shows_no_client_is_left_out_in_ceph() -> None:
@@ -3708,10 +3860,57 @@ def test_an_address_that_is_recorded_of_another_node_is_not_fenced() -> None:
     assert intended(seen, held).addresses == (STORAGE,)
 
 
+def test_an_address_that_was_only_intended_may_be_another_nodes_by_now() -> None:
+    """The run that intended it did not end, so nothing is blocked there yet."""
+    agreed = image(watchers=[watcher(STORAGE)], locks=[lock(STORAGE)])
+    begun = intended(given=options(agreed))
+    assert begun.addresses == (STORAGE, A)
+    theirs, single = seen_beside("x", "b", STORAGE)
+    given = options(image(), theirs)
+    known = state(ledger=begun, single=single)
+    refused(pure.intend(known, given), f"address {STORAGE} (watcher) belongs to")
+    refused(
+        pure.intend(recorded(record("b"), ledger=begun), SILENT),
+        f"address {STORAGE} (watcher) is recorded of node b",
+    )
+    noted = options(image(), image("x", notes=[("b", A)]))
+    refused(pure.intend(state(ledger=begun), noted), f"address {A} (status) belongs to")
+    # Once it is blocked, nobody is hit who was not before.
+    stands = reading(image(), theirs, blocklist=[blocked(STORAGE), blocked(A)])
+    assert intended(known, replace(given, reading=stands)) == begun
+    # It may have been removed for that other one.
+    proven = known._replace(ledger=begun._replace(phase="fenced"))
+    refused(pure.intend(proven, given), f"address {STORAGE} (watcher) belongs to")
+    # Of a run that was killed right before, all is as it was.
+    assert intended(state(ledger=begun), options(agreed)) == begun
+    assert intended(state(ledger=begun), SILENT) == begun
+
+
+def test_an_address_that_was_only_intended_may_be_that_of_all_nodes() -> None:
+    """Behind NAT they have one. The next node was not seen there before the run ended."""
+    begun = intended()
+    tries = image(watchers=[watcher(A, 9, nonce=99, seen=1)])
+    both = volume(elsewhere="b")
+    kept = {"ledger": begun, "attached": [both]}
+    refused(pure.intend(state(**kept), options(tries)), "comes and goes on p/v at an address that")
+    has = image(watchers=[watcher(A, 9, nonce=99)])
+    refused(pure.intend(state(**kept), options(has)), f"it is unknown whose address {A} is")
+    assert intended(state(**kept), options(has, fence_addresses=(A,))).addresses == (A,)
+    # What is blocked has ended the watches of them all, and who stays is told by the proof.
+    for seen in (tries, has):
+        stands = reading(seen, blocklist=[blocked(A)])
+        assert intended(state(**kept), replace(OPTIONS, reading=stands)) == begun
+        # The watches of the node had ended, and its entry was removed since. It must be back soon.
+        proven = begun._replace(phase="fenced")
+        assert intended(state(**{**kept, "ledger": proven}), options(seen)) == proven
+
+
 def test_a_fence_that_stands_is_not_judged_by_records() -> None:
     ledger = intended()
     found = recorded(record("b", A), record(), host=node(unschedulable=True), ledger=ledger)
-    assert pure.intend(found, OPTIONS) == Decision(pure.Plan([]), ledger)
+    stands = reading(image(watchers=[watcher()]), blocklist=[blocked(A)])
+    decision = pure.intend(found, replace(OPTIONS, reading=stands))
+    assert decision == Decision(pure.Plan([]), ledger)
 
 
 @pytest.mark.parametrize(
@@ -3995,3 +4194,188 @@ def test_what_speaks_for_the_lost_node_leaves_nothing_proven(mine: dict[str, Any
     attached = [volume(), many(volume("w", elsewhere="b")), volume("z")]
     decision = pure.intend(state(attached=attached, **found), given)
     assert not decision.ledger or decision.plan.refusals or "w" not in decision.ledger.volumes
+
+
+# families of addresses
+
+SIX = "fd00::5"
+BOTH = {"families": ["IPv4", "IPv6"]}
+ONLY_SIX = {"families": ["IPv6"]}
+
+
+def dual(*images: dict[str, Any], **fields: Any) -> FenceOptions:
+    """A Ceph whose monitors have addresses of both families."""
+    return replace(OPTIONS, reading=reading(*images, **BOTH), **fields)
+
+
+def of_both(*addresses: str) -> dict[str, Any]:
+    return node(addresses=addresses or (A, SIX))
+
+
+def test_a_client_that_is_seen_needs_no_address_of_the_other_family() -> None:
+    """All connections of a client have the one address that Ceph shows."""
+    assert intended(given=dual(image(watchers=[watcher()]))).addresses == (A,)
+    # The owner of a lock may be dead, and the client of a later mount at the other one.
+    locked = image(locks=[lock()])
+    refused(pure.intend(state(), dual(locked)), "no IPv6 address of node a is fenced", "held: v.")
+    assert {*intended(state(of_both()), dual(locked)).addresses} == {A, SIX}
+    # Also where it was intended by one.
+    known = intended(given=options(locked))
+    refused(pure.intend(state(ledger=known), dual(locked)), "no IPv6 address of node a is fenced")
+
+
+def test_a_client_that_is_nowhere_seen_may_be_at_an_address_of_either_family() -> None:
+    volumes = (volume(), volume("w"))
+    for one in (A, SIX):
+        six = one == SIX
+        client = {**watcher(one), "entry": f"[{one}]:0/11"} if six else watcher(one)
+        images = (image(watchers=[client]), image("w"))
+        decision = pure.intend(state(of_both(one), volumes), dual(*images))
+        missing = "IPv4" if six else "IPv6"
+        refused(
+            decision, f"no {missing} address of node a is fenced", "held: w.", "fence_addresses"
+        )
+        assert "held: v" not in decision.plan.refusals[0].reason
+        assert decision.plan.refusals[0].code == "fence_incomplete"
+        # The node has one of each, or the user names it.
+        whole = intended(state(of_both(A, SIX), volumes), dual(*images))
+        assert {*whole.addresses} == {A, SIX}
+        other = ({A, SIX} - {one}).pop()
+        given = dual(*images, fence_addresses=(other,))
+        assert {*intended(state(of_both(one), volumes), given).addresses} == {A, SIX}
+    # Of a Ceph of one family nothing else is asked.
+    images = (image(watchers=[watcher()]), image("w"))
+    assert intended(state(attached=volumes), options(*images)).addresses == (A,)
+
+
+def test_where_the_node_was_recorded_no_other_family_is_asked_for() -> None:
+    found = recorded(record(address=A))
+    assert intended(found, dual(image())).source == {A: "record"}
+    # Where another address is fenced, the record says nothing of that one.
+    given = dual(image(), fence_addresses=("10.0.0.9",))
+    refused(pure.intend(recorded(record()), given), "no IPv6 address of node a is fenced")
+    # Nor does one of a family that this Ceph does not have any more.
+    six = replace(OPTIONS, reading=reading(image(), **ONLY_SIX))
+    refused(pure.intend(found, six), f"{A} (record)", "of this Ceph has an IPv4 address")
+
+
+def test_a_family_that_ceph_does_not_have_fences_nothing() -> None:
+    """Ceph sees no client at such an address, so an entry for it would hit none."""
+    # What the user says, and what ceph-csi noted in another time.
+    decision = pure.intend(state(of_both(SIX)), options(image(), fence_addresses=(SIX,)))
+    refused(decision, f"{SIX} (fence_addresses)", "of this Ceph has an IPv6", "fence_addresses")
+    assert "nothing shows" not in decision.plan.refusals[0].reason
+    assert decision.plan.refusals[0].code == "address_unknown"
+    decision = pure.intend(state(of_both(SIX)), options(image(notes=[("a", SIX)])))
+    refused(decision, f"{SIX} (metadata)", "of this Ceph has an IPv6")
+    six = replace(OPTIONS, reading=reading(image(notes=[("a", A)]), **ONLY_SIX))
+    refused(pure.intend(state(of_both(A)), six), f"{A} (metadata)", "of this Ceph has an IPv4")
+    # The same where it is intended already.
+    known = intended(
+        state(of_both(SIX)),
+        replace(OPTIONS, reading=reading(image(notes=[("a", SIX)]), **ONLY_SIX)),
+    )
+    assert known.addresses == (SIX,)
+    refused(
+        pure.intend(state(of_both(SIX), ledger=known), options(image())), "of this Ceph has an IPv6"
+    )
+
+
+def test_an_address_that_no_monitor_has_may_be_that_of_an_older_client() -> None:
+    """A client keeps its address when the monitors change. So it is fenced there too, or not at all
+    where nothing shows who has a volume.
+    """
+    found = (volume(), volume("w"))
+    images = (image(watchers=[watcher()]), image("w"))
+    assert {*intended(state(of_both(), found), options(*images)).addresses} == {A, SIX}
+    fences = (network_fence(cidrs=(f"{A}/32", f"{SIX}/128")),)
+    given = state(of_both(), found, fences=fences)
+    assert {*intended(given, options(*images)).addresses} == {A, SIX}
+    given = state(of_both(), found, fences=(network_fence(),))
+    uncovered = f"{SIX} is covered by no NetworkFence"
+    refused(pure.intend(given, options(*images)), uncovered)
+    refused(pure.intend(given, dual(*images)), uncovered, "no IPv6 address of node a is fenced")
+    # A client of another image shows that Ceph had the other family.
+    older = image("x", watchers=[watcher("fd00::77")])
+    refused(
+        pure.intend(state(None, found), options(*images, older)),
+        "no IPv6 address of node a is fenced",
+    )
+
+
+def test_a_note_is_no_evidence_where_ceph_has_both_families() -> None:
+    """It is of when the volume was staged; the client of a later mount may have the other one."""
+    noted = image(notes=[("a", A)])
+    refused(pure.intend(state(), dual(noted)), "no IPv6 address of node a is fenced", "held: v.")
+    assert {*intended(state(of_both()), dual(noted)).addresses} == {A, SIX}
+    assert intended(given=options(noted)).addresses == (A,)
+    # Two notes of the volume tell both.
+    both = dual(image(notes=[("a", A), ("a", SIX)]))
+    assert {*intended(given=both).addresses} == {A, SIX}
+
+
+def test_the_users_network_fence_is_his_word_only_for_the_families_that_it_has() -> None:
+    """Without it, what it does not cover would be left out at his word."""
+    found, own = (volume(),), of_both(A, SIX, "10.0.0.7")
+    given = {"addresses_from": "option"}
+    one = (network_fence(cidrs=(f"{A}/32",), **given),)
+    both = (network_fence(cidrs=(f"{A}/32", f"{SIX}/128"), **given),)
+    assert intended(state(own, found, fences=one), options(image())).addresses == (A,)
+    refused(
+        pure.intend(state(own, found, fences=one), dual(image())),
+        "10.0.0.7 is covered by no NetworkFence",
+        "no IPv6 address of node a is fenced",
+    )
+    assert {*intended(state(own, found, fences=both), dual(image())).addresses} == {A, SIX}
+    # The other family is covered by another one, which is not his word for what is left out.
+    other = network_fence("other", cidrs=(f"{SIX}/128",))
+    refused(
+        pure.intend(state(own, found, fences=(*one, other)), dual(image())),
+        "10.0.0.7 is covered by no NetworkFence",
+    )
+
+
+def test_where_ceph_is_not_read_a_node_of_both_families_may_reach_it_by_both() -> None:
+    blind = replace(OPTIONS, reading=None)
+    given = {"addresses_from": "option"}
+    one = (network_fence(cidrs=(f"{A}/32",), **given),)
+    both = (network_fence(cidrs=(f"{A}/32", f"{SIX}/128"), **given),)
+    assert intended(state(fences=one), blind).addresses == (A,)
+    # The network of Ceph may be another one than that of Kubernetes.
+    six = (network_fence(cidrs=(f"{SIX}/128",), **given),)
+    assert intended(state(fences=six), blind).addresses == (SIX,)
+    refused(pure.intend(state(of_both(), fences=one), blind), "no IPv6 address of node a is fenced")
+    assert {*intended(state(of_both(), fences=both), blind).addresses} == {A, SIX}
+    # Without a word of the user's about the node nothing is left out at his word.
+    named = replace(blind, fence_addresses=(A,))
+    refused(
+        pure.intend(state(of_both(A, "10.0.0.7"), fences=(network_fence(),)), named),
+        "10.0.0.7 is covered by no NetworkFence",
+    )
+
+
+def test_a_fence_that_is_only_intended_is_judged_by_its_families_again() -> None:
+    """It may be of before Ceph had the second one; nothing was detached by it yet."""
+    known = intended(given=options(image(watchers=[watcher()])))
+    before = state(ledger=known)
+    refused(pure.intend(before, dual(image())), "no IPv6 address of node a is fenced", "held: v.")
+    assert intended(before, options(image())).addresses == (A,)
+    # Its client is there still.
+    assert intended(before, dual(image(watchers=[watcher()]))).addresses == (A,)
+    assert {*intended(before, dual(image(), fence_addresses=(SIX,))).addresses} == {A, SIX}
+    # One that was proven stands: other nodes may have its volumes.
+    proven = known._replace(phase="fenced", proven=True)
+    assert intended(state(ledger=proven), dual(image())).addresses == (A,)
+    # Until more is added to it: since that was begun, the node may have been back.
+    joined = proven._replace(phase="intended", volumes=("v", "w"))
+    two = (volume(), volume("w"))
+    refused(
+        pure.intend(state(attached=two, ledger=joined), dual(image(), image("w"))),
+        "no IPv6 address of node a is fenced",
+        "w",
+    )
+
+
+def test_a_node_that_is_off_needs_no_address_of_any_family() -> None:
+    given = dual(image(), method="none", node_confirmed_off=True)
+    assert intended(given=given).method == "none"

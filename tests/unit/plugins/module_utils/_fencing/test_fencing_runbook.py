@@ -32,11 +32,15 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledge
     run_options,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.runbook import (
+    PROOF as PROVE,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.runbook import (
     SCOPE,
     Fence,
     fence_options,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import KubeError
+from ansible_collections.storage_ops.runbooks.plugins.modules import volume_failover
 from ansible_collections.storage_ops.runbooks.tests.unit.support.cluster import FakeCluster, Slow
 from ansible_collections.storage_ops.runbooks.tests.unit.support.fences import (
     blocked,
@@ -125,6 +129,7 @@ def ceph(*images: dict[str, Any], blocklist: Any = ()) -> dict[str, Any]:
         "read_at": "2026-01-01T12:00:00Z",
         "observations": 3,
         "seconds": 61.0,
+        "families": ["IPv4"],
         "blocklist": list(blocklist),
     }
     return {**found, "images": list(images)}
@@ -226,6 +231,69 @@ def test_the_ledger_is_written_first_and_the_fence_noted_once_it_is_proven(
         and not fence(cluster).result["changed"]
     )
     assert changes(cluster) == []
+
+
+def prove_and_detach(
+    cluster: FakeCluster, patch: pytest.MonkeyPatch, read: dict[str, Any], **given: Any
+) -> Module:
+    """By the one task of volume_failover."""
+    module = Module()
+
+    def made(argument_spec: dict[str, Any], **_more: Any) -> Module:
+        options = {name: spec.get("default") for name, spec in argument_spec.items()}
+        prove = {name: spec.get("default") for name, spec in PROVE.items()}
+        shared = {**params(), "state": "detached", "ceph": None, "release_lease": False, **given}
+        shared = {name: value for name, value in shared.items() if name in options}
+        module.params = {**options, **shared, "prove": {**prove, "ceph": read}}
+        module.no_log_values = set()
+        return module
+
+    patch.setattr(volume_failover, "AnsibleModule", made)
+    patch.setattr(volume_failover, "make_cluster", lambda _params: cluster)
+    with pytest.raises(SystemExit):
+        volume_failover.main()
+    return module
+
+
+def test_nothing_is_detached_if_the_proof_is_refused(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = fence(cluster)
+    cluster.requests.clear()
+    held = ceph(image(watchers=[watcher()]), blocklist=[blocked("10.0.0.5")])
+    refused = prove_and_detach(cluster, monkeypatch, held)
+    assert (refused.failed, refused.result["code"]) == (True, "ceph_watcher_left")
+    assert changes(cluster) == [] and ledger_of(cluster).to_dict() == begun.result["fence"]
+    # Nobody has to wait for the Lease.
+    assert traces(cluster) == ["cordon", "annotation", "ledger"]
+    assert "proven" not in refused.result
+
+
+def test_what_was_proven_is_told_whatever_becomes_of_the_volumes(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here, there is no controller that detaches."""
+    fence(cluster)
+    late = prove_and_detach(cluster, monkeypatch, PROOF, detach_timeout=1.0)
+    assert (late.failed, late.result["code"]) == (True, "not_detached")
+    proven = late.result["proven"]
+    assert [action["action"] for action in proven["actions"]] == ["record_fence"]
+    assert proven["findings"][0]["verdict"] == "repair" and proven["fence"]["phase"] == "fenced"
+    assert ledger_of(cluster).phase == "fenced" and traces(cluster) == ALL
+
+
+def test_what_could_not_be_detached_is_not_proven(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fence(cluster)
+    cluster.requests.clear()
+    wrong = prove_and_detach(cluster, monkeypatch, PROOF, detach_timeout=0.0)
+    assert wrong.failed and "detach_timeout is 0" in wrong.result["msg"]
+    # What proves the fence is older than what says that it holds.
+    now = {**PROOF, "read_at": "2026-01-01T12:02:01Z"}
+    old = prove_and_detach(cluster, monkeypatch, PROOF, ceph=now)
+    assert (old.failed, old.result["code"]) == (True, "ceph_reading_unfit")
+    assert changes(cluster) == [] and ledger_of(cluster).phase == "intended"
 
 
 def test_check_mode_tries_it_and_hands_on_what_would_be(cluster: FakeCluster) -> None:
@@ -655,3 +723,28 @@ def test_an_error_is_no_network_fence(cluster: FakeCluster) -> None:
 
     cluster.before = forbid
     assert fence(cluster).failed and traces(cluster) == []
+
+
+def test_what_was_called_off_hides_nothing_that_is_open_from_a_fence_in_ceph(
+    cluster: FakeCluster,
+) -> None:
+    """Kubernetes has detached w by force, and the node calls it in use still."""
+    csi = {"driver": "rbd.csi.ceph.com", "volumeHandle": "hw", "volumeAttributes": {}}
+    volume = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "w"}}
+    cluster.add({**volume, "spec": {"csi": csi}})
+    cluster.objects[NODE]["status"]["volumesInUse"] = ["kubernetes.io/csi/rbd.csi.ceph.com^hw"]
+    word = {"method": "none", "node_confirmed_off": True, "ceph": None}
+    for step in ("intended", "fenced", "intended"):
+        assert not fence(cluster, state=step, **word).failed
+    ledger = ledger_of(cluster)
+    assert (ledger.phase, ledger.volumes) == ("fenced", ("v", "w"))
+    # What is read of Ceph is what node_fence_info shows, which takes w for fenced.
+    result = fence(cluster, method="ceph", volumes=["v"]).result
+    left = [(found["object"]["name"], found["code"]) for found in result["findings"][1:]]
+    assert left == [("w", "ceph_not_read")] and "w is left out of the fence" in str(result)
+    assert (ledger_of(cluster).method, ledger_of(cluster).volumes) == ("ceph", ("v",))
+    # From then on it is shown, and judged as what is new.
+    short = {**ceph(image(), image("w")), "observations": 2, "seconds": 5.0}
+    again = fence(cluster, method="ceph", volumes=["v", "w"], ceph=short)
+    assert again.failed and again.result["code"] == "observation_too_short"
+    assert not fence(cluster, method="ceph", volumes=["v"], ceph=short).failed

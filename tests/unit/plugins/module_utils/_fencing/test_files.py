@@ -29,6 +29,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.netwo
     MESSAGES,
     NetworkFence,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.power import parse_power
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.state import (
     AttachedVolume,
     NodeState,
@@ -44,8 +45,10 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import Attachment
 from ansible_collections.storage_ops.runbooks.tests.unit.support.fences import (
     LEDGER,
+    MACHINE,
     blocked,
     image,
+    looks,
     watcher,
 )
 
@@ -127,6 +130,7 @@ def options(filesystems: Any = None, disk: Any = None, **given: Any) -> FenceOpt
         "read_at": f"{NOW:%Y-%m-%dT%H:%M:%SZ}",
         "observations": 2,
         "seconds": 3.0,
+        "families": ["IPv4"],
         "blocklist": [blocked(A)],
         "images": [disk or image()],
         **({} if filesystems is None else {"filesystems": filesystems}),
@@ -141,6 +145,7 @@ def confirm(
     addresses: Sequence[str] = (A,),
     created: str = "",
     fences: Any = None,
+    used: Sequence[AttachedVolume] = (),
 ) -> Decision:
     item = node("a", "Unknown", *addresses, created=created)
     item["metadata"]["annotations"] = {ANNOTATION: ledger.text}
@@ -149,10 +154,11 @@ def confirm(
         ServerVersion(1, 31, 4, "v1.31.4"),
         pick_host_record(item),
         item,
-        (DISK, *(attached or (FILES,))),
+        (DISK, *(attached or (() if used else (FILES,)))),
         (pick_host_record(node("b", "True", B)),),
         fences,
         ledger,
+        used=tuple(used),
     )
     return pure.confirm(found, given)
 
@@ -180,6 +186,43 @@ def test_a_volume_joins_once_no_session_of_the_node_is_left() -> None:
     decision = confirm(GONE)
     assert joined(decision) == ("files", "v")
     assert [finding.verdict for finding in decision.plan.findings] == ["repair"]
+
+
+# Its driver says attachRequired: false, and a pod on the node uses it.
+UNATTACHED = FILES._replace(attachment=FILES.attachment._replace(name="", attached=False))
+
+
+def test_a_volume_that_its_driver_never_attaches_joins_in_the_same_way() -> None:
+    assert joined(confirm(GONE, used=[UNATTACHED])) == ("files", "v")
+    finding = left(confirm(options([filesystem(session(A))]), used=[UNATTACHED]))
+    assert finding.code == "ceph_session_left"
+    assert "may have it open, although it is not attached there" in finding.summary
+    assert left(confirm(options(), used=[UNATTACHED])).code == "ceph_not_read"
+    # A pod of another machine, which had the node's name, uses it.
+    older = UNATTACHED._replace(used_by_older_pod=True)
+    assert left(confirm(GONE, used=[older])).code == "fence_incomplete"
+    given = replace(GONE, volumes=frozenset({"v"}))
+    assert left(confirm(given, used=[UNATTACHED])).code == "volume_not_fenced"
+
+
+def test_a_node_with_nothing_but_cephfs_is_fenced_by_its_power_alone() -> None:
+    """Nothing of Ceph shows from where it has that, attached or not."""
+    item = node("a", "Unknown", A)
+    host = pick_host_record(item)._replace(machine=MACHINE)
+    for attached, used in (((FILES,), ()), ((), (UNATTACHED,))):
+        found = NodeState(
+            *(NOW, ServerVersion(1, 31, 4, "v1.31.4"), host, item),
+            *(attached, (pick_host_record(node("b", "True", B)),), None, None),
+            used=used,
+        )
+        (finding,) = pure.intend(found, replace(GONE, power=())).plan.findings
+        assert (finding.verdict, finding.code) == ("refuse", "nothing_to_repair")
+        assert f"It has files ({CEPHFS}), and for these alone nothing is fenced" in finding.reason
+        assert "use method external or power" in finding.reason
+        power = parse_power(looks({"state": "on", "read_at": f"{NOW:%Y-%m-%dT%H:%M:%SZ}"}))
+        by_power = FenceOptions("a", "run-2", "host", method="power", power=power)
+        decision = pure.intend(found, by_power)
+        assert decision.ledger and decision.ledger.volumes == ("files",), decision
 
 
 def test_a_second_run_finds_it_as_it_is() -> None:
@@ -324,6 +367,7 @@ def test_the_whole_node_must_be_fenced() -> None:
             "read_at": f"{NOW:%Y-%m-%dT%H:%M:%SZ}",
             "observations": 2,
             "seconds": 3.0,
+            "families": ["IPv4"],
             "blocklist": [blocked(A), blocked(OTHER)],
             "images": [image()],
             "filesystems": [filesystem()],
@@ -334,6 +378,16 @@ def test_the_whole_node_must_be_fenced() -> None:
     assert joined(confirm(named, ledger=strange)) == ("files", "v")
     # No address is the node's own.
     assert left(confirm(GONE, addresses=())).code == "fence_incomplete"
+
+
+def test_a_ceph_of_both_families_needs_the_fence_of_both() -> None:
+    """A client may be at an address of either, and nothing tells of which one."""
+    both = replace(GONE, reading=GONE.reading._replace(families=frozenset({"IPv4", "IPv6"})))
+    finding = left(confirm(both))
+    assert finding.code == "fence_incomplete" and "no IPv6 address" in finding.reason
+    # A client may be older than the monitors.
+    assert "fd00::5 is not" in left(confirm(GONE, addresses=(A, "fd00::5"))).reason
+    assert "fd00::5 is not in the fence" in left(confirm(both, addresses=(A, "fd00::5"))).reason
 
 
 def test_what_the_machine_of_before_may_have() -> None:

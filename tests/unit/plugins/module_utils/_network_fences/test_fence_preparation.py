@@ -53,6 +53,7 @@ FREE: dict[str, Any] = {
     "read_at": "2026-01-31T10:00:00Z",
     "observations": 1,
     "seconds": 0.0,
+    "families": ["IPv4"],
     "blocklist": [],
     "images": [],
 }

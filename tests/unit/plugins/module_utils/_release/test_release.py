@@ -183,6 +183,7 @@ def reading(
         "read_at": f"{NOW - timedelta(seconds=age):%Y-%m-%dT%H:%M:%SZ}",
         "observations": 2,
         "seconds": 1.0,
+        "families": ["IPv4"],
         "blocklist": list(blocklist),
         "images": [{**image, "watchers": list(watchers)}],
     }
