@@ -25,8 +25,7 @@ def test_the_node_writes_on_and_comes_back(scene: KubeletScene) -> None:
     scene.cut()
     scene.wait_lost(seconds=180)
     scene.wait_waiting()
-    before = scene.acknowledged()
-    scene.cluster.wait(lambda: scene.acknowledged() > before, "A still writes", POD_DEADLINE)
+    scene.writes_on()
 
     # Ceph, what the driver has noted, and the Node object agree, so nothing has to be watched for
     # longer.
@@ -37,7 +36,7 @@ def test_the_node_writes_on_and_comes_back(scene: KubeletScene) -> None:
     assert scene.attached(NODE_B) and scene.attachment(NODE_A) is None
     assert fencing.cordoned and OUT_OF_SERVICE in scene.taints()
     scene.wait_running(NODE_B, seconds=POD_DEADLINE)
-    scene.cluster.wait(lambda: scene.acknowledged(NODE_B), "B writes", POD_DEADLINE)
+    scene.wait_written(0, NODE_B)
     last = scene.acknowledged()
     lines = scene.lines(NODE_B)
     numbers, nodes = [line.number for line in lines], [line.node for line in lines]
@@ -58,9 +57,7 @@ def test_the_node_writes_on_and_comes_back(scene: KubeletScene) -> None:
     assert fencing.state() == state
 
     scene.vm().run(["kill", pid])
-    scene.cluster.wait(
-        lambda: "rbd" not in scene.vm().run("ls /dev").stdout.split(), "unmapped", POD_DEADLINE
-    )
+    scene.wait_unmapped()
     granted = fencing.release()
     assert granted.rc == 0, granted.text
     fencing.nothing_left()

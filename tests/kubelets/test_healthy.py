@@ -22,7 +22,7 @@ def test_nothing_is_found(scene: KubeletScene, tmp_path: Path) -> None:
     scene.writes_on()
     for kept in ("~projected/projected ", "/volume-subpaths/projected/"):
         assert kept in scene.vm().run("cat /proc/1/mountinfo").stdout, kept
-    before = scene.cluster.attachment_uids(), scene.storage.ceph.json("osd", "dump")["epoch"]
+    before = scene.cluster.attachment_uids(), scene.storage.ceph.osd_map()
     played, report = scene.compliance(tmp_path)
     assert report["findings"] == []
     assert played.rc == 0, played.text
@@ -30,6 +30,6 @@ def test_nothing_is_found(scene: KubeletScene, tmp_path: Path) -> None:
     assert hosts.keys() == {NODE_A, NODE_B, "cluster", "ceph"}
     for host in hosts.values():
         assert set(host["controls"].values()) <= {"pass", "not_applicable"}, host
-    after = scene.cluster.attachment_uids(), scene.storage.ceph.json("osd", "dump")["epoch"]
+    after = scene.cluster.attachment_uids(), scene.storage.ceph.osd_map()
     assert after == before
     scene.writes_on()

@@ -61,7 +61,7 @@ def test_what_is_behind_the_bmc_dies(scene: KubeletScene, luns: LunDriver, bmc: 
     assert OUT_OF_SERVICE in scene.taints()
     for name in NAMES:
         scene.wait_running(NODE_B, name, POD_DEADLINE)
-        scene.cluster.wait(lambda name=name: scene.acknowledged(NODE_B, name), name, POD_DEADLINE)
+        scene.wait_written(0, NODE_B, name)
         moved_once(scene, name)
 
     released = fencing.release(**told("node_release", bmc, power_on="true"))

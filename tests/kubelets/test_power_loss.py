@@ -26,16 +26,16 @@ def test_the_node_boots_and_serves_again(scene: KubeletScene) -> None:
     vm.stop()
     scene.wait_lost(seconds=180)
     scene.wait_waiting()
-    scene.cluster.wait(lambda: not ceph.watchers(image), "the watch has ended", POD_DEADLINE)
+    scene.look(lambda: not ceph.watchers(image), "the watch has ended")
     run = fencing.fail_over()
     assert run.rc == 0, run.text
     assert set(ceph.blocklist()) == {f"{vm.address}:0/0"}
     assert fencing.ledger and fencing.ledger["source"] == {vm.address: "metadata"}
     scene.wait_running(NODE_B, seconds=POD_DEADLINE)
-    scene.cluster.wait(lambda: scene.acknowledged(NODE_B), "B writes", POD_DEADLINE)
+    scene.wait_written(0, NODE_B)
     lines = scene.lines(NODE_B)
     assert [line.number for line in lines] == list(range(1, len(lines) + 1))
-    # What fsync(2) has acknowledged has outlived the power.
+    # What fdatasync(2) has acknowledged has outlived the power.
     assert lines[written - 1] == (written, NODE_A)
 
     def refused(reason: str) -> None:
@@ -59,6 +59,6 @@ def test_the_node_boots_and_serves_again(scene: KubeletScene) -> None:
     scene.api.delete(path("Pod", pod["metadata"]["name"], "default"))
     scene.wait_running(NODE_A, seconds=POD_DEADLINE)
     last = scene.acknowledged(NODE_B)
-    scene.cluster.wait(lambda: scene.acknowledged() > last, "A writes again", POD_DEADLINE)
+    scene.wait_written(last)
     numbers = [line.number for line in scene.lines(NODE_A)]
     assert numbers == list(range(1, len(numbers) + 1))

@@ -8,6 +8,7 @@ kubelet and driver give it again.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from lab.kubernetes import api as k8s
 from support.cluster import Played
 from support.failover import NODE_A
 from support.kubelets import POD_DEADLINE, KubeletScene
+from support.node import PATIENT
 from support.reattach import REPAIR
 
 
@@ -30,6 +32,7 @@ def test_the_workload_is_moved_once_the_image_answers(scene: KubeletScene, tmp_p
             user=REPAIR,
             inventory=inventory,
             target=NODE_A,
+            pod_mounts_options=json.dumps(PATIENT),
             pod_mounts_reattach="true",
             # Its volume is the node's only one.
             pod_mounts_accept_majority="true",

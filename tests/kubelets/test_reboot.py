@@ -10,9 +10,8 @@ that boot yet.
 from __future__ import annotations
 
 import pytest
-from support.failover import NODE_B
 from support.fencing import OUT_OF_SERVICE, Fencing
-from support.kubelets import POD_DEADLINE, KubeletScene
+from support.kubelets import KubeletScene
 
 
 @pytest.mark.alternate
@@ -25,17 +24,8 @@ def test_the_node_is_reset_while_it_is_cut_off(scene: KubeletScene) -> None:
 
     scene.count()
     before = boot()
-    scene.cut()
-    scene.wait_lost(seconds=180)
-    scene.wait_waiting()
-    scene.writes_on()
-    run = fencing.fail_over()
-    assert run.rc == 0, run.text
-    assert set(ceph.blocklist()) == {f"{vm.address}:0/0"}
-    scene.wait_running(NODE_B, seconds=POD_DEADLINE)
-    scene.wait_written(0, NODE_B)
-    last, first = scene.acknowledged(), scene.moved_once()
-    assert 0 < last < first and scene.mapped()
+    last, first = scene.fail_over(fencing.fail_over)
+    assert set(ceph.blocklist()) == {f"{vm.address}:0/0"} and scene.mapped()
 
     vm.reboot()
     # Its disk is the same, and its kernel has forgotten the image.

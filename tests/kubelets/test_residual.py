@@ -16,7 +16,7 @@ from lab.kubelet.csi import LunDriver
 from lab.kubernetes import api as k8s
 from support.failover import NODE_A, NODE_B
 from support.kind import on
-from support.kubelets import POD_DEADLINE, KubeletScene, counting
+from support.kubelets import AUDITOR, POD_DEADLINE, KubeletScene, counting
 from support.node import QUICK, Node
 from support.reattach import REPAIR
 
@@ -153,6 +153,9 @@ def test_a_node_that_lost_power(scene: KubeletScene, luns: LunDriver, tmp_path: 
     apps.start("stays", tolerations=LOYAL)
     lose_power(apps)
 
+    # Nothing waits any more, so only the node tells of them.
+    triage = scene.cluster.playbook("triage", user=AUDITOR, triage_stuck_seconds="1")
+    assert "no pod is stuck" in triage.text, triage.text
     played, report = scene.compliance(tmp_path / "before")
     found = sorted(
         (finding["host"], finding["control"], finding["evidence"].get("wwid"))
@@ -227,7 +230,7 @@ def test_the_next_volume_gets_the_number(scene: KubeletScene, luns: LunDriver) -
     apps.wwids["next"] = luns.add_volume("next")
     apps.begin("next", **on(NODE_A))
     scene.cluster.wait(
-        lambda: any("VolumeDeviceNotFound" in said for said in told(scene, "next")),
+        lambda: any("VolumeDeviceNotFound" in said for said in scene.told("next")),
         "the driver finds no device",
         POD_DEADLINE,
     )
@@ -236,6 +239,10 @@ def test_the_next_volume_gets_the_number(scene: KubeletScene, luns: LunDriver) -
     # The old map reads the new volume, and looks well.
     apps.wait_paths("former", "active")
     name, uid, _started = apps.pod("next")
+    triage = scene.cluster.playbook("triage", user=AUDITOR, triage_stuck_seconds="1")
+    assert f"STOR-03 major: pod default/{name}" in triage.text, triage.text
+    run = "storage_ops.runbooks.replace_residual_volume in its place (-i inventory -e target="
+    assert f"{run}default/{name})" in triage.text, triage.text
 
     def replace(check: bool = False) -> str:
         asked = {"target": f"default/{name}", "replace_stuck_seconds": "1"}
@@ -268,12 +275,3 @@ def test_the_next_volume_gets_the_number(scene: KubeletScene, luns: LunDriver) -
     scene.writes_on(name="neighbour")
     apps.check_lines("neighbour")
     assert (apps.pod("neighbour"), apps.devices("neighbour")) == neighbour
-
-
-def told(scene: KubeletScene, name: str) -> list[str]:
-    """What events say of an application's pods."""
-    return [
-        event["message"]
-        for event in scene.api.all("Event", "default")
-        if event["involvedObject"]["name"].startswith(f"{name}-")
-    ]
