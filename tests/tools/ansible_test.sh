@@ -52,7 +52,10 @@ with() {
     local core=$1
     shift
     printf '\n--- ansible-test %s (%s)\n' "$*" "$("$core/bin/python" -c 'from ansible.release import __version__; print("ansible-core", __version__)')"
-    HOME=$home PATH=$core/bin:$path "$core/bin/ansible-test" "$@" --venv --color no
+    HOME=$home PATH=$core/bin:$path "$core/bin/ansible-test" "$@" --venv --color no || {
+        printf 'FAILED ansible-test %s: exit code %s\n' "${*:1:3}" "$?"
+        return 1
+    }
 }
 
 pythons=()

@@ -46,6 +46,6 @@ check antsibull-docs antsibull-docs lint-collection-docs --plugin-docs --validat
 check ansible-lint ansible-lint --strict --nocolor
 
 if [ "${#failed[@]}" -gt 0 ]; then
-    printf 'lint failed: %s\n' "${failed[*]}" >&2
+    printf 'FAILED lint: %s\n' "${failed[*]}" >&2
     exit 1
 fi

@@ -37,6 +37,10 @@ REASON = 1000
 # How many lines of a failed stage are shown again at the end, where they are not between those of
 # others.
 LAST_LINES = 40
+# How what a stage failed of begins, as pytest and the scripts of this folder say it; and how many
+# of these lines the table repeats.
+FAILURES = ("FAILED ", "ERROR ")
+FAILURES_SHOWN = 20
 
 
 @dataclass(frozen=True)
@@ -77,12 +81,13 @@ PLANS: dict[str, tuple[tuple[Stage, ...], ...]] = {
 
 @dataclass(frozen=True)
 class Record:
-    """What a stage came to: its exit code and seconds."""
+    """What a stage came to: its exit code and seconds, and what it said that it failed of."""
 
     name: str
     rc: int
     seconds: float
     share: float
+    failures: tuple[str, ...] = ()
 
     def save(self) -> None:
         """Keep it for the table."""
@@ -173,12 +178,16 @@ class Runner:
             alarm.start()
             assert child.stdout is not None
             last = self._last[stage.name] = collections.deque(maxlen=LAST_LINES)
-            for line in child.stdout:
-                last.append(line.rstrip())
-                self._print(stage.name, line.rstrip())
+            failures: list[str] = []
+            for line in map(str.rstrip, child.stdout):
+                last.append(line)
+                if line.startswith(FAILURES) and len(failures) < FAILURES_SHOWN:
+                    failures.append(line[:REASON])
+                self._print(stage.name, line)
             child.wait()
             alarm.cancel()
-        record = Record(stage.name, child.returncode, time.monotonic() - start, stage.share)
+        seconds = time.monotonic() - start
+        record = Record(stage.name, child.returncode, seconds, stage.share, tuple(failures))
         record.save()
         self.records.append(record)
         state = "passed" if record.rc == 0 else f"FAILED with {record.rc}"
@@ -264,9 +273,12 @@ def table() -> int:
     if left_out:
         print("\nFAILED: CI skips no test")
     # Last: who sees only the end of a long run sees these.
-    for case in found:
-        if case.outcome == "failed":
-            print(f"\nFAILED: {case.suite} {case.name}\n{case.reason}")
+    failed = [case for case in found if case.outcome == "failed"]
+    for record in records:
+        if record.rc and record.name not in {case.suite for case in failed}:
+            print("\n".join([f"\nFAILED: {record.name}", *record.failures]))
+    for case in failed:
+        print(f"\nFAILED: {case.suite} {case.name}\n{case.reason}")
     counts = [
         f"{sum(case.outcome == kind for case in found)} {kind}"
         for kind in ("passed", "failed", "skipped")

@@ -44,7 +44,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "good:",
         "\t@echo fine >> log",
         "bad:",
-        "\t@echo wrong >> log; seq 100; exit 3",
+        "\t@echo wrong >> log; echo FAILED test_x - why; seq 100; exit 3",
         "hangs:",
         "\t@echo $$$$ > pid; exec sleep 600",
     ]
@@ -72,6 +72,17 @@ def test_what_a_failed_stage_said_last_is_said_again_at_the_end(
     assert lines.index("good     | begins") < len(lines) - len(end)
     assert "bad      | 99" in end and "bad      | 10" not in end
     assert end[-1] == "bad      | FAILED with 2"
+
+
+def test_what_a_stage_failed_of_is_in_the_table(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also of a stage whose tests are in no JUnit file, however much it said after that."""
+    monkeypatch.setattr(stages, "PLANS", {"test": ((Stage("bad", 1), Stage("good", 1)),)})
+    stages.Runner(stages.PLANS["test"]).run()
+    capsys.readouterr()
+    assert stages.table() == 1
+    assert "\nFAILED: bad\nFAILED test_x - why\n" in capsys.readouterr().out
 
 
 def test_a_stage_waits_for_what_it_needs_even_if_that_failed(folder: Path) -> None:
@@ -254,4 +265,5 @@ def test_records_can_be_read_back(folder: Path) -> None:
         "rc": 0,
         "seconds": 1.5,
         "share": 2,
+        "failures": [],
     }
