@@ -13,10 +13,12 @@ set -euo pipefail
 "$root/tests/lab/bootstrap.sh" lowest
 
 # ansible-test finds the collection by the real path of the directory it is called in, so a link to the checkout does not do. A copy also keeps
-# its output out of the checkout and lets edits go on meanwhile. tests/output stays: the virtual environments of "units" are in there.
-copy=$collections-copy/ansible_collections/storage_ops/runbooks
+# its output out of the checkout and lets edits go on meanwhile. tests/output stays: the virtual environments of "units" are in there, so all
+# checkouts have one copy, in turn, and a new one installs nothing again.
+copies=$cache/collections/copy
+copy=$copies/ansible_collections/storage_ops/runbooks
 mkdir -p "$copy"
-exec 9>"$collections-copy/lock"
+exec 9>"$copies/lock"
 flock 9
 find "$copy" -mindepth 1 -maxdepth 1 ! -name tests -exec rm -rf {} +
 [ ! -d "$copy/tests" ] || find "$copy/tests" -mindepth 1 -maxdepth 1 ! -name output -exec rm -rf {} +

@@ -680,10 +680,14 @@ class Watching(Telling):
         self.looking()
 
 
+def told(number: signal.Signals) -> None:
+    os.kill(os.getpid(), number)
+
+
 def caught(number: signal.Signals) -> None:
     """As by a part that says what it could not read, whatever the error."""
     with contextlib.suppress(StorageOpsError):
-        os.kill(os.getpid(), number)
+        told(number)
 
 
 def unforeseen() -> None:
@@ -694,8 +698,8 @@ def unforeseen() -> None:
 @pytest.mark.parametrize(
     ("looking", "code"),
     [
-        (partial(os.kill, os.getpid(), signal.SIGTERM), "interrupted"),
-        (partial(os.kill, os.getpid(), signal.SIGALRM), "deadline_passed"),
+        (partial(told, signal.SIGTERM), "interrupted"),
+        (partial(told, signal.SIGALRM), "deadline_passed"),
         (partial(caught, signal.SIGTERM), "interrupted"),
         (unforeseen, "unexpected_error"),
     ],
