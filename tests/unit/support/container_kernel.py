@@ -133,7 +133,7 @@ class Node(fuse_kernel.Scene):
         found = [(f"{pid:064x}", pods[pid], pid) for pid in self.pids]
         runbook._container_processes = lambda _host: found
         runbook.pod_of = lambda _host, pid: pods[int(pid)]
-        options = {"kubelet_root": self.root, "crictl": "/no/crictl", "probe_timeout": 0.5}
+        options = {"kubelet_root": self.root, "crictl": "/no/crictl", "probe_timeout": 1.0}
         audit = runbook.StaleContainers(self.host, runbook.container_options(options))
         state = audit.gather()
         findings = {

@@ -341,12 +341,12 @@ def in_namespace(doing: Callable[[], None]) -> int:
         os._exit(1)
 
 
-def look_into(scene: Scene, pid: int, pod: str) -> Container:
+def look_into(scene: Scene, pid: int, pod: str, timeout: float = 3.0) -> Container:
     """A container with what its FUSE mounts answer."""
     found, _why = fuse_points(read_table(scene.host, str(pid)))
     copies = tuple(Copy(point, device, Answer(ERROR)) for point, device in found)
     one = Container(f"{pid:064x}", pod, pid, "sh", copies)
-    options = ContainerOptions(probe_timeout=0.2)
+    options = ContainerOptions(probe_timeout=timeout)
     # Its control group says nothing here.
     containers.owners_of = lambda _host, pids: dict.fromkeys(pids, pod)  # type: ignore[assignment]
     (asked,) = StaleContainers(Host(Deadline(300), 10), options)._ask([one])
@@ -384,9 +384,10 @@ def nested(scene: Scene) -> dict[str, Any]:
     container = in_namespace(mounting)
     with open(silence, "w", encoding="ascii"):
         pass
-    # On a busy machine a look may end before its child has come to the mount.
-    for _run in range(10 * MOST_HELD):
-        look_into(scene, container, "of-the-tenant")
+    # On a busy machine a look may end before its child has come to the mount. So each has more time
+    # than the one before.
+    for run in range(10 * MOST_HELD):
+        look_into(scene, container, "of-the-tenant", 0.2 + run / 50)
         called = killed_children(scene, devices)
         if called["outer"] >= MOST_HELD:
             break
@@ -416,7 +417,7 @@ def nested(scene: Scene) -> dict[str, Any]:
                 abort_hung_connections=strategy == "kubelet",
                 accept_majority=True,
                 kubelet_root=scene.root,
-                probe_timeout=1.0,
+                probe_timeout=3.0,
             )
             runbook = fuse.FuseRecovery(Host(Deadline(300), 10), options)
             told[f"{when}, {strategy}"] = [
