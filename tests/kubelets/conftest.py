@@ -13,12 +13,14 @@ from collections.abc import Iterator
 
 import pytest
 from lab.ceph.cluster import Ceph
+from lab.ceph.gateway import Gateway
+from lab.kind.buckets import SECRET
 from lab.kubelet.cluster import Kubelets
-from lab.kubelet.csi import LunDriver, RbdDriver
+from lab.kubelet.csi import BucketDriver, LunDriver, RbdDriver
 from lab.kubernetes.controlplane import lost_after
 from support.failover import NODE_A, NODE_B
 from support.fixtures import own_name, start_if_it_can_be_had
-from support.kubelets import KubeletScene
+from support.kubelets import KubeletScene, served
 from support.storage import Storage
 
 # On a busy machine an emulated node was silent for 40 s, and took more than the six minutes to boot
@@ -87,3 +89,18 @@ def luns(
         scene.cluster.wait(lambda: not scene.api.all("VolumeAttachment"), "all is detached", 60)
         found.remove()
     found.stop()
+
+
+@pytest.fixture
+def buckets(scene: KubeletScene, kubelets: Kubelets, ceph: Ceph) -> Iterator[BucketDriver]:
+    """A CSI driver whose volumes are buckets, for one test."""
+    gateway = Gateway(ceph)
+    gateway.start()
+    found = BucketDriver(kubelets, gateway)
+    start_if_it_can_be_had("the CSI driver of buckets", found.start)
+    scene.cluster.let_read(SECRET["name"], SECRET["namespace"])
+    yield found
+    scene.cluster.reset()
+    scene.look(lambda: not served(scene), "nothing of it is mounted")
+    found.remove()
+    gateway.close()

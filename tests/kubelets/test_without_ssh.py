@@ -14,11 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lab.ceph.cluster import Ceph
-from lab.ceph.gateway import Gateway
-from lab.kind.buckets import SECRET
 from lab.kind.python_image import IMAGE, python_image
-from lab.kubelet.cluster import Kubelets
 from lab.kubelet.csi import BucketDriver
 from lab.kubernetes import api as k8s
 from support.cluster import Played
@@ -31,6 +27,7 @@ from support.kubelets import (
     KubeletScene,
     counting,
     mount_over,
+    served,
     waiting,
 )
 from support.mounts import layers
@@ -100,26 +97,6 @@ def ways(scene: KubeletScene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         yield Ways(scene, pods, tmp_path)
     finally:
         pods.remove()
-
-
-@pytest.fixture
-def buckets(scene: KubeletScene, kubelets: Kubelets, ceph: Ceph) -> Iterator[BucketDriver]:
-    """A CSI driver whose volumes are buckets, for one test."""
-    gateway = Gateway(ceph)
-    gateway.start()
-    found = BucketDriver(kubelets, gateway)
-    start_if_it_can_be_had("the CSI driver of buckets", found.start)
-    scene.cluster.let_read(SECRET["name"], SECRET["namespace"])
-    yield found
-    scene.cluster.reset()
-    scene.look(lambda: not served(scene), "nothing of it is mounted")
-    found.remove()
-    gateway.close()
-
-
-def served(scene: KubeletScene) -> str:
-    """Mounts of s3fs on A, of which none is asked anything."""
-    return scene.vm().run("grep ' - fuse.s3fs ' /proc/1/mountinfo", check=False).stdout
 
 
 @pytest.mark.variation

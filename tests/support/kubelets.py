@@ -78,10 +78,14 @@ class KubeletScene(Scene):
 
     def cut(self, node: str = NODE_A) -> None:
         """The node reaches the API server no more, and Ceph as before."""
-        self.vm(node).cut_off(self.kubelets.port())
+        self.vm(node).cut_off(str(self.kubelets.port()))
+
+    def cut_storage(self, node: str = NODE_A) -> None:
+        """The node reaches Ceph no more, and the API server as before."""
+        self.vm(node).cut_off(*self.kubelets.ceph_ports())
 
     def heal(self, node: str = NODE_A) -> None:
-        """It reaches it again."""
+        """It reaches everything again."""
         self.vm(node).heal()
 
     def acknowledged(self, node: str = NODE_A, name: str = "db") -> int:
@@ -241,3 +245,8 @@ def mount_over(scene: KubeletScene, name: str, other: str) -> str:
     source = f"{KUBELET}/pods/*/volumes/kubernetes.io~csi/pv-{other}/mount"
     scene.vm().run(f"mount --bind {source} {point}")
     return point
+
+
+def served(scene: KubeletScene) -> str:
+    """Mounts of s3fs on A, of which none is asked anything."""
+    return scene.vm().run("grep ' - fuse.s3fs ' /proc/1/mountinfo", check=False).stdout

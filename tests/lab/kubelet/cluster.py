@@ -16,7 +16,7 @@ from ..common import step, wait
 from ..kubernetes.api import path
 from ..kubernetes.build import CURRENT
 from ..kubernetes.controlplane import ControlPlane
-from .node import KubeletVm, Ways, state
+from .node import DAEMON_PORTS, KubeletVm, Ways, state
 
 READY_DEADLINE = 120.0
 UNINITIALIZED = "node.cloudprovider.kubernetes.io/uninitialized"
@@ -72,6 +72,10 @@ class Kubelets(ControlPlane):
             self._initialize(vm)
             wait(lambda: self._is_ready(vm.node), f"{vm.node} is Ready", READY_DEADLINE)
 
+    def ceph_ports(self) -> list[str]:
+        """Of its monitors and of all other daemons, as nftables takes them."""
+        return [*re.findall(r"127\.0\.0\.1:([0-9]+)", self.ceph.addresses), DAEMON_PORTS]
+
     # parts
 
     def _initialize(self, vm: KubeletVm) -> None:
@@ -98,7 +102,7 @@ class Kubelets(ControlPlane):
         conf = f"[global]\nfsid = {self.ceph.fsid}\nmon_host = {self.ceph.addresses}\n"
         return Ways(
             api_port=self.port(),
-            ceph_ports=re.findall(r"127\.0\.0\.1:([0-9]+)", self.ceph.addresses),
+            ceph_ports=self.ceph_ports(),
             token=self.token(node),
             files={
                 "/etc/kubernetes/ca.crt": self.ca.read_text(),

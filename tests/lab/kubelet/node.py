@@ -148,7 +148,7 @@ class Ways:
     """What a node is told when it joins."""
 
     api_port: int
-    # Of Ceph's monitor.
+    # Of Ceph, as nftables takes them.
     ceph_ports: Sequence[str]
     token: str
     # Path -> content: credentials and the like.
@@ -212,13 +212,14 @@ class KubeletVm(Vm):
         self.qmp.execute("cont")
         self._set_clock()
 
-    def cut_off(self, port: int) -> None:
-        """Drop what goes to this port of the host, or comes from it, until the node is healed: no
-        reboot mends a network.
+    def cut_off(self, *ports: str) -> None:
+        """Drop what goes to these ports of the host, or comes from them, until the node is healed:
+        no reboot mends a network.
         """
+        listed = ", ".join(ports)
         rules = [
             f"add chain inet cut {name} {{ type filter hook {hook} priority 0; }}\n"
-            f"add rule inet cut {name} tcp {side} {port} drop\n"
+            f"add rule inet cut {name} tcp {side} {{ {listed} }} drop\n"
             for name, hook, side in (("to", "output", "dport"), ("from", "input", "sport"))
         ]
         table = "add table inet cut\n" + "".join(rules)
@@ -243,7 +244,7 @@ class KubeletVm(Vm):
             "contexts": [{"name": "lab", "context": {"cluster": "lab", "user": "node"}}],
             "current-context": "lab",
         }
-        ports = ", ".join([*ways.ceph_ports, DAEMON_PORTS])
+        ports = ", ".join(ways.ceph_ports)
         return {
             "/etc/kubernetes/kubelet.kubeconfig": json.dumps(config),
             "/etc/kubernetes/kubelet.env": f"ARGUMENTS=--hostname-override={self.node}\n",
