@@ -8,6 +8,8 @@ all of the node, or goes again.
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from lab.ceph.client import Writer
 from lab.ceph.mirror import Mirror
@@ -135,23 +137,41 @@ def test_a_kubelet_that_claims_where_another_node_reaches_ceph(failover_current:
 # The module's own writes: the ledger says fenced, and nothing is detached yet; and the first thing
 # that is detached.
 FENCED, DETACHED = ("PATCH", "/configmaps/storage-ops-fence-"), ("DELETE", "/volumeattachments/")
+# The role node_fence proves the fence, and what it has read of Ceph is too old for another module
+# after so many seconds.
+APART, TOO_OLD = {"node_fence_prove": "true"}, 11.0
 
 
-@pytest.mark.parametrize(("moment", "is_detached"), [(DETACHED, True), variation(FENCED, False)])
+@pytest.mark.parametrize(
+    ("moment", "given", "seconds", "is_detached"),
+    [
+        (DETACHED, {}, 0.0, True),
+        variation(FENCED, {}, 0.0, True),
+        variation(FENCED, APART, TOO_OLD, False),
+    ],
+    ids=["while_detaching", "while_proving", "before_detaching"],
+)
 def test_a_fence_that_vanishes(
-    failover_1_20: Failover, moment: tuple[str, str], is_detached: bool
+    failover_1_20: Failover,
+    moment: tuple[str, str],
+    given: dict[str, str],
+    seconds: float,
+    is_detached: bool,
 ) -> None:
     """Somebody clears the blocklist in the middle of the run: it fails, says so, and detaches
-    nothing that is attached still.
+    nothing that is attached still once it has read that.
     """
+
+    def clear() -> None:
+        scene.storage.ceph.run("osd", scene.storage.ceph.word, "clear")
+        time.sleep(seconds)
+
     scene, fencing = failover_1_20, Fencing(failover_1_20)
     fencing.proxy = scene.cluster.proxy()
     scene.lose()
     scene.wait_waiting()
-    cleared = fencing.proxy.on(
-        *moment, first=1, times=1, after=lambda: scene.storage.ceph.run("osd", "blocklist", "clear")
-    )
-    run = fencing.fail_over()
+    cleared = fencing.proxy.on(*moment, first=1, times=1, after=clear)
+    run = fencing.fail_over(**given)
     assert cleared.matched and scene.storage.ceph.blocklist() == {}
     assert run.rc != 0 and f"Ceph's blocklist has no entry for {A}" in run.text, run.text
     assert ("may write to what was detached" in run.text) == is_detached, run.text
