@@ -35,7 +35,7 @@ description:
   - An entry that would hit the host on which the module runs is refused. This cannot be detected if
     the network translates the host's address.
   - Before Ceph 16 the list is called C(blacklist). The module uses the name that the OSD map shows.
-    This is tested with transcripts only.
+    A renewal with O(accept_gap) is tested there with transcripts only.
 options:
   entries:
     description:
@@ -117,6 +117,8 @@ options:
       - The watch has a time of its own, O(deadline) and what it is told to wait. So the time for
         the entries is O(deadline) alone. If the watch cannot be finished, as after SIGTERM, the
         task fails, and RV(entries) and RV(actions) still tell what is in the blocklist.
+      - A client that still has an image open, or an image that could not be read, does not fail the
+        task, and is no finding. See RV(ceph).
       - For O(state=present) only.
     type: dict
     version_added: 0.1.0

@@ -16,11 +16,11 @@ description:
     C(storage_ops.runbooks.fail_over_volumes).
   - Detaches the fenced volumes from a lost node, waits until they are attached to the nodes of the
     waiting pods and these pods run, and proves this.
-  - Refuses without a proven fence. The ledger of M(storage_ops.runbooks.node_fence) must be in the
-    phase C(fenced) or C(detached), its blocklist entries must not have expired, and its
-    NetworkFences must still be Fenced. If the node was switched off, its BMC must still say so, and
-    be that of the ledger. No other NetworkFence that covers a fenced address may be
-    Unfenced, since its controller would remove the fence.
+  - Refuses without a proven fence. Once O(prove) has proven it, if that is given, the ledger of
+    M(storage_ops.runbooks.node_fence) must be in the phase C(fenced) or C(detached), its blocklist
+    entries must not have expired, and its NetworkFences must still be Fenced. If the node was
+    switched off, its BMC must still say so, and be that of the ledger. No other NetworkFence that
+    covers a fenced address may be Unfenced, since its controller would remove the fence.
 notes:
   - The node and its fence are read again before every step. It must still be the node that was
     fenced, and its C(Ready) must still be C(Unknown). If the Node object was deleted, the ledger

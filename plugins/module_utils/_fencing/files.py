@@ -131,8 +131,9 @@ class _Judge:
                 "ceph_session_left",
                 f"{few(left)} still has a session, and it is, or may be, node "
                 f"{self._options.node}'s. The metadata server does what it asks for, so "
-                f"{found.name} is not fenced. Find out whose it is, let it end or evict it (ceph "
-                "tell mds.RANK session evict), and run again",
+                f"{found.name} is not fenced. Find out whose it is, let it end or evict it alone "
+                "(ceph tell mds.RANK session evict id=NUMBER; without id= all clients are "
+                "evicted), and run again",
             )
         ]
 
