@@ -19,7 +19,7 @@ copies=$cache/collections/copy
 copy=$copies/ansible_collections/storage_ops/runbooks
 mkdir -p "$copy"
 exec 9>"$copies/lock"
-flock 9
+flock --timeout 3600 9 || die "another run has had $copies for an hour: end it, and run this again"
 find "$copy" -mindepth 1 -maxdepth 1 ! -name tests -exec rm -rf {} +
 [ ! -d "$copy/tests" ] || find "$copy/tests" -mindepth 1 -maxdepth 1 ! -name output -exec rm -rf {} +
 cd "$root"

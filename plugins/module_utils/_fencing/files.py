@@ -126,6 +126,8 @@ class _Judge:
         ]
         if not left:
             return []
+        # Without a filter, "session evict" matches all sessions (Ceph's src/mds/MDSRank.cc,
+        # evict_clients), and adds all clients to the blocklist: seen with 16.2.15.
         return [
             Reason(
                 "ceph_session_left",

@@ -58,7 +58,9 @@ def confirmed_addresses(
 
 
 def blocked_addresses(state: NodeState, options: FenceOptions) -> set[str]:
-    """The addresses of the current fence that Ceph blocks already: it blocks nobody else there."""
+    """The addresses of the current fence that Ceph blocks already. To block them again hits no
+    other client.
+    """
     # A run that did not end may have blocked nothing, and what was blocked may have been removed.
     # Then the address may be another host's by now.
     ledger, reading = state.ledger, options.reading
