@@ -53,6 +53,7 @@ def details(
     state = replace(
         _for_strategy(host, options, state, blocks, drivers - {""}),
         others=others.mounts,
+        spaces=others.namespaces,
         crowded=others.crowded,
         processes=tuple(read_processes(host)),
         notes=notes,

@@ -254,7 +254,8 @@ class FuseState:
     """What was gathered, from which the plan is made.
 
     ``root``: the kubelet's folder, empty if there is none. ``answers``: by device of the
-    superblock. ``others``: FUSE mounts in other mount namespaces. ``notes``: by the path of a
+    superblock. ``others``: FUSE mounts in other mount namespaces, and ``spaces``: which namespace
+    that is, by the process through which it was read. ``notes``: by the path of a
     vol_data.json. ``parents``: by mount point, why the folders above it cannot be trusted.
     ``absent``: mount points that an interrupted run noted and that no longer exist. ``waiting``:
     by device, how many requests wait for its server. ``programs``: name -> path. ``servers``: IDs
@@ -287,6 +288,8 @@ class FuseState:
     spare: dict[str, int] = field(default_factory=dict)
     # Of pods, by their uid, as far as the node tells.
     namespaces: Mapping[str, str] = field(default_factory=dict)
+    # By the pid of a mount in others.
+    spaces: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

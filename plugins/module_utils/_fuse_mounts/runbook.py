@@ -888,12 +888,13 @@ class FuseRecovery:
 
         ``devices``: of its superblocks, those that are still dead.
         """
-        others = other_mounts(self._host, devices).mounts
+        others = other_mounts(self._host, devices)
         now = FuseState(
             self._host.name,
             self._root,
             table,
-            others=others,
+            others=others.mounts,
+            spaces=others.namespaces,
             processes=tuple(read_processes(self._host)),
         )
         stale = stacks.stale(now, set(devices))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from typing import Callable
 
 from .._node import kubelet
 from .._node.control_groups import UNKNOWN
@@ -91,10 +92,32 @@ def servers_of(state: FuseState, device: str) -> list[Process]:
 
 def beside(state: FuseState, device: str) -> list[Process]:
     """The processes in a mount namespace in which a FUSE filesystem is mounted."""
-    by_pid = {str(process.pid): process.namespace for process in state.processes}
-    mounts = [mount for mount in (*state.table.mounts, *state.others) if mount.device == device]
-    spaces = {by_pid.get(mount.pid, "") for mount in mounts} - {""}
+    mounts = (*state.table.mounts, *state.others)
+    whose = seen_through(state)
+    # Each once, since a tenant may have any number of mounts.
+    pids = {mount.pid for mount in mounts if mount.device == device}
+    spaces = {process.namespace for pid in pids for process in whose(pid)} - {""}
     return [process for process in state.processes if process.namespace in spaces]
+
+
+def seen_through(state: FuseState) -> Callable[[str], list[Process]]:
+    """By the pid of a mount, the process through which its mount namespace was read; if that has
+    ended since, all that are, or may be, in that namespace.
+    """
+    by_pid = {str(process.pid): process for process in state.processes}
+    by_space: dict[str, list[Process]] = {}
+    for process in state.processes:
+        by_space.setdefault(process.namespace, []).append(process)
+
+    def found(pid: str) -> list[Process]:
+        process, space = by_pid.get(pid), state.spaces.get(pid, "")
+        # The number may be another process's by now.
+        if process and (not space or process.namespace in ("", space)):
+            return [process]
+        mine = by_space.get(space, []) if space else []
+        return [*mine, *by_space.get("", [])] if mine else []
+
+    return found
 
 
 def to_ask(table: MountTable, superblock: Superblock) -> str:
@@ -331,19 +354,19 @@ def stale(state: FuseState, devices: set[str]) -> list[dict[str, object]]:
 
     Each is a dict of ``pod`` (UID), ``container`` (ID), ``pid``, ``point`` and ``device``.
     """
-    by_pid = {str(process.pid): process for process in state.processes}
+    whose = seen_through(state)
     # The mountinfo was read through any process of the namespace. One that belongs to a container
     # says what has to be restarted.
     speakers = {one.namespace: one for one in reversed(state.processes) if one.container}
     found = []
     for mount in staying(state, devices):
-        process = by_pid.get(mount.pid)
+        process = next(iter(whose(mount.pid)), None)
         owner = speakers.get(process.namespace, process) if process else None
         found.append(
             {
                 "pod": owner.pod if owner and owner.pod != UNKNOWN else "",
                 "container": owner.container if owner else "",
-                # The process may have ended since its mountinfo was read.
+                # All of the namespace may have ended since its mountinfo was read.
                 "pid": owner.pid if owner else int(mount.pid),
                 "point": printable(mount.point),
                 "device": mount.device,

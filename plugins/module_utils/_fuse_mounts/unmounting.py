@@ -15,8 +15,9 @@ from .._core.codes import Reason
 from .._core.engine import Action, Finding
 from .._node import kubelet
 from .._node.probes import HUNG
+from .._node.processes import Process
 from .model import FuseOptions, FuseState, FuseVolume, PodFolder, Recovery, Step, Target, printable
-from .stacks import staying
+from .stacks import seen_through, staying
 
 
 def for_kubelet(
@@ -111,14 +112,13 @@ def _running_pods(state: FuseState, options: FuseOptions, pods: tuple[str, ...])
 
 def _mounted_elsewhere(state: FuseState, recovery: Recovery, pods: tuple[str, ...]) -> list[Reason]:
     """Copies in other mount namespaces that would outlive the node's own mount."""
-    by_pid = {str(process.pid): process for process in state.processes}
+    whose = seen_through(state)
+    left = staying(state, recovery.devices)
+    by_pid = {pid: _strange(pid, whose(pid), pods) for pid in {mount.pid for mount in left}}
     obstacles = []
-    for mount in staying(state, recovery.devices):
-        owner = by_pid.get(mount.pid)
-        # Those of the volume's own pods end with their containers.
-        strange = owner is None or owner.pod not in pods
-        if strange:
-            who = owner.describe() if owner else f"pid {mount.pid}"
+    for mount in left:
+        who = by_pid[mount.pid]
+        if who:
             obstacles.append(
                 Reason(
                     "in_use_mounted",
@@ -127,6 +127,15 @@ def _mounted_elsewhere(state: FuseState, recovery: Recovery, pods: tuple[str, ..
                 )
             )
     return obstacles
+
+
+def _strange(pid: str, owners: list[Process], pods: tuple[str, ...]) -> str:
+    """Who may be in a mount namespace that is of none of these pods; empty if nobody is."""
+    # Those of the volume's own pods end with their containers.
+    strange = [owner for owner in owners if owner.pod not in pods]
+    if strange or not owners:
+        return strange[0].describe() if strange else f"pid {pid}"
+    return ""
 
 
 def _unfinished_kubelet(

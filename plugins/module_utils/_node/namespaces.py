@@ -224,7 +224,9 @@ class Namespaces:
 def _by_view(host: Host) -> ByView:
     """The processes by their views."""
     found: ByView = {}
-    for pid in filter(is_number, host.names("/proc")):
+    # The oldest first: what a probe, or kubectl exec, has begun in a container is gone by the next
+    # look.
+    for pid in sorted(filter(is_number, host.names("/proc")), key=int):
         link, root = _view_of(host, pid)
         if link:
             found.setdefault((link, root), []).append(pid)

@@ -1110,6 +1110,25 @@ def test_kubelet_refuses(
     assert reason in finding.reason
 
 
+def test_a_process_that_has_ended_leaves_those_of_its_namespace() -> None:
+    """As what a probe has begun in a container, or kubectl exec."""
+    copy = mount(77, "/data", pid="8")
+    terminating = (FusePod(UID, "ns", "p", terminating=True),)
+
+    def found(*processes: Process) -> Finding:
+        given = left_behind(others=(copy,), spaces={"8": "mnt:[2]"}, processes=processes)
+        return kubelets(given, terminating, containers_timeout=60)
+
+    own, strange = process(7, UID, "mnt:[2]"), process(9, OTHER_UID, "mnt:[2]")
+    assert found(own).repair
+    # One that may be in it, and one that has its number by now.
+    assert "of sleep (pid 9), at /data" in found(own, process(9, OTHER_UID, "")).reason
+    assert "of pid 8, at /data" in found(process(8, UID, "mnt:[3]")).reason
+    # Also if another pod's process has entered it.
+    assert "in the mount namespace of sleep (pid 9), at /data" in found(own, strange).reason
+    assert "in the mount namespace of pid 8, at /data" in found(process(7, UID, "mnt:[3]")).reason
+
+
 def test_a_crowd_of_mounts_that_was_not_looked_at_is_told() -> None:
     """A tenant can have 100,000 in a namespace of his own."""
     crowd = {"0:50": "2000 mounts in the mount namespace of pid 9, of which 1000 were looked at"}

@@ -76,6 +76,17 @@ def disk(number: int) -> bytes:
     return b"%d 1 8:%d / /data rw - ext4 none rw" % (number, number)
 
 
+def test_a_namespace_is_read_through_its_oldest_process(tmp_path: Path) -> None:
+    """What a probe has begun there is gone by the next look."""
+    node = Slow(tmp_path, p9=one(FIRST), p10=one(FIRST), p100=one(FIRST))
+    for pid in (9, 10, 100):
+        os.unlink(tmp_path / f"proc/{pid}/ns/mnt")
+        os.symlink("mnt:[9]", tmp_path / f"proc/{pid}/ns/mnt")
+        os.symlink("/", tmp_path / f"proc/{pid}/root")
+    (found,) = Namespaces(node).found
+    assert (found.pid, found.others) == ("9", ("10", "100"))
+
+
 def test_one_pods_mounts_leave_time_for_the_others(tmp_path: Path) -> None:
     """They used up the deadline, and nothing of the node was repaired."""
     node = Slow(
