@@ -47,6 +47,7 @@ def details(
     inside = _kubelet_points(state, blocks, noted)
     others = other_mounts(host, {block.device for block in blocks})
     paths = _note_paths(state.root, inside, found)
+    paths += [place.note for place in stacks.loop_mounts(state.table, state.root)]
     notes = dict(zip(paths, kubelet.read_notes(host, paths, state.root)))
     drivers = {note.driver for note in notes.values()} | {one.driver for one in options.volumes}
     kept = [block for block in blocks if stacks.kept_elsewhere(state.table, block)]

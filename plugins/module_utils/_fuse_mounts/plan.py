@@ -40,6 +40,7 @@ from .outages import outages_by_remote, owner_of, remotes_of, turns_by_namespace
 from .remounting import (
     clean_up,
     elsewhere_obstacles,
+    loop_obstacles,
     point_obstacles,
     remount_actions,
     to_be_mounted,
@@ -49,6 +50,7 @@ from .stacks import (
     MountGroup,
     bare_targets,
     groups_of,
+    looped,
     meets,
     stale,
     still_noted,
@@ -166,6 +168,8 @@ def _judge(
     elif not group.targets:
         finding.verdict = "report"
         finding.reason = "mounts that answer cover it everywhere, so no process can reach it"
+        for point in finding.evidence.get("loops", ()):
+            finding.reason += f" but by the loop device at {point}: delete that pod"
     else:
         _plan_repair(finding, state, options, group, hung, recovery, left)
     return finding
@@ -313,20 +317,40 @@ def _recovery(
     finding.evidence["volumes"] = list(recovery.volumes)
     finding.evidence["handles"] = [f"{driver} {handle}" for driver, handle in recovery.handles]
     obstacles += _unasked(state, group)
+    points = {place.point for place in places}
+    entries = entries_for(state, options, recovery.volumes, recovery.handles, points)
+    names = {*recovery.volumes, *(entry.volume for entry in entries)}
+    held = looped(state, places, recovery.handles, names)
+    if held:
+        recovery = _with_loops(state, recovery, held)
+        finding.evidence["volumes"] = list(recovery.volumes)
+        finding.evidence["loops"] = [place.point for place in held]
+        entries = entries_for(state, options, recovery.volumes, recovery.handles, points)
     # Nothing is replaced, so it does not matter what would be mounted.
     if not group.targets:
         return recovery, obstacles
     obstacles += point_obstacles(state, recovery.targets)
     obstacles += elsewhere_obstacles(state, found, group, finding)
-    points = {place.point for place in places}
-    entries = entries_for(state, options, recovery.volumes, recovery.handles, points)
     # It mounts nothing, so the source of the dead mounts does not matter to it.
     if options.strategy == "kubelet":
-        return for_kubelet(state, options, recovery, entries, obstacles, finding)
+        return for_kubelet(state, options, recovery, entries, held, obstacles, finding)
+    obstacles += loop_obstacles(held)
     obstacles += _source_obstacles(group)
     if not entries:
         obstacles += namesakes(options, recovery)
     return _by_remount(state, recovery, left, notes, entries, obstacles)
+
+
+def _with_loops(state: FuseState, recovery: Recovery, held: list[Place]) -> Recovery:
+    """The repair with what the pods' loop devices tell of the volume: if only the staging mount is
+    dead, nothing else tells its name.
+    """
+    notes = [state.notes.get(place.note, VolumeNote(problem="not read")) for place in held]
+    # The folder's name counts as elsewhere: only with a pod that the cluster knows for that volume.
+    told = {place.volume if note.problem else note.volume for place, note in zip(held, notes)}
+    volumes = tuple(sorted({*recovery.volumes, *told} - {""}))
+    handles = recovery.handles or handles_of([note for note in notes if not note.problem])
+    return replace(recovery, volumes=volumes, handles=handles)
 
 
 def _unasked(state: FuseState, group: MountGroup) -> list[Reason]:

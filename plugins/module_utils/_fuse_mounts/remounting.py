@@ -16,6 +16,7 @@ from dataclasses import replace
 from .._core.codes import Reason
 from .._core.engine import Action, Finding
 from .._node.control_groups import UNKNOWN
+from .._node.kubelet import Place
 from .._node.mounts import Mount, is_shortened
 from .model import FuseState, FuseVolume, Recovery, Step, Superblock, Target, printable
 from .service import BY_DRIVER, mount_command, service_for
@@ -79,6 +80,18 @@ def elsewhere_obstacles(
                 )
             )
     return obstacles
+
+
+def loop_obstacles(held: list[Place]) -> list[Reason]:
+    """Pods whose volume is a loop device on a file of the dead filesystem."""
+    return [
+        Reason(
+            "in_use_held",
+            f"a loop device at {printable(place.point)} is on a file of it, and keeps that file "
+            "whatever is mounted here: only a new pod gets another one. Use the strategy kubelet",
+        )
+        for place in held
+    ]
 
 
 def point_obstacles(state: FuseState, targets: tuple[Target, ...]) -> list[Reason]:

@@ -12,6 +12,8 @@ from typing import Callable
 
 from .._node import kubelet
 from .._node.control_groups import UNKNOWN
+from .._node.kubelet import Place
+from .._node.loops import is_loop
 from .._node.mounts import Mount, MountTable, is_fuse
 from .._node.probes import DEAD, HUNG, OK, Answer
 from .._node.processes import Process
@@ -79,6 +81,46 @@ def kept_elsewhere(table: MountTable, superblock: Superblock) -> list[Mount]:
         for mount in superblock.outside
         if mount.root == "/" and table.layers(mount.point)[-1:] == [mount]
     ]
+
+
+def looped(
+    state: FuseState,
+    places: Collection[Place],
+    handles: Collection[tuple[str, str]],
+    volumes: Collection[str],
+) -> list[Place]:
+    """Where pods have a loop device as this volume: on a file of its FUSE filesystem, as a driver
+    may make it (ctrox/csi-s3 pkg/mounter/s3backer.go Mount).
+
+    Such a device keeps the file that it has open, whatever is mounted in the place of that
+    filesystem (loop(4)). ``places``, ``handles``, ``volumes``: what is known of the volume.
+    """
+    # Not by asking the device: the kernel asks the file's server then (drivers/block/loop.c
+    # loop_get_status), which is gone.
+    digests = {(place.driver, place.digest) for place in places if place.digest}
+
+    def is_it(place: Place) -> bool:
+        note = state.notes.get(place.note)
+        if not note or note.problem:
+            # It may be the volume that its folder is named after.
+            return place.volume in volumes
+        if handles:
+            return (note.driver, note.handle) in handles
+        # No record of the dead mounts can be read.
+        return (note.driver, kubelet.digest_of(note.handle)) in digests or note.volume in volumes
+
+    return [place for place in loop_mounts(state.table, state.root) if is_it(place)]
+
+
+def loop_mounts(table: MountTable, root: str) -> list[Place]:
+    """Where pods have loop devices as their volumes."""
+    places = (
+        kubelet.classify(mount.point, root)
+        for mount in table.mounts
+        # btrfs shows a number of its own (_node/btrfs.py).
+        if is_loop(mount.device) or mount.source.startswith("/dev/loop")
+    )
+    return [place for place in places if place and place.kind == kubelet.PUBLISH]
 
 
 def servers_of(state: FuseState, device: str) -> list[Process]:

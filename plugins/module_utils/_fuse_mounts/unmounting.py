@@ -14,6 +14,7 @@ from dataclasses import replace
 from .._core.codes import Reason
 from .._core.engine import Action, Finding
 from .._node import kubelet
+from .._node.kubelet import Place
 from .._node.probes import HUNG
 from .._node.processes import Process
 from .model import FuseOptions, FuseState, FuseVolume, PodFolder, Recovery, Step, Target, printable
@@ -25,17 +26,20 @@ def for_kubelet(
     options: FuseOptions,
     recovery: Recovery,
     entries: list[FuseVolume],
+    held: list[Place],
     obstacles: list[Reason],
     finding: Finding,
 ) -> tuple[Recovery, list[Reason]]:
     """The repair with its pods, and all reasons against unmounting.
 
-    Only mounts that no process can still be using are unmounted. Puts the pods that have to be
-    evicted into the evidence, if nothing else is in the way.
+    ``held``: where pods have a loop device on a file of it. Only mounts that no process can still
+    be using are unmounted. Puts the pods that have to be evicted into the evidence, if nothing else
+    is in the way.
     """
     # Only paths below a pod's folder name a pod; a staging mount has none.
     places = [kubelet.classify(target.point, state.root) for target in recovery.targets]
-    pods = tuple(sorted({place.pod for place in places if place and place.pod}))
+    # Those of loop devices have no dead mount of their own, and keep it from being unstaged.
+    pods = tuple(sorted({place.pod for place in [*places, *held] if place and place.pod}))
     # The playbook moves these pods, and no other that has a volume of the same name.
     finding.evidence["pods"] = list(pods)
     obstacles = [

@@ -388,6 +388,65 @@ def test_what_a_mount_higher_up_hides_is_not_acted_on() -> None:
     assert fuse_plan.plan(nothing, options()).findings == []
 
 
+# A filesystem in a file of the volume, as csi-s3 makes it with s3backer.
+LOOP = mount(30, PUBLISH, "7:3", fstype="ext4", source="/dev/loop3")
+
+
+def test_a_loop_device_keeps_the_file_of_the_dead_server() -> None:
+    """To mount the volume anew would end green over a pod that keeps what is dead."""
+    finding = only(state(mount(10, STAGING), LOOP))
+    assert (finding.verdict, finding.code, finding.repair) == ("refuse", "in_use_held", [])
+    assert finding.evidence["loops"] == [PUBLISH]
+    assert f"a loop device at {PUBLISH} is on a file of it" in finding.reason
+    # Also if its record cannot be read.
+    unread = {**NOTES, f"{POD_FOLDER}/vol_data.json": VolumeNote(problem="broken")}
+    known = replace(VOLUME, pods=(FusePod(UID, "ns", "p"),))
+    assert only(state(mount(10, STAGING), LOOP, notes=unread), volumes=(known,)).repair == []
+    # Or that of the dead mount, whose path has the handle's digest.
+    staged = {**NOTES, f"{STAGE_FOLDER}/vol_data.json": VolumeNote(problem="broken")}
+    assert only(state(mount(10, STAGING), LOOP, notes=staged)).code == "in_use_held"
+    # btrfs shows another number.
+    of_its_own = replace(LOOP, device="0:77", fstype="btrfs")
+    assert only(state(mount(10, STAGING), of_its_own)).code == "in_use_held"
+
+
+def test_a_covered_mount_may_be_reached_by_a_loop_device() -> None:
+    above = mount(40, STAGING, "0:51", parent=10)
+    finding = only(state(mount(10, STAGING), above, LOOP, answers={"0:50": GONE, "0:51": OK}))
+    assert finding.verdict == "report"
+    assert f"no process can reach it but by the loop device at {PUBLISH}" in finding.reason
+
+
+@pytest.mark.parametrize(
+    ("loop", "notes"),
+    [
+        # Another disk, another volume, and what is no volume of a pod.
+        (replace(LOOP, device="8:16", source="/dev/sdb"), NOTES),
+        (LOOP, {**NOTES, f"{POD_FOLDER}/vol_data.json": VolumeNote(DRIVER, "other", PV, "n1")}),
+        (replace(LOOP, point=f"{ROOT}/pods/{UID}/volume-subpaths/{PV}/main/0"), NOTES),
+        (replace(LOOP, point="/srv/files"), NOTES),
+    ],
+)
+def test_other_devices_keep_nothing_of_it(loop: Mount, notes: dict[str, VolumeNote]) -> None:
+    finding = only(state(mount(10, STAGING), loop, notes=notes))
+    assert finding.verdict == "repair" and "loops" not in finding.evidence
+
+
+def test_the_pod_with_a_loop_device_goes_for_the_strategy_kubelet() -> None:
+    """Then the driver unmounts it, and the kubelet unstages the volume."""
+    found = state(mount(10, STAGING), LOOP, folders=(PodFolder(UID, PV, DRIVER, HANDLE),))
+    stays = kubelets(found, (FusePod(UID, "ns", "p"),), containers_timeout=60)
+    assert (stays.verdict, stays.evidence["evict"]) == ("refuse", ["ns/p"])
+    goes = kubelets(found, (FusePod(UID, "ns", "p", terminating=True),), containers_timeout=60)
+    unread = {**NOTES, f"{POD_FOLDER}/vol_data.json": VolumeNote(problem="broken")}
+    by_name = replace(VOLUME, volume=PV, pods=(FusePod(UID, "ns", "p", terminating=True),))
+    told = only(replace(found, notes=unread), strategy="kubelet", volumes=(by_name,))
+    assert (told.evidence["pods"], told.evidence["volumes"]) == ([UID], [PV])
+    # By both, the playbook knows what to move.
+    assert (goes.evidence["pods"], goes.evidence["volumes"]) == ([UID], [PV])
+    assert verbs(goes) == [("wait_for_containers", STAGING), ("wait_unstaged", STAGING)]
+
+
 def test_stacked_dead_layers_go_together_and_what_is_below_stays() -> None:
     below = mount(5, STAGING, "8:2", fstype="ext4")
     finding = only(

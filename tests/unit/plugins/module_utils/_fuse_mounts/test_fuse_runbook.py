@@ -1705,6 +1705,24 @@ def test_what_the_kubelet_still_wants_is_left_to_it(scene: Scene) -> None:
     assert scene.devices() == [[OLD], [], []]
 
 
+@pytest.mark.parametrize("handle", [HANDLE, "another"])
+def test_whose_loop_device_it_is_the_kubelets_note_tells(scene: Scene, handle: str) -> None:
+    """The folder is named after this volume in any case."""
+    for point in (PUBLISH, SUBPATH):
+        scene.node.mounts.remove(scene.top(point))
+    scene.node.add(mount(30, PUBLISH, "7:3", fstype="ext4", source="/dev/loop3"))
+    note = {"driverName": DRIVER, "volumeHandle": handle, "specVolID": PV}
+    scene.node.put(f"{POD_FOLDER[1:]}/vol_data.json", json.dumps(note))
+    module = scene.repair()
+    (finding,) = module.result["findings"]
+    if handle == HANDLE:
+        assert (finding["verdict"], finding["code"]) == ("refuse", "in_use_held")
+        assert (module.outcomes, scene.devices()) == ([], [[OLD], ["7:3"], []])
+    else:
+        assert not module.failed, module.result["msg"]
+        assert scene.devices() == [[NEW], ["7:3"], []]
+
+
 FORGOTTEN: dict[str, Any] = {"strategy": "kubelet", "volumes": (replace(VOLUME, pods=()),)}
 
 
