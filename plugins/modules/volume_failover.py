@@ -225,9 +225,10 @@ options:
       - For a volume that several nodes can use, it waits only for pods that are younger than the
         loss of the node.
       - A new pod that cannot be scheduled is reported as a separate finding, and not waited for.
+      - A kubelet tries to mount a volume again after up to 122 seconds.
       - V(0) does not wait, and the proof says so.
     type: float
-    default: 120
+    default: 180
   release_lease:
     description: Whether the Lease is released when this module ends, also after an error.
     type: bool
@@ -461,7 +462,7 @@ SCOPE = ArgumentSpec(
         "accept_unfenced_volumes": {"type": "bool", "default": False},
         "detach_timeout": {"type": "float", "default": 120.0},
         "attach_timeout": {"type": "float", "default": 120.0},
-        "ready_timeout": {"type": "float", "default": 120.0},
+        "ready_timeout": {"type": "float", "default": 180.0},
         "release_lease": {"type": "bool", "default": True},
         # Longer than that of modules which only read and delete.
         "deadline": {"type": "float", "default": 900.0},

@@ -116,7 +116,9 @@ class FailoverOptions:
     accept_unfenced_volumes: bool = False
     detach_timeout: float = 120.0
     attach_timeout: float = 120.0
-    ready_timeout: float = 120.0
+    # A kubelet that has tried for long waits up to 122 s before it tries again (kubernetes
+    # pkg/util/goroutinemap/exponentialbackoff maxDurationBeforeRetry).
+    ready_timeout: float = 180.0
     state: str = "attached"
     awaited: tuple[str, ...] = ()
     power: tuple[PowerReading, ...] = ()

@@ -2587,7 +2587,7 @@ PARAMS: dict[str, Any] = {
         "accept_unfenced_volumes": False,
         "detach_timeout": 120.0,
         "attach_timeout": 120.0,
-        "ready_timeout": 120.0,
+        "ready_timeout": 180.0,
     },
     **{"deadline": 900.0, "ceph": None, "state": "attached", "awaited": [], "power": []},
 }
