@@ -15,7 +15,13 @@ from pathlib import Path
 import pytest
 from lab.ceph.cluster import Ceph
 from lab.ceph.gateway import Gateway
-from lab.kind.buckets import SECRET, BucketDriver, UnstagedBucketDriver
+from lab.kind.buckets import (
+    SECRET,
+    BucketDriver,
+    MountPodDriver,
+    UnitBucketDriver,
+    UnstagedBucketDriver,
+)
 from lab.kind.cluster import Kind
 from lab.kind.csi import Driver, UnattachedDriver
 from lab.kind.python_image import python_image
@@ -77,6 +83,22 @@ def bucket_driver(kind: Kind, ceph: Ceph) -> Iterator[BucketDriver]:
 def unstaged_bucket_driver(bucket_driver: BucketDriver) -> UnstagedBucketDriver:
     """Another one, which stages nothing."""
     found = UnstagedBucketDriver(bucket_driver)
+    found.start()
+    return found
+
+
+@pytest.fixture(scope="session")
+def unit_bucket_driver(bucket_driver: BucketDriver) -> UnitBucketDriver:
+    """Another one, whose servers are units of the node's systemd."""
+    found = UnitBucketDriver(bucket_driver)
+    found.start()
+    return found
+
+
+@pytest.fixture(scope="session")
+def mount_pod_driver(bucket_driver: BucketDriver) -> MountPodDriver:
+    """Another one, whose volumes are served by pods of their own."""
+    found = MountPodDriver(bucket_driver)
     found.start()
     return found
 

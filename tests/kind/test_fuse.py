@@ -15,147 +15,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lab.common import LabError
 from lab.kind.buckets import NAME, WITHIN, BucketDriver, UnstagedBucketDriver
 from lab.kind.csi import KUBELET
 from lab.kubernetes import api as k8s
-from lab.kubernetes.api import Object
-from support.cluster import Played
-from support.kind import IMPATIENT, KindCluster, counting, on, running, without_python
+from support.buckets import AUDITOR, SEEN, BucketApp, is_remounted
+from support.kind import KindCluster, counting, on, running, without_python
 from support.node_pods import NodePods
-from support.reattach import REPAIR, no_trace
-
-AUDITOR = REPAIR.with_name("rbac-audit.yml")
-DEAD = "Transport endpoint is not connected"
-# Where each container has the bucket, or a folder of it.
-SEEN = {"main": "/web", "shares": "/web", "sidecar": "/web", "inner": "/inner"}
-
-
-class App:
-    """A pod, made by a Deployment, of which each container has the bucket `web` in another way."""
-
-    def __init__(
-        self, cluster: KindCluster, driver: BucketDriver, folder: Path, mounter: str = "s3fs"
-    ) -> None:
-        self.cluster, self.driver, self.folder = cluster, driver, folder
-        # Of another way to the nodes.
-        self.inventory: Path | None = None
-        # Those of an earlier test's pods go a moment after the pods.
-        cluster.wait(lambda: not any(map(driver.mounts, driver.nodes)), "no mount is left", 90)
-        driver.add_volume("web", mounter)
-        cluster.api.create(k8s.workload("Deployment", "web", ["web"], **_spec()))
-        cluster.wait(lambda: self.pods() and self.count() >= 5, "it counts", 90)
-        # Where it begins.
-        self.worker = str(self.pod["spec"]["nodeName"])
-        (self.other,) = set(cluster.kind.workers) - {self.worker}
-
-    @property
-    def pod(self) -> Object:
-        """Its only one that is not being deleted."""
-        (found,) = (
-            pod
-            for pod in self.cluster.api.all("Pod", "default")
-            if pod["metadata"].get("labels", {}).get("app") == "web"
-            and "deletionTimestamp" not in pod["metadata"]
-        )
-        return found
-
-    def says(self, container: str, *command: str) -> str:
-        """What a command in a container says, and why it fails."""
-        name = self.pod["metadata"]["name"]
-        try:
-            return self.cluster.kind.kubectl("exec", name, "-c", container, "--", *command)
-        except LabError as exc:
-            return str(exc)
-
-    def count(self) -> int:
-        """How far it has come, by its own data; 0: it has none."""
-        said = self.says("main", "cat", "/web/count").strip()
-        return int(said) if said.isdigit() else 0
-
-    def restarts(self) -> dict[str, int]:
-        """Container -> how often it was started again."""
-        status = self.pod["status"]
-        every = [*status["containerStatuses"], *status["initContainerStatuses"]]
-        return {entry["name"]: entry["restartCount"] for entry in every}
-
-    def dies(self) -> None:
-        """The plugin's pod is killed; nothing that has the bucket can use it."""
-        self.driver.kill(self.worker)
-        for container, folder in SEEN.items():
-            # The old one may end a moment after the new one has begun.
-            self.cluster.wait(partial(self._is_dead, container, folder), "dead")
-
-    def _is_dead(self, container: str, folder: str) -> bool:
-        return DEAD in self.says(container, "ls", folder)
-
-    def play(self, name: str, check: bool = False, **variables: Any) -> Played:
-        """A playbook for both workers."""
-        played = self.cluster.playbook(
-            name,
-            check=check,
-            user=AUDITOR if name == "compliance" else REPAIR,
-            inventory=self.inventory
-            or self.cluster.inventory(self.folder, self.worker, self.other),
-            **variables,
-        )
-        assert self.driver.gateway.secret_key not in played.text
-        return played
-
-    def repair(self, check: bool = False, **variables: Any) -> Played:
-        """As an operator does who knows that the driver was restarted."""
-        given = {"target": self.worker, "fuse_recovery_accept_majority": True, **variables}
-        return self.play("recover_fuse_mounts", check, **given)
-
-    def comes_anew(self) -> None:
-        """The kubelet and the driver are at ease: the volume is unpublished and unstaged when the
-        pod goes, and another one has it, and its data.
-        """
-        reached, cluster = self.count(), self.cluster
-        where = k8s.path("Deployment", "web")
-        cluster.api.merge(where, {"spec": {"replicas": 0}})
-        cluster.wait(lambda: not self.mounts(), "unstaged", 90)
-        cluster.api.merge(where, {"spec": {"replicas": 1}})
-        cluster.wait(lambda: self.pods() and self.count() > reached, "it goes on", 90)
-
-    def pods(self) -> list[Object]:
-        """All there are."""
-        return self.cluster.api.all("Pod", "default")
-
-    def mounts(self) -> list[str]:
-        """Of s3fs, on its node."""
-        return self.driver.mounts(self.worker)
-
-
-def _spec() -> Object:
-    """Without and with propagation, a folder of the bucket, a container that ends and a sidecar."""
-    (main,) = counting("web")["containers"]
-    idle = running("sleep 100000", claim="web")["containers"][0]
-    (mount,) = idle["volumeMounts"]
-    shared = {**mount, "mountPropagation": "HostToContainer"}
-    begins = ("mkdir -p /web/folder", "date >> /web/folder/begun")
-    first = running(*begins, claim="web")["containers"][0]
-    return {
-        "containers": [
-            main,
-            {**idle, "name": "shares", "volumeMounts": [shared]},
-            {
-                **idle,
-                "name": "inner",
-                "volumeMounts": [{**mount, "mountPath": "/inner", "subPath": "folder"}],
-            },
-        ],
-        "initContainers": [
-            {**first, "name": "first"},
-            {**idle, "name": "sidecar", "restartPolicy": "Always"},
-        ],
-    }
+from support.reattach import no_trace
 
 
 def test_remounted_below_the_pods(
     cluster: KindCluster, bucket_driver: BucketDriver, tmp_path: Path
 ) -> None:
-    app = App(cluster, bucket_driver, tmp_path)
+    app = BucketApp(cluster, bucket_driver, tmp_path)
     uid, reached, plugins = app.pod["metadata"]["uid"], app.count(), _uids(bucket_driver)
     app.dies()
     assert _uids(bucket_driver) != plugins
@@ -187,7 +59,7 @@ def test_through_a_pod(
     cluster: KindCluster, bucket_driver: BucketDriver, node_pods: NodePods, tmp_path: Path
 ) -> None:
     """The same, of a node that has neither ssh nor Python: docs/guides/nodes_without_ssh.md."""
-    app = App(cluster, bucket_driver, tmp_path)
+    app = BucketApp(cluster, bucket_driver, tmp_path)
     app.inventory = node_pods.source
     uid, reached, plugins = app.pod["metadata"]["uid"], app.count(), _uids(bucket_driver)
     with without_python(cluster.kind, app.worker):
@@ -215,7 +87,7 @@ def test_through_a_pod(
 def test_left_to_the_kubelet(
     cluster: KindCluster, bucket_driver: BucketDriver, tmp_path: Path
 ) -> None:
-    app = App(cluster, bucket_driver, tmp_path)
+    app = BucketApp(cluster, bucket_driver, tmp_path)
     uid, reached = app.pod["metadata"]["uid"], app.count()
     app.dies()
     dead = app.mounts()
@@ -241,13 +113,13 @@ def test_left_to_the_kubelet(
 def test_remounted_with_rclone(
     cluster: KindCluster, bucket_driver: BucketDriver, tmp_path: Path
 ) -> None:
-    app = App(cluster, bucket_driver, tmp_path, "rclone")
+    app = BucketApp(cluster, bucket_driver, tmp_path, "rclone")
     # rclone uploads what was written a moment later.
     uploaded = partial(bucket_driver.gateway.get, "web/folder/begun")
     kept = cluster.wait(uploaded, "it is uploaded", 60)
     assert all(" fuse.rclone " in line for line in app.mounts())
     app.dies()
-    _is_remounted(app, kept)
+    is_remounted(app, kept)
 
 
 @pytest.mark.variation
@@ -257,7 +129,7 @@ def test_remounted_where_nothing_is_staged(
     """The only mount is that of the pod. The bucket or a folder in it: nothing in the cluster says
     which one that is, and so the operator has to.
     """
-    app = App(cluster, unstaged_bucket_driver, tmp_path)
+    app = BucketApp(cluster, unstaged_bucket_driver, tmp_path)
     kept = unstaged_bucket_driver.gateway.get(f"web/{WITHIN}/folder/begun")
     assert app.mounts() and not any("/globalmount " in line for line in app.mounts())
     app.dies()
@@ -265,28 +137,9 @@ def test_remounted_where_nothing_is_staged(
     refused = app.repair(fuse_recovery_strict="true")
     assert refused.rc != 0 and app.mounts() == dead, refused.text
     assert f"more than one candidate source: 'web', 'web:/{WITHIN}': give" in refused.text
-    _is_remounted(
+    is_remounted(
         app, kept, fuse_recovery_volumes=[{"volume": "pv-web", "sources": [f"web:/{WITHIN}"]}]
     )
-
-
-def _is_remounted(app: App, kept: str, **given: Any) -> None:
-    """All have the volume again, with what the pod has written as its first."""
-    uid, dead = app.pod["metadata"]["uid"], app.mounts()
-    check = app.repair(check=True, **given)
-    assert check.rc == 0 and "planned: replace_mount" in check.text, check.text
-    assert app.mounts() == dead
-    run = app.repair(**given)
-    assert run.rc == 0, run.text
-    assert app.restarts() == {"main": 1, "shares": 1, "inner": 1, "sidecar": 1, "first": 0}
-    assert app.pod["metadata"]["uid"] == uid
-    for container, path in (("main", "/web/folder/begun"), ("inner", "/inner/begun")):
-        assert app.says(container, "cat", path) == kept
-    reached = app.count()
-    app.cluster.wait(lambda: app.count() > reached, "it goes on", 60)
-    again = app.repair(**given)
-    assert again.rc == 0 and '"changed": true' not in again.text, again.text
-    app.comes_anew()
 
 
 @pytest.mark.alternate
@@ -296,7 +149,7 @@ def test_a_renewed_mount_is_right_though_the_driver_stages_anew(
     """Somebody has taken the dead staging mount off, so that new pods start: for the next one the
     driver mounts the bucket again. The pod before it has the same bucket, by another server.
     """
-    app = App(cluster, bucket_driver, tmp_path)
+    app = BucketApp(cluster, bucket_driver, tmp_path)
     uid, here = app.pod["metadata"]["uid"], on(app.worker)
     mine = f"{KUBELET}/pods/{uid}/volumes/kubernetes.io~csi/pv-web/mount"
     app.dies()
@@ -312,14 +165,14 @@ def test_a_renewed_mount_is_right_though_the_driver_stages_anew(
     cluster.wait(lambda: "late" in app.says("main", "ls", "/web"), "another has it, too", 90)
     servers = {_device(app, mine), _device(app, _staging("web"))}
     assert len(servers) == 2 and app.pod["metadata"]["uid"] == uid
-    assert _findings(app) == []
+    assert app.findings() == []
 
     # What is not the volume is found all the same.
     bucket_driver.add_volume("other")
     cluster.api.create(k8s.pod("other", ["other"], **counting("other"), **here))
     cluster.wait(partial(_is_ready, cluster, "other"), "another volume is there", 90)
     cluster.kind.on(app.worker, "mount", "--bind", _staging("other"), mine)
-    (finding,) = _findings(app)
+    (finding,) = app.findings()
     wrong = (finding["control"], finding["severity"], finding["object"]["name"])
     assert wrong == ("STOR-07", "critical", mine), finding
     cluster.kind.on(app.worker, "umount", mine)
@@ -334,7 +187,7 @@ def _staging(handle: str) -> str:
     return f"{KUBELET}/plugins/kubernetes.io/csi/{NAME}/{digest}/globalmount"
 
 
-def _device(app: App, point: str) -> str:
+def _device(app: BucketApp, point: str) -> str:
     """Of what is mounted there."""
     return app.cluster.kind.on(app.worker, "findmnt", "--noheadings", "-o", "MAJ:MIN", point)
 
@@ -344,15 +197,7 @@ def _is_ready(cluster: KindCluster, name: str) -> bool:
     return all(one["ready"] for one in found["status"].get("containerStatuses") or [{"ready": 0}])
 
 
-def _findings(app: App) -> list[dict[str, Any]]:
-    """Of a compliance run over all of it."""
-    inventory = app.cluster.inventory(app.folder, app.worker, app.other)
-    played, report = app.cluster.compliance(app.folder, AUDITOR, IMPATIENT, inventory)
-    assert app.driver.gateway.secret_key not in played.text
-    return list(report["findings"])
-
-
-def _it_is_found(app: App) -> None:
+def _it_is_found(app: BucketApp) -> None:
     """By compliance on the node, and by triage where a new pod cannot start."""
     cluster, late = app.cluster, running("sleep 1000", claim="web")
     cluster.api.create(k8s.pod("late", ["web"], **late, **on(app.worker)))

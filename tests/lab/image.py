@@ -26,7 +26,7 @@ PACKAGES = (
     *("nfs-kernel-server", "nfs-common", "rpcbind", "containerd", "runc", "busybox-static"),
 )
 # For a node with a kubelet (kubelet/node.py), which is of the default release.
-KUBELET_PACKAGES = ("containernetworking-plugins", "ceph-common")
+KUBELET_PACKAGES = ("containernetworking-plugins", "ceph-common", "rbd-nbd")
 # Kernel drivers that no virtual machine of the lab needs: half of the kernel package.
 UNWANTED_DRIVERS = (
     "gpu",
@@ -57,7 +57,7 @@ KUBELET_DISABLED = ("rbdmap.service",)
 MODULES = (
     *("iscsi_tcp", "iscsi_target_mod", "target_core_mod", "target_core_file", "scsi_debug", "sg"),
     *("dm_multipath", "scsi_dh_alua", "scsi_dh_rdac", "scsi_dh_emc", "nf_tables", "xfs"),
-    *("fuse", "nfsd", "nfs", "nfsv3", "nfsv4", "overlay", "rbd", "veth"),
+    *("fuse", "nfsd", "nfs", "nfsv3", "nfsv4", "overlay", "rbd", "nbd", "veth"),
 )
 CONFIG = {
     "etc/hostname": "node1\n",

@@ -6,8 +6,8 @@
 // have a volume: -attached names the folder where the controller notes which one. For a provisioner it makes and deletes these folders. With
 // -unattached no node has to be told of a volume first, as with a network share (CSIDriver, attachRequired: false).
 //
-// With -ceph its volumes are RBD images, mapped by the node's kernel, with the habits of ceph-csi (internal/rbd). -root names the node's own root:
-// there are rbd, mkfs and mount. With -cephfs its volumes are folders of a CephFS, mounted by the node's kernel (internal/cephfs).
+// With -ceph its volumes are RBD images, mapped by the node's kernel, or by rbd-nbd if a volume's attribute "mounter" says so, with the habits of
+// ceph-csi (internal/rbd). -root names the node's own root: there are rbd, mkfs and mount. With -cephfs its volumes are folders of a CephFS, mounted by the node's kernel (internal/cephfs).
 //
 // With -luns its volumes are LUNs of an iSCSI array, over all of its portals, as maps of multipath. -array is for the controller: the program that
 // manages the array.
@@ -15,7 +15,10 @@
 // With -s3fs its volumes are buckets, which s3fs, or rclone, serves in the plugin's container, with the habits of k8s-csi-s3 (pkg/driver, pkg/mounter):
 // what a volume's Secret names is mounted in the staging folder, and dies with the container. These programs come from -root, too. With -unstaged,
 // nothing is mounted there: each pod gets a mount of its own, of a folder in the bucket, as by csi-s3 (pkg/mounter/s3fs.go, Stage and Mount;
-// defaultFsPath of pkg/driver/controllerserver.go).
+// defaultFsPath of pkg/driver/controllerserver.go). A volume with the attribute "looped" is a filesystem in a file of its bucket, mounted for each pod
+// by a loop device, as by csi-s3's s3backer (pkg/mounter/s3backer.go). With -units, s3fs is copied to the plugin's folder and is a unit of the node's
+// systemd, as geesefs is with k8s-csi-s3 (pkg/mounter/geesefs.go). With -private, a pod of its own (-serve) mounts each volume in this folder, and pods
+// get binds of that, as with JuiceFS (pkg/juicefs/mount/builder/pod.go).
 //
 // With -node it is the plugin of a node, and registers itself with the kubelet; without, the controller's.
 package main
@@ -52,8 +55,8 @@ type driver struct {
 	csi.UnimplementedNodeServer
 	registration.UnimplementedRegistrationServer
 
-	name, node, endpoint, volumes, attached, ceph, cephfs, array string
-	s3fs, luns, unattached, unstaged                             bool
+	name, node, endpoint, volumes, attached, ceph, cephfs, array, private string
+	s3fs, luns, unattached, unstaged, units                               bool
 	// Ids of the volumes that are worked at.
 	busy sync.Map
 	// One login at a time, since it writes iscsiadm's records.
@@ -170,7 +173,13 @@ func (d *driver) NodeStageVolume(_ context.Context, request *csi.NodeStageVolume
 	if d.luns {
 		return &csi.NodeStageVolumeResponse{}, d.oneAtATime(request.GetVolumeId(), func() error { return d.stageLUN(request) })
 	}
-	if d.unstaged {
+	if isLooped(request) {
+		if err := d.mountBucket(request, request.GetStagingTargetPath()); err != nil {
+			return nil, err
+		}
+		return &csi.NodeStageVolumeResponse{}, formatFile(request.GetStagingTargetPath())
+	}
+	if d.unstaged || d.private != "" {
 		return &csi.NodeStageVolumeResponse{}, nil
 	}
 	if d.s3fs {
@@ -205,6 +214,12 @@ func (d *driver) NodePublishVolume(_ context.Context, request *csi.NodePublishVo
 	if d.ceph != "" {
 		source = filepath.Join(source, request.GetVolumeId())
 	}
+	if isLooped(request) {
+		return &csi.NodePublishVolumeResponse{}, mountFile(source, request.GetTargetPath())
+	}
+	if d.private != "" {
+		return &csi.NodePublishVolumeResponse{}, bindServed(filepath.Join(d.private, request.GetVolumeId()), request.GetTargetPath())
+	}
 	if d.unstaged {
 		return &csi.NodePublishVolumeResponse{}, d.mountBucket(request, request.GetTargetPath())
 	}
@@ -236,12 +251,29 @@ type image struct {
 	Version   int
 	Pool      string `json:"pool"`
 	ImageName string `json:"image"`
+	NBD       bool   `json:"accessType"`
 }
 
 func (i image) spec() string { return i.Pool + "/" + i.ImageName }
 
+func (i image) kind() string {
+	if i.NBD {
+		return "nbd"
+	}
+	return "krbd"
+}
+
+// mapOptions are those of appendKRbdDeviceTypeAndOptions and appendNbdDeviceTypeAndOptions of rbd_attach.go.
+func (i image) mapOptions() string {
+	if i.NBD {
+		return "try-netlink,reattach-timeout=300,io-timeout=0"
+	}
+	return noUdev
+}
+
 const (
-	stash = "image-meta.json"
+	stash  = "image-meta.json"
+	noUdev = "noudev"
 	// ceph-csi's docs/design/proposals/non-graceful-node-shutdown.md.
 	noted = ".rbd.csi.ceph.com/clientaddress/"
 	// rbdImageWatcherInitDelay, rbdImageWatcherFactor and rbdImageWatcherSteps of rbd_attach.go.
@@ -266,7 +298,7 @@ func (d *driver) stageImage(request *csi.NodeStageVolumeRequest) error {
 		return err
 	}
 	about := request.GetVolumeContext()
-	found := image{Version: 3, Pool: about["pool"], ImageName: about["imageName"]}
+	found := image{Version: 3, Pool: about["pool"], ImageName: about["imageName"], NBD: about["mounter"] == "rbd-nbd"}
 	text, err := json.Marshal(found)
 	if err != nil {
 		return err
@@ -287,27 +319,32 @@ func (d *driver) stageImage(request *csi.NodeStageVolumeRequest) error {
 
 // mapImage is attachRBDImage of rbd_attach.go: an image that this node has mapped already is not asked for others that have it.
 func (d *driver) mapImage(found image) (string, error) {
-	text, err := d.rbd("device", "list", "--format", "json")
+	text, err := d.rbd("device", "list", "--format", "json", "--device-type", found.kind())
 	if err != nil {
 		return "", err
 	}
-	var mapped []struct{ Pool, Name, Device string }
+	// The name is in another key for each kind (rbdDeviceInfo and nbdDeviceInfo).
+	var mapped []struct{ Pool, Name, Image, Device string }
 	if err := json.Unmarshal([]byte(text), &mapped); err != nil {
 		return "", err
 	}
 	for _, one := range mapped {
-		if one.Pool == found.Pool && one.Name == found.ImageName {
+		if one.Pool == found.Pool && one.Name+one.Image == found.ImageName {
 			return one.Device, nil
 		}
 	}
 	if err := d.waitUnused(found); err != nil {
 		return "", err
 	}
-	device, err := d.rbd("map", found.spec(), "--device-type", "krbd", "--options", "noudev")
+	device, err := d.rbd("map", found.spec(), "--device-type", found.kind(), "--options", found.mapOptions())
 	return strings.TrimSpace(device), err
 }
 
 func (d *driver) mountImage(found image, id, device, target string) error {
+	if found.NBD {
+		// Which address it has there, only Ceph knows.
+		return formatAndMount(device, target)
+	}
 	address, err := os.ReadFile(filepath.Join("/sys/bus/rbd/devices", strings.TrimPrefix(device, "/dev/rbd"), "client_addr"))
 	if err != nil {
 		return err
@@ -380,9 +417,13 @@ func (d *driver) unstageImage(request *csi.NodeUnstageVolumeRequest) error {
 }
 
 func (d *driver) unmap(found image) error {
-	_, err := d.rbd("unmap", found.spec(), "--device-type", "krbd", "--options", "noudev")
+	arguments := []string{"unmap", found.spec(), "--device-type", found.kind()}
+	if !found.NBD {
+		arguments = append(arguments, "--options", noUdev)
+	}
+	_, err := d.rbd(arguments...)
 	// detachRBDImageOrDeviceSpec of rbd_attach.go: not mapped is as good.
-	if err != nil && strings.Contains(err.Error(), "not a mapped image or snapshot") {
+	if err != nil && (strings.Contains(err.Error(), "not a mapped image or snapshot") || strings.Contains(err.Error(), found.spec()+" is not mapped")) {
 		return nil
 	}
 	return err
@@ -596,9 +637,11 @@ func (d *driver) mountBucket(about aboutBucket, target string) error {
 	start := d.startS3fs
 	if about.GetVolumeContext()["mounter"] == "rclone" {
 		start = startRclone
+	} else if d.units {
+		start = d.startUnit
 	}
 	place := about.GetVolumeId()
-	if d.unstaged {
+	if d.unstaged && !isLooped(about) {
 		place += within
 	}
 	if err := start(place, target, about.GetSecrets()); err != nil {
@@ -621,9 +664,107 @@ func (d *driver) startS3fs(id, target string, secrets map[string]string) error {
 		return err
 	}
 	defer os.Remove(passwd)
+	_, err := run("s3fs", append(bucketArguments(id, target, secrets["endpoint"]), "-o", "passwd_file="+passwd)...)
+	return err
+}
+
+func bucketArguments(id, target, endpoint string) []string {
 	bucket, prefix, _ := strings.Cut(id, "/")
-	options := "use_path_request_style,allow_other,mp_umask=000,url=" + secrets["endpoint"] + ",passwd_file=" + passwd
-	_, err := run("s3fs", bucket+":/"+prefix, target, "-o", options)
+	return []string{bucket + ":/" + prefix, target, "-o", "use_path_request_style,allow_other,mp_umask=000,url=" + endpoint}
+}
+
+// startUnit is Mount of geesefs.go: what is mounted is taken off when the server ends.
+func (d *driver) startUnit(id, target string, secrets map[string]string) error {
+	program := filepath.Join(filepath.Dir(d.endpoint), "s3fs")
+	// As CopyBinary there: one that runs is left as it is, unless there is a newer one.
+	if _, err := run("cp", "--update", "--preserve=timestamps", "/usr/bin/s3fs", program); err != nil {
+		return err
+	}
+	unit := []string{"--unit=s3fs-" + id, "--collect", "--property=ExecStopPost=/bin/umount -f -l " + target}
+	for name, text := range keys(secrets) {
+		unit = append(unit, "--setenv="+name+"="+text)
+	}
+	_, err := run("systemd-run", slices.Concat(unit, []string{program, "-f"}, bucketArguments(id, target, secrets["endpoint"]))...)
+	return err
+}
+
+// keys are the variables that s3fs takes them from.
+func keys(secrets map[string]string) map[string]string {
+	return map[string]string{"AWSACCESSKEYID": secrets["accessKeyID"], "AWSSECRETACCESSKEY": secrets["secretAccessKey"]}
+}
+
+// serveBucket is a mount pod's container: it ends when its server does. Its variables are what the volume's Secret says.
+func (d *driver) serveBucket(id string) error {
+	target := filepath.Join(d.private, id)
+	// What its predecessor has left is dead, and no folder can be made there.
+	if err := syscall.Unmount(target, syscall.MNT_DETACH); err != nil && !errors.Is(err, syscall.EINVAL) && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := os.MkdirAll(target, 0o750); err != nil {
+		return err
+	}
+	for name, text := range keys(map[string]string{"accessKeyID": os.Getenv("accessKeyID"), "secretAccessKey": os.Getenv("secretAccessKey")}) {
+		if err := os.Setenv(name, text); err != nil {
+			return err
+		}
+	}
+	_, err := run("s3fs", append([]string{"-f"}, bucketArguments(id, target, os.Getenv("endpoint"))...)...)
+	return errors.Join(err, errors.New("s3fs has ended"))
+}
+
+// bindServed gives a pod what the volume's mount pod serves.
+func bindServed(source, target string) error {
+	for end := time.Now().Add(mountDeadline); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		if mounted, err := isMounted(source); err != nil {
+			return err
+		} else if mounted {
+			if _, err := os.ReadDir(source); err == nil {
+				return bind(source, target)
+			}
+		}
+	}
+	return status.Errorf(codes.Internal, "no mount pod serves %s", source)
+}
+
+// Files with a filesystem in them
+
+// looped is s3backerDevice of csi-s3's s3backer.go.
+const looped = "file"
+
+func isLooped(about aboutBucket) bool { return about.GetVolumeContext()["looped"] == "true" }
+
+// formatFile is the second half of Stage of s3backer.go.
+func formatFile(folder string) error {
+	path := filepath.Join(folder, looped)
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if _, err := run("truncate", "--size=16M", path); err != nil {
+		return err
+	}
+	_, err := run("mkfs.ext4", "-q", path)
+	return err
+}
+
+// mountFile is Mount of s3backer.go, with createLoopDevice of csi-s3's mounter.go: a container's /dev has only the devices that were there when it began.
+func mountFile(folder, target string) error {
+	if err := os.MkdirAll(target, 0o750); err != nil {
+		return err
+	}
+	if mounted, err := isMounted(target); err != nil || mounted {
+		return err
+	}
+	device, err := run("losetup", "--find")
+	if err != nil {
+		return err
+	}
+	device = strings.TrimSpace(device)
+	if _, err := os.Stat(device); errors.Is(err, fs.ErrNotExist) {
+		if _, err := run("mknod", device, "b", "7", strings.TrimPrefix(device, "/dev/loop")); err != nil {
+			return err
+		}
+	}
+	_, err = run("mount", "-o", "loop", filepath.Join(folder, looped), target)
 	return err
 }
 
@@ -714,7 +855,7 @@ func serve(server *grpc.Server, path string) {
 }
 
 func main() {
-	d, registry, root := &driver{}, "", ""
+	d, registry, root, served := &driver{}, "", "", ""
 	flag.StringVar(&d.name, "name", "csi.lab.example", "the driver's name")
 	flag.StringVar(&d.endpoint, "endpoint", "", "the socket to serve")
 	flag.StringVar(&d.volumes, "volumes", "/srv/volumes", "the folder that has the volumes")
@@ -726,6 +867,9 @@ func main() {
 	flag.StringVar(&d.array, "array", "", "volumes are LUNs of the array that this program manages (for the controller)")
 	flag.BoolVar(&d.luns, "luns", false, "volumes are LUNs of an array (for the plugin of a node)")
 	flag.BoolVar(&d.s3fs, "s3fs", false, "volumes are buckets, as the Secret of each says")
+	flag.BoolVar(&d.units, "units", false, "s3fs is a unit of the node's systemd")
+	flag.StringVar(&d.private, "private", "", "the folder where mount pods serve the volumes")
+	flag.StringVar(&served, "serve", "", "be the mount pod of this volume")
 	flag.BoolVar(&d.unstaged, "unstaged", false, "nothing is staged")
 	flag.BoolVar(&d.unattached, "unattached", false, "volumes are not attached")
 	flag.StringVar(&root, "root", "", "work in this folder as in /")
@@ -734,6 +878,9 @@ func main() {
 		if err := errors.Join(syscall.Chroot(root), os.Chdir("/")); err != nil {
 			log.Fatal(err)
 		}
+	}
+	if served != "" {
+		log.Fatal(d.serveBucket(served))
 	}
 	server := grpc.NewServer(grpc.UnaryInterceptor(func(ctx context.Context, request any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 		answer, err := next(ctx, request)
