@@ -162,7 +162,7 @@ class Broken:
         asked = attachment_name("vol-waits", NAME, self.worker)
         self.cluster.wait(lambda: api.find("VolumeAttachment", asked), "to be attached", 60)
         # Last, since the next change of an attachment there mends it.
-        lose_status(self.cluster, "status", self.worker)
+        lose_status(self.cluster, "vol-status", self.worker)
 
     def _find_again(self) -> None:
         self.cluster.kind.on(self.other, "systemctl", "start", "kubelet")

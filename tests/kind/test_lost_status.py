@@ -76,7 +76,7 @@ def _lose(cluster: KindCluster, driver: Driver, worker: str) -> None:
     cluster.kind.on(worker, "systemctl", "stop", "kubelet")
     try:
         api.merge(path("StatefulSet", "db"), {"spec": {"replicas": 1}})
-        lose_status(cluster, "db", worker)
+        lose_status(cluster, "vol-db", worker)
     finally:
         cluster.kind.on(worker, "systemctl", "start", "kubelet")
     cluster.wait(lambda: _waits(cluster, worker), "the kubelet wants the volume", 90)

@@ -15,7 +15,7 @@ import pytest
 from lab.kubernetes import api as k8s
 from support.cluster import Played
 from support.failover import NODE_A
-from support.kubelets import POD_DEADLINE, KubeletScene
+from support.kubelets import AUDITOR, POD_DEADLINE, KubeletScene
 from support.node import PATIENT
 from support.reattach import REPAIR
 
@@ -51,6 +51,11 @@ def test_the_workload_is_moved_once_the_image_answers(scene: KubeletScene, tmp_p
     found = [(finding["host"], finding["control"]) for finding in report["findings"]]
     assert found == [(NODE_A, "STOR-08")], report["findings"]
     (old,) = scene.pods()
+    # No event of a pod that runs tells it, so triage sends to the node.
+    about = {"triage_namespace": "default", "triage_pod": old["metadata"]["name"]}
+    triage = scene.cluster.playbook("triage", user=AUDITOR, **about)
+    assert f"compliance -i inventory -e target={NODE_A} " in triage.text, triage.text
+    assert "a filesystem that turned read-only is STOR-08" in triage.text, triage.text
     planned = play(check=True)
     assert planned.rc == 0 and "planned: evict_pod default/db-" in planned.text, planned.text
     assert [pod["metadata"]["uid"] for pod in scene.pods()] == [old["metadata"]["uid"]]

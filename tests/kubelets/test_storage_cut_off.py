@@ -2,8 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A node that reaches the API server, and its storage no more. Nothing calls it lost, so no run
-fences it; and once its storage is back, its pod goes on.
+"""A node that reaches its storage no more. Where it still reaches the API server, nothing calls it
+lost, so no run fences it; and once its storage is back, its pod goes on. Where it reaches neither,
+it fails over, and what it still had to write is refused when its network is back.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 from support.failover import NODE_A, NODE_B
 from support.fencing import Fencing
-from support.kubelets import KubeletScene
+from support.kubelets import POD_DEADLINE, KubeletScene
 
 
 @pytest.mark.variation
@@ -55,3 +56,40 @@ def test_ceph_alone_is_out_of_reach(scene: KubeletScene, tmp_path: Path) -> None
     assert len(ceph.watchers(image)) == 1
     played, report = scene.compliance(tmp_path / "after")
     assert report["findings"] == [] and played.rc == 0, played.text
+
+
+@pytest.mark.variation
+def test_neither_ceph_nor_the_api_server_is_in_reach(scene: KubeletScene) -> None:
+    fencing, ceph, vm = Fencing(scene), scene.storage.ceph, scene.vm()
+    scene.count()
+    image = f"rbd/{scene.image()}"
+    vm.run("dmesg --clear")
+    written = scene.acknowledged()
+    vm.cut_off(str(scene.kubelets.port()), *scene.kubelets.ceph_ports())
+    scene.wait_lost(seconds=180)
+    scene.wait_waiting()
+    scene.look(lambda: not ceph.watchers(image), "the watch has ended")
+    run = fencing.fail_over()
+    assert run.rc == 0, run.text
+    assert set(ceph.blocklist()) == {f"{vm.address}:0/0"}
+    # What the CSI driver has noted, since Ceph shows nobody.
+    assert fencing.ledger and fencing.ledger["source"] == {vm.address: "metadata"}
+    scene.wait_running(NODE_B, seconds=POD_DEADLINE)
+    scene.wait_written(0, NODE_B)
+    last, first = scene.acknowledged(), scene.moved_once()
+    assert written <= last < first
+
+    scene.heal()
+    # It tries, and Ceph refuses (ESHUTDOWN, BLOCKLISTED).
+    said = "dmesg | grep 'rbd.* result -108'"
+    scene.look(lambda: vm.run(said, check=False).stdout, "A is refused")
+    scene.wait_back(seconds=180)
+    scene.inventory(fencing.inventory)
+    scene.wait_unmapped()
+    granted = fencing.release()
+    assert granted.rc == 0, granted.text
+    fencing.nothing_left()
+    assert ceph.blocklist() == {}
+    # Not one write of A has come after B's first.
+    assert scene.acknowledged() == last and scene.moved_once() == first
+    scene.move_back()

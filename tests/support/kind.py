@@ -18,7 +18,7 @@ from lab.kind.csi import NAME
 from lab.kind.node_image import BUSYBOX
 from lab.kubernetes import api as k8s
 from lab.kubernetes.access import Access
-from lab.kubernetes.api import KINDS, Object, path_of
+from lab.kubernetes.api import KINDS, ApiError, Object, path_of
 
 from support.cluster import Reached
 
@@ -66,11 +66,20 @@ class Running(Reached):
         """What there is besides the system's own."""
         found = []
         for kind in MADE_BY_TESTS:
-            for each in self.api.all(kind):
+            for each in self._all(kind):
                 if each["metadata"].get("namespace") not in SYSTEM:
                     # A list names the kind only once.
                     found.append({**each, "kind": kind, "apiVersion": KINDS[kind][0]})
         return found
+
+    def _all(self, kind: str) -> list[Object]:
+        try:
+            return self.api.all(kind)
+        except ApiError as exc:
+            # Kubernetes 1.20 has no PodDisruptionBudgets of this version.
+            if exc.status != 404:
+                raise
+            return []
 
 
 class KindCluster(Running):
@@ -147,20 +156,20 @@ def without_python(kind: Kind, node: str) -> Iterator[None]:
         kind.on(node, "rm", "-r", aside)
 
 
-def left_over(cluster: KindCluster, name: str, node: str) -> str:
+def left_over(cluster: Running, name: str, node: str, driver: str = NAME) -> str:
     """An attachment that the real attacher has made, of a volume that is released; its name."""
     api = cluster.api
-    volume = api.add_volume(name, NAME, f"vol-{name}")
+    volume = api.add_volume(name, driver, f"vol-{name}")
     api.delete(k8s.path("PersistentVolumeClaim", name))
     where = k8s.path("PersistentVolume", volume)
     cluster.wait(lambda: (api.get(where) or {})["status"]["phase"] == "Released", "released")
-    return attach(cluster, volume, f"vol-{name}", node)
+    return attach(cluster, volume, f"vol-{name}", node, driver)
 
 
-def attach(cluster: KindCluster, volume: str, handle: str, node: str) -> str:
+def attach(cluster: Running, volume: str, handle: str, node: str, driver: str = NAME) -> str:
     """Have the real attacher attach a volume that no pod needs; the attachment's name."""
-    api, made = cluster.api, k8s.attachment_name(handle, NAME, node)
-    spec = {"attacher": NAME, "nodeName": node, "source": {"persistentVolumeName": volume}}
+    api, made = cluster.api, k8s.attachment_name(handle, driver, node)
+    spec = {"attacher": driver, "nodeName": node, "source": {"persistentVolumeName": volume}}
     body = {"apiVersion": k8s.STORAGE, "kind": "VolumeAttachment", "spec": spec}
     api.create({**body, "metadata": {"name": made}})
 
@@ -193,11 +202,11 @@ echo "$device" $!
     return device, process
 
 
-def lose_status(cluster: KindCluster, name: str, node: str) -> None:
+def lose_status(cluster: Running, handle: str, node: str, driver: str = NAME) -> None:
     """A volume that is attached goes from its node's status, as by the bugs of old controller
     managers. Today's writes the list again at the next change.
     """
-    lost = k8s.unique_name(NAME, f"vol-{name}")
+    lost = k8s.unique_name(driver, handle)
     cluster.wait(lambda: lost in cluster.api.volumes_attached(node), "attached", 60)
     found = cluster.api.find("Node", node) or {}
     left = [entry for entry in found["status"]["volumesAttached"] if entry["name"] != lost]
