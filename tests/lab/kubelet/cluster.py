@@ -33,10 +33,11 @@ class Kubelets(ControlPlane):
         nodes: Sequence[str],
         *,
         machines: str = "",
+        version: str = CURRENT,
         controller_manager_args: Sequence[str] = (),
     ) -> None:
         super().__init__(
-            name, CURRENT, kubelets=nodes, controller_manager_args=controller_manager_args
+            name, version, kubelets=nodes, controller_manager_args=controller_manager_args
         )
         self.ceph = ceph
         number = os.getpid()
@@ -51,7 +52,7 @@ class Kubelets(ControlPlane):
     def start(self) -> None:
         """From nothing to all nodes Ready."""
         # What cannot be had here is said before anything runs.
-        state()
+        state(self.version)
         super().start()
         with ThreadPoolExecutor() as pool:
             list(pool.map(self.join, self.nodes.values()))
@@ -64,7 +65,7 @@ class Kubelets(ControlPlane):
 
     def join(self, vm: KubeletVm) -> None:
         """Start a node as new, and wait until it is Ready."""
-        vm.up(state())
+        vm.up(state(self.version))
         with step(f"{vm.name}: joining"):
             vm.join(self._ways(vm.node))
             api = self.api()

@@ -26,7 +26,7 @@ from ..ceph.client import bind_source
 from ..common import DEFAULT_RELEASE, LabError, patient, step
 from ..kind.build import node_programs
 from ..kind.csi import image
-from ..kubernetes.build import CRICTL, current
+from ..kubernetes.build import CRICTL, CURRENT, binaries, current
 from ..mounts import pods
 from ..state import READY, State
 from ..vm import Vm
@@ -62,13 +62,13 @@ CNI = {
         }
     ],
 }
+SOCKET = "unix:///run/containerd/containerd.sock"
 KUBELET = {
     "apiVersion": "kubelet.config.k8s.io/v1beta1",
     "kind": "KubeletConfiguration",
     "authentication": {"anonymous": {"enabled": True}, "webhook": {"enabled": False}},
     "authorization": {"mode": "AlwaysAllow"},
     "cgroupDriver": "systemd",
-    "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
     # The disk is small, and its images are there for good.
     "evictionHard": {
         "memory.available": "30Mi",
@@ -84,14 +84,15 @@ Requires=containerd.service
 [Service]
 EnvironmentFile=/etc/kubernetes/kubelet.env
 ExecStart=/usr/local/bin/kubelet --config=/etc/kubernetes/kubelet.json \
-    --kubeconfig=/etc/kubernetes/kubelet.kubeconfig --cloud-provider=external --v=2 $ARGUMENTS
+    --kubeconfig=/etc/kubernetes/kubelet.kubeconfig --cloud-provider=external --v=2 $ARGUMENTS \
+    $RUNTIME
 Restart=always
 RestartSec=2
 [Install]
 WantedBy=multi-user.target
 """
 # The default deadline is 2 s.
-CRICTL_CONF = b"runtime-endpoint: unix:///run/containerd/containerd.sock\ntimeout: 60\n"
+CRICTL_CONF = f"runtime-endpoint: {SOCKET}\ntimeout: 60\n".encode()
 # Of Debian's nftables.service, so it is there after a reboot too. Ceph's daemons name addresses of
 # this machine's loopback.
 RULES = """table ip lab {{
@@ -111,11 +112,19 @@ CUT = "/etc/nftables.d/cut.conf"
 
 
 @functools.cache
-def state() -> State:
+def state(version: str = CURRENT) -> State:
     """All that a node needs to join, and nothing of a cluster yet."""
-    programs, tools = node_programs(), current(CRICTL)
+    tools, runtime = current(CRICTL), ""
+    settings: dict[str, object] = dict(KUBELET)
+    if version == CURRENT:
+        programs = node_programs()
+        settings["containerRuntimeEndpoint"] = SOCKET
+    else:
+        programs = binaries(version)
+        # Before 1.27 only options tell it, and before 1.24 there are others.
+        runtime = f"--container-runtime=remote --container-runtime-endpoint={SOCKET}"
     return State(
-        name="kubelet",
+        name="kubelet" if version == CURRENT else f"kubelet-{version}",
         before=READY,
         files={
             "/usr/local/bin/kubelet": Path(programs["kubelet"]).read_bytes(),
@@ -125,8 +134,8 @@ def state() -> State:
             f"{PAYLOAD}/containerd.toml": CONTAINERD.encode(),
             "/etc/cni/net.d/10-lab.conflist": json.dumps(CNI).encode(),
             "/etc/crictl.yaml": CRICTL_CONF,
-            "/etc/kubernetes/kubelet.json": json.dumps(KUBELET).encode(),
-            "/etc/systemd/system/kubelet.service": UNIT.encode(),
+            "/etc/kubernetes/kubelet.json": json.dumps(settings).encode(),
+            "/etc/systemd/system/kubelet.service": UNIT.replace("$RUNTIME", runtime).encode(),
             "/etc/modules-load.d/lab.conf": b"overlay\nrbd\niscsi_tcp\n",
             # krbd's connections begin as ones to 127.0.0.1.
             "/etc/sysctl.d/lab.conf": b"net.ipv4.conf.all.route_localnet = 1\n",

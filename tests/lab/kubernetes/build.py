@@ -208,7 +208,7 @@ def _build_old(work: Path, version: str) -> None:
         path = f"{goroot / 'bin'}:{env['PATH']}"
         run(command, 300, cwd=tree, env={**env, "PATH": path}, tied=True)
     flags = ["-tags", "providerless dockerless", "-ldflags", _linker_flags(version, "", "k8s.io/kubernetes/vendor/")]
-    wanted = [f"./cmd/{program}" for program in (*PROGRAMS, "kubemark")]
+    wanted = [f"./cmd/{program}" for program in (*PROGRAMS, "kubemark", "kubelet")]
     _compile(work, f"kubernetes {version}", [go, "build", *flags], wanted, tree, env)
 
 
