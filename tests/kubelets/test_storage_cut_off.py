@@ -72,7 +72,7 @@ def test_neither_ceph_nor_the_api_server_is_in_reach(scene: KubeletScene) -> Non
     run = fencing.fail_over()
     assert run.rc == 0, run.text
     assert set(ceph.blocklist()) == {f"{vm.address}:0/0"}
-    # What the CSI driver has noted, since Ceph shows nobody.
+    # Ceph shows no watcher, so the address is the one that the CSI driver has noted.
     assert fencing.ledger and fencing.ledger["source"] == {vm.address: "metadata"}
     scene.wait_running(NODE_B, seconds=POD_DEADLINE)
     scene.wait_written(0, NODE_B)

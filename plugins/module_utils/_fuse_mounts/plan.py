@@ -346,7 +346,8 @@ def _with_loops(state: FuseState, recovery: Recovery, held: list[Place]) -> Reco
     dead, nothing else tells its name.
     """
     notes = [state.notes.get(place.note, VolumeNote(problem="not read")) for place in held]
-    # The folder's name counts as elsewhere: only with a pod that the cluster knows for that volume.
+    # Without a readable record there is only the folder's name. The playbook uses that only with a
+    # pod that the cluster lists for that volume.
     told = {place.volume if note.problem else note.volume for place, note in zip(held, notes)}
     volumes = tuple(sorted({*recovery.volumes, *told} - {""}))
     handles = recovery.handles or handles_of([note for note in notes if not note.problem])

@@ -751,7 +751,7 @@ class FuseRecovery:
         if not host.wait_for(lambda: not look(), timeout):
             left = ", ".join(look()[:5])
             raise NotStarted(
-                f"containers of its pods still run after {timeout or whole:g} s: {left}",
+                f"containers of its pods still run after {round(timeout or whole, 1):g} s: {left}",
                 code="pods_running",
             )
 

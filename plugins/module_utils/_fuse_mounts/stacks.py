@@ -117,8 +117,9 @@ def loop_mounts(table: MountTable, root: str) -> list[Place]:
     places = (
         kubelet.classify(mount.point, root)
         for mount in table.mounts
-        # btrfs shows a number of its own (_node/btrfs.py).
-        if is_loop(mount.device) or mount.source.startswith("/dev/loop")
+        # btrfs shows a number of its own (_node/btrfs.py). A FUSE program may give any source.
+        if is_loop(mount.device)
+        or (mount.fstype == "btrfs" and mount.source.startswith("/dev/loop"))
     )
     return [place for place in places if place and place.kind == kubelet.PUBLISH]
 

@@ -134,7 +134,7 @@ def _mounted_elsewhere(state: FuseState, recovery: Recovery, pods: tuple[str, ..
 
 
 def _strange(pid: str, owners: list[Process], pods: tuple[str, ...]) -> str:
-    """Who may be in a mount namespace that is of none of these pods; empty if nobody is."""
+    """A process outside these pods that is, or may be, in a mount namespace; empty if none is."""
     # Those of the volume's own pods end with their containers.
     strange = [owner for owner in owners if owner.pod not in pods]
     if strange or not owners:

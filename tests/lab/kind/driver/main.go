@@ -7,7 +7,8 @@
 // -unattached no node has to be told of a volume first, as with a network share (CSIDriver, attachRequired: false).
 //
 // With -ceph its volumes are RBD images, mapped by the node's kernel, or by rbd-nbd if a volume's attribute "mounter" says so, with the habits of
-// ceph-csi (internal/rbd). -root names the node's own root: there are rbd, mkfs and mount. With -cephfs its volumes are folders of a CephFS, mounted by the node's kernel (internal/cephfs).
+// ceph-csi (internal/rbd). -root names the node's own root: there are rbd, mkfs and mount. With -cephfs its volumes are folders of a CephFS, mounted by
+// the node's kernel (internal/cephfs).
 //
 // With -luns its volumes are LUNs of an iSCSI array, over all of its portals, as maps of multipath. -array is for the controller: the program that
 // manages the array.

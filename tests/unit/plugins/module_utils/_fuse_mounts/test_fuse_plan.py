@@ -393,7 +393,7 @@ LOOP = mount(30, PUBLISH, "7:3", fstype="ext4", source="/dev/loop3")
 
 
 def test_a_loop_device_keeps_the_file_of_the_dead_server() -> None:
-    """To mount the volume anew would end green over a pod that keeps what is dead."""
+    """A remount would end green, and the pod's filesystem would stay broken."""
     finding = only(state(mount(10, STAGING), LOOP))
     assert (finding.verdict, finding.code, finding.repair) == ("refuse", "in_use_held", [])
     assert finding.evidence["loops"] == [PUBLISH]
@@ -408,6 +408,11 @@ def test_a_loop_device_keeps_the_file_of_the_dead_server() -> None:
     # btrfs shows another number.
     of_its_own = replace(LOOP, device="0:77", fstype="btrfs")
     assert only(state(mount(10, STAGING), of_its_own)).code == "in_use_held"
+
+
+def test_a_source_that_a_fuse_program_gave_is_no_loop_device() -> None:
+    named = mount(11, PUBLISH, source="/dev/loop3")
+    assert stacks.loop_mounts(state(mount(10, STAGING), named).table, ROOT) == []
 
 
 def test_a_covered_mount_may_be_reached_by_a_loop_device() -> None:
