@@ -100,10 +100,7 @@ def test_the_whole_story(scene: KubeletScene, tmp_path: Path, frozen: bool) -> N
 
     vm.run(["kill", pid])
     scene.wait_unmapped()
-    granted = fencing.release()
-    assert granted.rc == 0, granted.text
-    fencing.nothing_left()
-    assert ceph.blocklist() == {}
+    fencing.let_go()
     before = fencing.state()
     again = fencing.release()
     assert again.rc == 0 and "| CHANGED" not in again.text, again.text

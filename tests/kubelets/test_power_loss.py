@@ -49,10 +49,7 @@ def test_the_node_boots_and_serves_again(scene: KubeletScene) -> None:
     scene.wait_back(seconds=180)
     assert scene.node()["status"]["nodeInfo"]["bootID"] != boot
     assert fencing.cordoned and OUT_OF_SERVICE in scene.taints()
-    granted = fencing.release()
-    assert granted.rc == 0, granted.text
-    fencing.nothing_left()
-    assert ceph.blocklist() == {}
+    fencing.let_go()
 
     # The application prefers A.
     (pod,) = scene.pods(NODE_B)
