@@ -11,7 +11,7 @@ KIND := $(RUN) --lab --kind
 STAGES := $(RUN) --lab --kind --report --bare -P tests/tools/stages.py
 # Tests on real parts, all of them, or some folders or files: make faults SUITES=tests/ceph
 # Tests on nodes keep a processor busy and the others mostly wait, so they come first and run beside the others.
-SUITES := tests/kubelets tests/kubelets_1_20 tests/faults tests/vm tests/adhoc tests/ceph tests/cluster tests/cluster_faults tests/eda tests/failover \
+SUITES := tests/kubelets tests/kubelets_at_1_20 tests/faults tests/vm tests/adhoc tests/ceph tests/cluster tests/cluster_faults tests/eda tests/failover \
 	tests/failover_faults tests/report tests/runner
 # On the Ceph of these Debian releases: 14, 18 and 20. All other tests run on that of bookworm, 16. Only one: make test-matrix CEPHS=sid
 CEPHS := bullseye trixie sid
@@ -67,7 +67,7 @@ format: ## let ruff format the Python files, and write into the modules what all
 	@$(RUN) ruff format
 	@$(RUN) python -P tests/tools/returns.py
 
-units: ## unit tests: here, then by ansible-test with the oldest Python (a quarter of what asks a cluster), and with the oldest ansible-core
+units: ## unit tests: here, then by ansible-test with the oldest Python (a quarter of what asks a cluster), and with the oldest ansible-core (a quarter of the roles)
 	@$(RUN) pytest -n 2 tests/unit
 	@tests/tools/ansible_test.sh units $(TURN)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import signal
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -23,9 +23,9 @@ settings.load_profile("unhurried")
 # `make units` runs all examples with this machine's Python, and then the same tests with others.
 settings.register_profile("again", deadline=None, max_examples=10)
 # Of how many shares CI takes one at a time, by mark; of a test on real parts without any, one of
-# four. Each test belongs to one share for good. A number from 0 to 19 chooses a share of each kind.
-SHARES = {"smoke": 1, "variation": 20, "alternate": 10, "": 4}
-NUMBERS = 20
+# ten. A number from 0 to 29 chooses a share of each kind.
+SHARES = {"smoke": 1, "variation": 30, "": 10}
+NUMBERS = 30
 
 
 @pytest.fixture
@@ -54,9 +54,26 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-def taken(nodeid: str, mark: str, number: int) -> bool:
-    """Whether a number chooses the share of a test, which depends on nothing but its name."""
-    return zlib.crc32(nodeid.encode()) % SHARES[mark] == number % SHARES[mark]
+def taken(nodeids: Iterable[str], mark: str, number: int) -> set[str]:
+    """The tests of a mark in the share that a number chooses.
+
+    Each share has equally many of a folder, but for one: a test of another folder may take ten
+    times as long. Which they are depends on nothing but the names of the folder's tests.
+    """
+    folders: dict[str, list[str]] = {}
+    for nodeid in nodeids:
+        folders.setdefault(nodeid.partition("::")[0].rpartition("/")[0], []).append(nodeid)
+    found = set()
+    for folder, tests in folders.items():
+        # Or one share would have what is over of all folders.
+        first = (number - _spread(folder)) % SHARES[mark]
+        found.update(sorted(tests, key=_spread)[first :: SHARES[mark]])
+    return found
+
+
+def _spread(name: str) -> int:
+    """So that what belongs together, by its name, is in different shares."""
+    return zlib.crc32(name.encode())
 
 
 def chosen(option: str) -> int | None:
@@ -90,15 +107,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[Any]) -> No
     number = config.stash[NUMBER]
     if number is None:
         return
-    left = [item for item in items if not _runs(item, number)]
-    config.hook.pytest_deselected(items=left)
-    items[:] = [item for item in items if item not in left]
-
-
-def _runs(item: Any, number: int) -> bool:
-    # A variation of an alternate is a variation: it has one share, not a share of a share.
-    mark = next((mark for mark in SHARES if mark and item.get_closest_marker(mark)), "")
-    return taken(item.nodeid, mark, number)
+    marked: dict[str, list[str]] = {}
+    for item in items:
+        mark = next((mark for mark in SHARES if mark and item.get_closest_marker(mark)), "")
+        marked.setdefault(mark, []).append(item.nodeid)
+    runs = set().union(*(taken(names, mark, number) for mark, names in marked.items()))
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in runs])
+    items[:] = [item for item in items if item.nodeid in runs]
 
 
 NUMBER: pytest.StashKey[int | None] = pytest.StashKey()

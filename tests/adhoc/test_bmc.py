@@ -139,7 +139,6 @@ def reading(programs: Path, folder: Path, bmc: Bmc) -> tuple[dict[str, Any], str
     return read, done.stdout + done.stderr
 
 
-@pytest.mark.alternate
 @pytest.mark.parametrize("floods", [False, True])
 def test_a_bmc_takes_no_more_memory_than_a_host(
     programs: Path, tmp_path: Path, floods: bool

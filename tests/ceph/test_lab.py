@@ -82,7 +82,6 @@ def test_a_machine_that_wakes_up_after_the_fence(storage: Storage, image: str) -
         assert a.content() == content
 
 
-@pytest.mark.alternate
 def test_a_killed_client_is_a_watcher_for_a_while(storage: Storage, image: str) -> None:
     a = Writer(storage.ceph, image)
     a.start()

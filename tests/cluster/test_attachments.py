@@ -175,7 +175,6 @@ def test_the_current_version_has_no_collision(current: Cluster) -> None:
     assert audit(cluster) == []
 
 
-@pytest.mark.alternate
 def test_what_a_killed_controller_manager_left_is_cleaned(old: Cluster) -> None:
     cluster = old
     cluster.kubelets("killed", "other", drivers=(DRIVER,))

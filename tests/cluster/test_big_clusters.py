@@ -258,7 +258,6 @@ def test_a_version_that_the_api_server_has_forgotten(maps: Lab) -> None:
     assert "limit=500" in proxy.requests[-1].path
 
 
-@pytest.mark.alternate
 def test_a_list_that_a_slow_client_cannot_read_at_once(lab: Lab) -> None:
     """The API server cuts it off each time.
 

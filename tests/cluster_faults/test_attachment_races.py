@@ -226,7 +226,6 @@ def test_too_many_requests(cluster: Cluster) -> None:
     done(run(cluster, proxy))
 
 
-@pytest.mark.alternate
 @pytest.mark.parametrize(
     "action",
     [
@@ -292,7 +291,6 @@ def test_a_list_that_is_always_cut_in_one_answer_is_read_in_pages(cluster: Clust
     assert rule.matched
 
 
-@pytest.mark.alternate
 def test_a_list_that_is_always_cut_is_no_list(cluster: Cluster) -> None:
     """Half a list of pods would make an orphan of what a pod of the other half needs."""
     proxy = cluster.proxy()

@@ -215,7 +215,6 @@ def move(cluster: Cluster, workloads: list[Workload]) -> tuple[set[str], Played]
     return moved, run
 
 
-@pytest.mark.alternate
 def test_a_tenant_whose_move_fails_keeps_no_other_out(control_plane_current: Cluster) -> None:
     """His second workload is not tried; the next run finishes what is to be done."""
     cluster = control_plane_current
@@ -243,7 +242,6 @@ def test_a_tenant_whose_move_fails_keeps_no_other_out(control_plane_current: Clu
     no_trace(cluster)
 
 
-@pytest.mark.alternate
 def test_a_driver_that_publishes_nothing_breaks_two_workloads(
     control_plane_current: Cluster,
 ) -> None:
@@ -398,7 +396,6 @@ def inventory(tmp_path: Path) -> str:
     return str(book)
 
 
-@pytest.mark.alternate
 def test_a_lost_status_is_repaired_by_a_restart_of_the_leader(led: Cluster, inventory: str) -> None:
     """SIGTERM to exactly that process; a hollow kubelet proceeds."""
     kubelet = led.hollow_kubelet("hollow")
@@ -463,7 +460,6 @@ def provisioner(args: list[str] | None) -> dict[str, Any]:
 HANDLE = "{}-0123456789-iSCSI-fnm00153800463-sv_99"
 
 
-@pytest.mark.alternate
 @pytest.mark.parametrize(
     ("fixture", "prefix", "args", "wanted"),
     [

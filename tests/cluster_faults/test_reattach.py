@@ -398,7 +398,6 @@ def test_cancelled(cluster: Cluster, scaled: bool, number: signal.Signals) -> No
     no_trace(cluster)
 
 
-@pytest.mark.alternate
 def test_an_api_server_that_is_away_while_a_cordon_is_taken_back(cluster: Cluster) -> None:
     """For longer than a request is tried again, and than is kept for taking back."""
     Workload(cluster, "web")

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
 from support.awx_jobs import Job, Launched
 from support.failover import ADDRESSES, NODE_A, NODE_B, Failover
 from support.fencing import LEASE, QUICK, RBAC, USER, Fencing
@@ -47,7 +46,6 @@ def job(scene: Failover, folder: Path) -> Job:
     return made.credential("Storage: Ceph client", **given).start().end()
 
 
-@pytest.mark.alternate
 def test_fail_over_by_its_survey(failover_current: Failover, tmp_path: Path) -> None:
     """The job fences the lost node as the answers say, proves it, and moves its volume; no secret
     is told.

@@ -94,7 +94,6 @@ def test_lowest_ansible_core(failover_current: Failover) -> None:
     moved(failover_current, fencing, f"{ADDRESS}:0/0")
 
 
-@pytest.mark.alternate
 def test_volumes_one_by_one(failover_1_20: Failover) -> None:
     fencing = Fencing(failover_1_20)
     moved(failover_1_20, fencing, f"{ADDRESS}:0/0")
@@ -124,7 +123,6 @@ def test_volumes_one_by_one(failover_1_20: Failover) -> None:
     )
 
 
-@pytest.mark.alternate
 def test_a_long_look_where_the_short_one_is_not_enough(failover_current: Failover) -> None:
     # The lab's client is one of librbd, and nothing is noted of it.
     scene, fencing = failover_current, Fencing(failover_current)
@@ -175,7 +173,6 @@ def test_nothing_is_changed_that_could_not_be_brought_to_its_end(
     assert fencing.state() == before and not scene.writer.error
 
 
-@pytest.mark.alternate
 def test_network_fence(failover_current: Failover, addons: Addons) -> None:
     """What was prepared is taken, by the real controller; Ceph proves it.
 

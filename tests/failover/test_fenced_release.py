@@ -10,7 +10,6 @@ The node is a stand-in, so its reboot is another bootID in its status, which the
 
 from __future__ import annotations
 
-import pytest
 from support.failover import ADDRESSES, NODE_A, Failover
 from support.fencing import INVENTORY, OUT_OF_SERVICE, Fencing
 
@@ -19,7 +18,6 @@ OURS = f"{ADDRESSES[NODE_A]}:0/0"
 AUTOMATIC, FOREIGN = "192.0.2.7:0/4711", "192.0.2.9:0/0"
 
 
-@pytest.mark.alternate
 def test_release(failover_current: Failover) -> None:
     scene, fencing = failover_current, Fencing(failover_current)
     ceph = scene.storage.ceph

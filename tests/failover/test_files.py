@@ -27,7 +27,6 @@ def with_cephfs(scene: Failover, attached: bool = True) -> None:
     scene.deploy("files", ["files"])
 
 
-@pytest.mark.alternate
 def test_the_lost_nodes_part_of_a_shared_filesystem(failover_current: Failover) -> None:
     scene, fencing = failover_current, Fencing(failover_current)
     ceph = scene.storage.ceph

@@ -161,7 +161,6 @@ def test_deleting_a_fence_takes_nothing_away_but_making_one_does(
     failover_current.cluster.wait(lambda: not storage.entries(), "the controller has unfenced", 20)
 
 
-@pytest.mark.alternate
 def test_a_driver_that_fails_or_says_nothing_proves_nothing(
     failover_current: Failover, addons: Addons, api: Cluster
 ) -> None:

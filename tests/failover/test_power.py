@@ -238,7 +238,6 @@ def moved(scene: Powered, played: Played, method: str = "power") -> None:
     assert ledger["power"]["off_at"]
 
 
-@pytest.mark.alternate
 def test_the_volumes_of_all_drivers_move_and_the_node_comes_back(redfish: Powered) -> None:
     check = redfish.fail_over(check=True)
     assert check.rc == 0 and "planned: write_fence_ledger" in check.text, check.text
@@ -260,7 +259,6 @@ def test_the_volumes_of_all_drivers_move_and_the_node_comes_back(redfish: Powere
     assert OUT_OF_SERVICE not in redfish.api.taints("a")
 
 
-@pytest.mark.alternate
 def test_pods_with_nothing_but_nfs_move(shares: Shares) -> None:
     """No kubelet ends them, and a StatefulSet makes no new ones before that."""
     played = shares.fail_over()
@@ -277,7 +275,6 @@ def test_pods_with_nothing_but_nfs_move(shares: Shares) -> None:
     assert again.rc == 0 and "| CHANGED" not in again.text, again.text
 
 
-@pytest.mark.alternate
 def test_by_ipmi_one_volume_after_the_other(ipmi: Powered) -> None:
     ipmi.refused("bmc_login_refused", bmc_password="wrong")
     moved(ipmi, ipmi.fail_over())
@@ -292,7 +289,6 @@ def test_by_ipmi_one_volume_after_the_other(ipmi: Powered) -> None:
     assert played.rc == 0 and ipmi.ledger == {}, played.text
 
 
-@pytest.mark.alternate
 def test_by_a_fence_agent_the_volumes_move_and_the_node_comes_back(agent: Powered) -> None:
     check = agent.fail_over(check=True)
     assert check.rc == 0 and "planned: write_fence_ledger" in check.text, check.text
@@ -316,7 +312,6 @@ def test_by_a_fence_agent_the_volumes_move_and_the_node_comes_back(agent: Powere
     assert played.rc == 0 and agent.ledger == {}, played.text
 
 
-@pytest.mark.alternate
 def test_a_fence_agent_that_cannot_prove_it_switches_nothing_off(agent: Powered) -> None:
     mine = agent.bmc.mapped
     agent.refused("bmc_unreachable", bmc_password="wrong")
@@ -336,7 +331,6 @@ def test_a_fence_agent_that_cannot_prove_it_switches_nothing_off(agent: Powered)
         agent.refused("bmc_unreachable", bmcs={"a": {**mine, "address": address}})
 
 
-@pytest.mark.alternate
 def test_a_bmc_that_may_not_be_the_nodes_switches_nothing_off(redfish: Powered) -> None:
     bmc, mine = redfish.bmc, redfish.bmc.mapped
     redfish.refused("bmc_login_refused", bmc_password="wrong")
@@ -353,7 +347,6 @@ def test_a_bmc_that_may_not_be_the_nodes_switches_nothing_off(redfish: Powered) 
     redfish.refused("bmc_other_machine")
 
 
-@pytest.mark.alternate
 def test_a_bmc_that_lies_detaches_nothing_and_the_next_run_goes_on(redfish: Powered) -> None:
     # Asked twice, then until it says off, and twice more.
     redfish.bmc.machine.lie(True, True, False, False, True)
@@ -372,7 +365,6 @@ def test_a_bmc_that_lies_detaches_nothing_and_the_next_run_goes_on(redfish: Powe
     moved(redfish, redfish.fail_over(method="auto"))
 
 
-@pytest.mark.alternate
 def test_a_bmc_has_no_other_machine_switched_off(redfish: Powered, tmp_path: Path) -> None:
     """It says where its machine is switched, and may redirect a request. The password is one for
     all BMCs.
@@ -396,7 +388,6 @@ def test_a_bmc_has_no_other_machine_switched_off(redfish: Powered, tmp_path: Pat
         assert other.machine.is_on
 
 
-@pytest.mark.alternate
 def test_what_others_have_switched_off_moves_and_is_released_when_they_switch_it_on(
     outside: Powered,
 ) -> None:
@@ -435,7 +426,6 @@ def test_what_others_have_switched_off_moves_and_is_released_when_they_switch_it
     assert OUT_OF_SERVICE not in outside.api.taints("a")
 
 
-@pytest.mark.alternate
 def test_what_tells_of_another_machine_or_nothing_is_not_believed(outside: Powered) -> None:
     bmc = outside.bmc
     assert isinstance(bmc, Outside)

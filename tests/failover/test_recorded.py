@@ -63,7 +63,6 @@ def compliance(scene: Failover, fencing: Fencing, folder: Path) -> Played:
     )
 
 
-@pytest.mark.alternate
 def test_power_lost_with_nothing_but_a_record(failover_current: Failover, tmp_path: Path) -> None:
     scene, fencing, ceph = (
         failover_current,

@@ -12,14 +12,12 @@ from __future__ import annotations
 
 import time
 
-import pytest
 from lab.kubernetes import api as k8s
 from lab.kubernetes.api import path
 from support.failover import ADDRESSES, NODE_A, NODE_B, Failover
 from support.fencing import Fencing
 
 
-@pytest.mark.alternate
 def test_detached_by_force(failover_current: Failover) -> None:
     scene, fencing = failover_current, Fencing(failover_current)
     scene.lose()

@@ -234,7 +234,6 @@ def test_evidence_that_does_not_do(lost: Failover) -> None:
     assert short.failed and "give at least 604800" in short.msg
 
 
-@pytest.mark.alternate
 def test_no_network_fence(lost: Failover) -> None:
     refused(lost, "CSI-Addons is not installed", read(lost), method="network_fence")
     lost.api.create(network_fence_resource())
@@ -243,7 +242,6 @@ def test_no_network_fence(lost: Failover) -> None:
     refused(lost, f"covers {A}: prepare one", read(lost), method="network_fence")
 
 
-@pytest.mark.alternate
 @pytest.mark.parametrize("callback", ["default", "storage_ops.runbooks.findings"])
 def test_a_failed_run_prints_a_refusal_in_one_task(lost: Failover, callback: str) -> None:
     """The task that refuses. The last one names that task, the code and the next command."""

@@ -117,7 +117,6 @@ def released(fencing: Fencing) -> None:
     assert fencing.scene.storage.ceph.blocklist() == {}
 
 
-@pytest.mark.alternate
 def test_killed_after_each_step(fencing: Fencing) -> None:
     names = each_step(lambda: fencing.fail_over(**SHORT), lambda: safe(fencing))
     # One task proves and detaches; test_killed_at_each_write kills it in between, too.
@@ -203,7 +202,6 @@ def test_killed_at_each_write(fencing: Fencing) -> None:
     moved(fencing)
 
 
-@pytest.mark.alternate
 def test_two_operators_at_once(fencing: Fencing) -> None:
     """The second one waits for the first, and finds nothing left to do."""
     # However long the first one takes.

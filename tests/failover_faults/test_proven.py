@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-import pytest
 from lab.kubernetes import api as k8s
 from support.failover import ADDRESSES, NODE_A, NODE_B, Failover
 from support.fencing import Fencing
@@ -23,7 +22,6 @@ def end(scene: Failover) -> datetime:
     return datetime.strptime(scene.storage.ceph.blocklist()[ENTRY], "%Y-%m-%dT%H:%M:%S.%f%z")
 
 
-@pytest.mark.alternate
 def test_an_entry_by_hand_and_a_shared_volume(failover_current: Failover) -> None:
     """An operator has blocked the node for Ceph's hour, so Ceph shows no client of it: the entry
     says that an address is blocked, not whose it is. And B has one of the volumes too, by right.

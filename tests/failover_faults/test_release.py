@@ -244,7 +244,6 @@ def test_refused_until_the_old_client_is_proven_gone(fenced: Fenced) -> None:
     assert f"{BEFORE}:0/0" in fenced.storage.entries()
 
 
-@pytest.mark.alternate
 def test_released_after_a_reboot(fenced: Fenced) -> None:
     """Exactly what is ours goes: an entry from before and one that Ceph has made by itself stay.
     The bootID was patched by this test.
@@ -323,7 +322,6 @@ def fence(case: Returned, ceph: dict[str, Any], check: bool) -> Outcome:
     return case.cluster.ansible("node_fence", check=check, user=RIGHTS, **given)
 
 
-@pytest.mark.alternate
 def test_a_kubelet_makes_no_ledger(returned: Returned) -> None:
     """As itself it notes a fence and another boot on its Node. Another client's entry in Ceph's
     blocklist does not become ours by it, nor is the node called rebooted, nor can it not be fenced.
@@ -380,7 +378,6 @@ def test_a_kubelet_makes_no_ledger(returned: Returned) -> None:
     assert {f"{BEFORE}:0/0", OTHER} <= case.storage.entries()
 
 
-@pytest.mark.alternate
 def test_a_kubelet_adds_nothing_to_its_fence(returned: Returned) -> None:
     """Of a fence that is there only the ConfigMap counts: what its kubelet notes besides is another
     client's, and a note that looks newer keeps the fence.

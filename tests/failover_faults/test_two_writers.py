@@ -33,7 +33,6 @@ def freeze(scene: Failover, *writers: Writer) -> None:
     )
 
 
-@pytest.mark.alternate
 def test_rbd_mirror_is_not_the_lost_node(failover_current: Failover) -> None:
     """The other site's daemon alone watches both images of a node that hangs; that is no evidence.
 
@@ -69,7 +68,6 @@ def test_rbd_mirror_is_not_the_lost_node(failover_current: Failover) -> None:
         )
 
 
-@pytest.mark.alternate
 def test_every_address_of_the_node_is_fenced(failover_current: Failover) -> None:
     """One of its clients hangs on its second address, where nobody sees it; it must not go on when
     it wakes up.

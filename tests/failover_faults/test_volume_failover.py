@@ -519,7 +519,6 @@ def test_a_finalizer_that_holds(lost_1_20: Lost) -> None:
     converged(lost)
 
 
-@pytest.mark.alternate
 def test_a_pod_that_its_tenant_holds(lost_current: Lost) -> None:
     """Its volume alone stays: the other one is moved, proven and noted, by one run."""
     lost = lost_current

@@ -8,7 +8,6 @@ stays for what is left, and the next run goes on with that.
 
 from __future__ import annotations
 
-import pytest
 from lab.kubernetes import api as k8s
 from support.failover import ADDRESSES, NODE_A, NODE_B, Failover
 from support.fencing import Fencing
@@ -23,7 +22,6 @@ def hold(scene: Failover, name: str, *finalizers: str) -> None:
     scene.api.call("PATCH", where, {"metadata": {"finalizers": [*finalizers]}}, MERGE)
 
 
-@pytest.mark.alternate
 def test_a_pod_that_its_tenant_holds(failover_current: Failover) -> None:
     scene, fencing = failover_current, Fencing(failover_current)
     scene.deploy("ev")

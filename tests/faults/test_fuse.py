@@ -175,7 +175,6 @@ def test_containers_that_keep_the_dead_mount_are_told(node: Node) -> None:
     )
 
 
-@pytest.mark.alternate
 def test_a_hung_mount_is_only_cut_when_that_is_allowed(node: Node) -> None:
     """A stuck backend, and a server that is stopped.
 
@@ -223,7 +222,6 @@ def test_a_hung_mount_is_only_cut_when_that_is_allowed(node: Node) -> None:
     assert "nothing to do" in remount(node).msg
 
 
-@pytest.mark.alternate
 def test_runs_pile_up_no_children_on_a_mount_that_hangs(node: Node) -> None:
     """Each run of each night left one more, with its memory. The mount counts as hung all the same,
     and is repaired.
@@ -245,7 +243,6 @@ def test_runs_pile_up_no_children_on_a_mount_that_hangs(node: Node) -> None:
     assert "nothing to do" in remount(node).msg
 
 
-@pytest.mark.alternate
 def test_an_endless_listing_ends_at_the_servers_limit(node: Node) -> None:
     """The kernel ends that server, in a pod's listing and in our own look at a new mount; the node
     and the other mount are well.

@@ -224,7 +224,6 @@ def changed(run: Played) -> bool:
     return "| CHANGED" in run.text
 
 
-@pytest.mark.alternate
 def test_mounted_anew_and_the_container_restarted(scene: Scene) -> None:
     """Planned, done, proven inside of the container, and nothing left to do.
 

@@ -94,7 +94,6 @@ def test_blacklisted(unloaded: Node, line: str) -> None:
     assert "\niscsi_tcp " in node.sh("lsmod")
 
 
-@pytest.mark.alternate
 def test_a_load_that_must_fail_is_not_planned(unloaded: Node) -> None:
     """Whatever way the configuration says it, modprobe itself knows."""
     node = unloaded

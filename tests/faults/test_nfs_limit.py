@@ -178,7 +178,6 @@ def test_program_that_closes_all_it_might_have_open(nfs: Node) -> None:
     assert node.ansible("nfs_mount_check", **asked).findings == []
 
 
-@pytest.mark.alternate
 def test_playbook_puts_the_limit_right(containers: Node) -> None:
     """Checked, done, done again, checked again; the container lives on."""
     node = containers

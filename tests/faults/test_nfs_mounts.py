@@ -246,7 +246,6 @@ def test_server_that_hangs_does_not_make_others_look_slow(nfs: Node) -> None:
     assert f"(/sbin/mount.nfs {silent} /run/theirs)" in finding["evidence"]["hanging_mounts"][0]
 
 
-@pytest.mark.alternate
 def test_killed_in_the_middle(nfs: Node) -> None:
     """The mounts end by themselves, in time, and nobody ever saw them; the next run takes the
     folder away.

@@ -6,12 +6,10 @@
 
 from __future__ import annotations
 
-import pytest
 from support.mounts import DRIVER, Kubelet, bindfs, die, layers, mounts
 from support.node import Node
 
 
-@pytest.mark.alternate
 def test_a_loop_device_on_a_file_of_the_staging_mount(node: Node) -> None:
     """As ctrox's csi-s3 does it with s3backer: the pod's mount is the volume, and stays."""
     volume = Kubelet(node).volume()
@@ -37,7 +35,6 @@ def test_a_loop_device_on_a_file_of_the_staging_mount(node: Node) -> None:
     assert mounts(node) == before
 
 
-@pytest.mark.alternate
 def test_a_bind_from_a_private_folder(node: Node) -> None:
     """What the driver has staged is not what it publishes: which is right, it alone knows."""
     volume = Kubelet(node).volume()

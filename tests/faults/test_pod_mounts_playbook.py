@@ -132,7 +132,6 @@ def scene(control_plane_current: Cluster, volumes: Node) -> Iterator[Scene]:
     scene.kubelet.stop()
 
 
-@pytest.mark.alternate
 def test_volume_that_turned_read_only(scene: Scene) -> None:
     """Refused while the error lasts; then the workload is moved: planned, refused without leave,
     done.

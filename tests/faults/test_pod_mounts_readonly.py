@@ -167,7 +167,6 @@ def test_a_program_that_is_called_like_a_message_of_xfs(volumes: Node) -> None:
     assert mounts.repair().findings == []
 
 
-@pytest.mark.alternate
 def test_portal_loss(volumes: Node) -> None:
     """As an outage of the array is: refused until every path is back."""
     node, mounts = volumes, Mounts(volumes)

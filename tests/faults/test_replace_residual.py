@@ -246,7 +246,6 @@ def test_pod_that_needs_to_be_made_anew(make_scene: Callable[..., Scene]) -> Non
     no_trace(cluster)
 
 
-@pytest.mark.alternate
 def test_mounted_map_is_refused_and_the_pod_left_alone(make_scene: Callable[..., Scene]) -> None:
     scene = make_scene(mounted=True)
     scene.refused("mounted at /mnt/a", "the pod was not touched")

@@ -59,7 +59,6 @@ def test_killed_while_removing_a_dead_map(node: Node, after: str) -> None:
     assert again.findings == []
 
 
-@pytest.mark.alternate
 @pytest.mark.parametrize("after", ["flush_map", variation("first replace_path")])
 def test_killed_while_replacing_a_reused_lun(node: Node, after: str) -> None:
     hctls = [hctl_of(node, path) for path in node.paths_of(2)]

@@ -13,7 +13,6 @@ from support.node import Node
 from support.selection import variation
 
 
-@pytest.mark.alternate
 @pytest.mark.parametrize("alias", ["my disk", variation("dätä")])
 def test_alias_that_multipath_does_not_take(node: Node, alias: str) -> None:
     """The map is found by it, and refused with the cause and the remedy, which works; other maps

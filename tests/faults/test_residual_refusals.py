@@ -246,7 +246,6 @@ def test_observation_too_short(node: Node) -> None:
     node.refused(name, "a single observation", observations=1)
 
 
-@pytest.mark.alternate
 def test_most_maps_dead_at_once(node: Node) -> None:
     """4 of 6 maps look dead: an outage until somebody says that they were all detached."""
     for lun in (5, 6):
@@ -322,7 +321,6 @@ def test_disk_that_the_kernel_set_offline(node: Node) -> None:
     node.gone(2)
 
 
-@pytest.mark.alternate
 def test_loop_device_on_a_path_that_is_gone(node: Node) -> None:
     """Its backing file can no longer be found by its path, and no process has the map open: not
     something that hangs and could be freed.

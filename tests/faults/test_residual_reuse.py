@@ -34,7 +34,6 @@ def first_bytes(node: Node, device: str) -> str:
     )
 
 
-@pytest.mark.alternate
 def test_unused_map_is_replaced(node: Node, reused: tuple[str, str, str]) -> None:
     name, wwid, other = reused
     check = node.residual(check=True)

@@ -68,7 +68,6 @@ def repaired(node: Node, *luns: int) -> None:
     assert volumes(node) == wanted
 
 
-@pytest.mark.alternate
 def test_unused_maps_are_taken_apart_together(node: Node) -> None:
     swap(node, 1, 2)
     first, second = node.map_of(1)[0], node.map_of(2)[0]
@@ -114,7 +113,6 @@ def test_a_longer_cycle(node: Node) -> None:
     assert node.residual().findings == []
 
 
-@pytest.mark.alternate
 def test_a_swap_that_one_portal_has_been_cleaned_of(node: Node) -> None:
     """As by hand, at one portal: both maps are mixed by now.
 

@@ -183,7 +183,6 @@ def broken(cluster: KindCluster, driver: Driver, bucket_driver: BucketDriver) ->
     cluster.wait(lambda: not bucket_driver.mounts(found.worker), "no bucket is left", 90)
 
 
-@pytest.mark.alternate
 def test_each_control_finds_its_own(broken: Broken, tmp_path: Path) -> None:
     cluster, worker, other = broken.cluster, broken.worker, broken.other
     before = cluster.attachment_uids()

@@ -54,7 +54,6 @@ def test_remounted_below_the_pods(
     app.comes_anew()
 
 
-@pytest.mark.alternate
 def test_through_a_pod(
     cluster: KindCluster, bucket_driver: BucketDriver, node_pods: NodePods, tmp_path: Path
 ) -> None:
@@ -83,7 +82,6 @@ def test_through_a_pod(
     app.comes_anew()
 
 
-@pytest.mark.alternate
 def test_left_to_the_kubelet(
     cluster: KindCluster, bucket_driver: BucketDriver, tmp_path: Path
 ) -> None:
@@ -142,7 +140,6 @@ def test_remounted_where_nothing_is_staged(
     )
 
 
-@pytest.mark.alternate
 def test_a_renewed_mount_is_right_though_the_driver_stages_anew(
     cluster: KindCluster, bucket_driver: BucketDriver, tmp_path: Path
 ) -> None:

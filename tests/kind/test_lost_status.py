@@ -14,7 +14,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
 from lab.kind.csi import Driver
 from lab.kubernetes import api as k8s
 from lab.kubernetes.api import path, unique_name
@@ -25,7 +24,6 @@ AUDITOR = REPAIR.with_name("rbac-audit.yml")
 LOST = unique_name(NAME, "vol-db")
 
 
-@pytest.mark.alternate
 def test_it_is_found_and_repaired(cluster: KindCluster, driver: Driver, tmp_path: Path) -> None:
     worker, _other = cluster.kind.workers
     db = Workload(cluster, "db", "StatefulSet", driver=NAME, **counting("db"), **on(worker))

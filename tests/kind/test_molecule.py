@@ -29,7 +29,6 @@ SCENARIOS = {
 }
 
 
-@pytest.mark.alternate
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_scenario(
     cluster: KindCluster, driver: Driver, scenario: str, request: pytest.FixtureRequest

@@ -14,7 +14,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
 from lab.kind.csi import Driver
 from lab.kubernetes import api as k8s
 from lab.kubernetes.api import path
@@ -26,7 +25,6 @@ NEEDED = {NAME: ["folder"]}
 SAID = "the attachment does not say which folder"
 
 
-@pytest.mark.alternate
 def test_it_is_found_and_repaired(cluster: KindCluster, driver: Driver, tmp_path: Path) -> None:
     api, (worker, _other) = cluster.api, cluster.kind.workers
     db = Workload(cluster, "db", "StatefulSet", driver=NAME, **counting("db"), **on(worker))

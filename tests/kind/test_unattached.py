@@ -11,7 +11,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
 from lab.kind.csi import Driver
 from lab.kubernetes import api as k8s
 from support.kind import NAME, KindCluster, counting, on
@@ -37,7 +36,6 @@ def test_no_attacher(cluster: KindCluster, driver: Driver, tmp_path: Path) -> No
     _recovers(cluster, driver)
 
 
-@pytest.mark.alternate
 def test_no_controller_manager(cluster: KindCluster, driver: Driver, tmp_path: Path) -> None:
     _prepare(cluster)
     with cluster.without_controller_manager():

@@ -14,7 +14,7 @@ from support.fencing import DEFAULTS, OUT_OF_SERVICE, Fencing
 from support.kubelets import POD_DEADLINE, KubeletScene
 
 
-@pytest.mark.alternate
+@pytest.mark.variation
 def test_the_node_writes_on_and_comes_back(scene: KubeletScene) -> None:
     fencing, ceph = Fencing(scene), scene.storage.ceph
     address = scene.vm().address

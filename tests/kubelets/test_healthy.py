@@ -16,7 +16,7 @@ from support.kind import projecting
 from support.kubelets import KubeletScene, counting
 
 
-@pytest.mark.alternate
+@pytest.mark.variation
 def test_nothing_is_found(scene: KubeletScene, tmp_path: Path) -> None:
     scene.deploy("db", **projecting(counting("db"), "db"))
     scene.writes_on()

@@ -129,7 +129,7 @@ def check_nfs(scene: KubeletScene, check: bool = False, **asked: str) -> tuple[i
     return run.rc, run.text
 
 
-@pytest.mark.alternate
+@pytest.mark.variation
 def test_the_server_goes_away(scene: KubeletScene, nfs: NfsServer, tmp_path: Path) -> None:
     nfs.add_volume("db")
     begin(scene, "db")
@@ -189,7 +189,7 @@ def arguments(finding: dict[str, Any]) -> dict[str, str]:
     return dict(word.split("=", 1) for word in words if "=" in word)
 
 
-@pytest.mark.alternate
+@pytest.mark.variation
 def test_the_server_refuses(scene: KubeletScene, nfs: NfsServer) -> None:
     nfs.offer(without="4.0")
     # Before any pod: a client to which nothing at all is exported is told something else.

@@ -15,7 +15,7 @@ from support.fencing import OUT_OF_SERVICE, Fencing
 from support.kubelets import POD_DEADLINE, KubeletScene
 
 
-@pytest.mark.alternate
+@pytest.mark.variation
 def test_the_node_boots_and_serves_again(scene: KubeletScene) -> None:
     fencing, ceph = Fencing(scene), scene.storage.ceph
     image, vm = f"rbd/{scene.image()}", scene.vm()

@@ -14,7 +14,7 @@ from support.fencing import OUT_OF_SERVICE, Fencing
 from support.kubelets import KubeletScene
 
 
-@pytest.mark.alternate
+@pytest.mark.variation
 def test_the_node_is_reset_while_it_is_cut_off(scene: KubeletScene) -> None:
     fencing, ceph, vm = Fencing(scene), scene.storage.ceph, scene.vm()
 

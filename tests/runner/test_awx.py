@@ -335,7 +335,6 @@ def below(awx: StandIn, made: dict[str, Any], what: str, body: dict[str, Any]) -
     return awx.answer("POST", made["related"][what], {}, body)[0]
 
 
-@pytest.mark.alternate
 def test_configured_as_code(tmp_path: Path) -> None:
     """A part of the templates, with all else that there is: from the version before, and from one
     slice to four and back.
@@ -447,7 +446,6 @@ def test_an_empty_awx_in_check_mode() -> None:
     assert "awx.awx reads its address from CONTROLLER_HOST" in red(configure("", more=nowhere))
 
 
-@pytest.mark.alternate
 def test_the_nodes_of_the_cluster_as_inventory() -> None:
     """A source that reads the cluster is given the credential and the environment for that."""
     awx, some = fresh(), {"__awx_templates": SOME, "configure_awx_kubeconfig": SECRET}

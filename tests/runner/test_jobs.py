@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 from lab.kubernetes.api import path
 from lab.kubernetes.attacher import Behaviour
@@ -56,7 +55,6 @@ def small(job: Job) -> None:
     assert len(json.dumps(job.artifacts)) < 10_000
 
 
-@pytest.mark.alternate
 def test_audit_twin_and_repair(node: Node, tmp_path: Path) -> None:
     """The report finds a residual map, the twin says what would be done and does nothing, a job
     repairs it and no other.

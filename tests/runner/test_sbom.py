@@ -16,7 +16,6 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 from lab.common import patient
 from support.node import environment
@@ -24,7 +23,6 @@ from support.node import environment
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.alternate
 def test_lists_of_what_is_shipped(tmp_path: Path) -> None:
     def run(*command: str) -> None:
         answer = subprocess.run(

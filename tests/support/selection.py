@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-__all__ = ["HAS_LOWEST", "alternate", "lowest", "variation"]
+__all__ = ["HAS_LOWEST", "lowest", "variation"]
 
 # ansible-core 2.16 does not run on a newer Python, so nothing can be installed there. Everywhere
 # else it must be: nothing is skipped.
@@ -24,11 +24,6 @@ HAS_LOWEST = sys.version_info < (3, 13) or "STORAGE_OPS_LOWEST" in os.environ
 def variation(*values: Any) -> Any:
     """Parameters of a test that are one of its variations: CI runs a share of them at a time."""
     return pytest.param(*values, marks=pytest.mark.variation)
-
-
-def alternate(*values: Any) -> Any:
-    """Parameters of a test that are slow, and of a class that others prove, too."""
-    return pytest.param(*values, marks=pytest.mark.alternate)
 
 
 def lowest(program: str) -> str:

@@ -4,7 +4,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 
 # ansible-test without containers: ansible_test.sh sanity, with the newest and the lowest supported ansible-core;
-# ansible_test.sh units all|K, with the oldest Python a quarter of what asks a cluster in turn, by that number;
+# ansible_test.sh units all|K, with the oldest Python a quarter of what asks a cluster, and with the oldest ansible-core a quarter of the roles'
+# tests, in turn by that number;
 # ansible_test.sh modules FOLDER, with the ansible-core of that virtual environment.
 set -euo pipefail
 
@@ -88,18 +89,26 @@ case ${1:-} in
         turn=${2:-all}
         folders=()
         number=0
+        # Count one more, and say whether it is its turn.
+        in_turn() {
+            number=$((number + 1))
+            [ "$turn" = all ] || [ $((number % 4)) = $((turn % 4)) ]
+        }
         for tests in tests/unit/plugins/module_utils/_*/; do
             name=$(basename "$tests")
             # What asks a cluster or Ceph runs on a controller, whose Python is newer, unless a user delegates it; so that is taken in turn.
             if [[ $name =~ ^_(kube|ceph)$ ]] || grep -rqE '\b_(kube|ceph)( import|\.)' "plugins/module_utils/$name"; then
-                number=$((number + 1))
-                [ "$turn" = all ] || [ $((number % 4)) = $((turn % 4)) ] || continue
+                in_turn || continue
             fi
             folders+=("$tests")
         done
         with "$core" units --python "${pythons[0]}" "${folders[@]}" tests/unit/plugins/module_utils/test_*.py || status=1
         if [ -e "$venv_lowest" ]; then
-            with "$venv_lowest" units --python "$controller" tests/unit/plugins/{action,callback,filter,inventory}/ tests/unit/roles/ || status=1
+            roles=()
+            for tests in tests/unit/roles/test_*.py; do
+                in_turn && roles+=("$tests")
+            done
+            with "$venv_lowest" units --python "$controller" tests/unit/plugins/{action,callback,filter,inventory}/ "${roles[@]}" || status=1
         fi
         ;;
     modules)

@@ -3,7 +3,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Runs the scenarios of a number from 0 to 19, every fourth one, or all of them. Those on a cluster made by kind are run by
+# Runs the scenarios of a number from 0 to 29, every fourth one, or all of them. Those on a cluster made by kind are run by
 # tests/kind, which has one.
 set -euo pipefail
 

@@ -62,20 +62,20 @@ class Stage:
 # emulated node so little of one that what waits for it gives up.
 PLANS: dict[str, tuple[tuple[Stage, ...], ...]] = {
     "test": (
-        (Stage("prepare", 13), Stage("smoke", 17, after=("prepare",))),
+        (Stage("prepare", 20), Stage("smoke", 20, after=("prepare",))),
         (
-            Stage("kind", 9, after=("prepare",)),
-            Stage("molecule", 8, after=("prepare",)),
-            Stage("sanity", 6),
+            Stage("kind", 11, after=("prepare",)),
+            Stage("molecule", 5, after=("prepare",)),
+            Stage("sanity", 7),
             # Both go by one copy of the sources, and would wait for each other.
-            Stage("units", 5, after=("sanity",)),
-            Stage("lint", 2),
+            Stage("units", 10, after=("sanity",)),
+            Stage("lint", 4),
             Stage("importer", 1),
-            Stage("docs", 2),
-            Stage("mutants", 3),
+            Stage("docs", 1),
+            Stage("mutants", 2),
         ),
     ),
-    "test-faults": ((Stage("faults", 22),),),
+    "test-faults": ((Stage("faults", 24),),),
 }
 
 

@@ -115,7 +115,6 @@ def content(ceph: Ceph) -> str:
     return target.read_bytes()[:4096].decode(errors="replace").strip()
 
 
-@pytest.mark.alternate
 def test_fenced_client_writes_again_once_it_is_released(node: Node, krbd: Krbd) -> None:
     ceph = krbd.ceph
     none = clients(node)

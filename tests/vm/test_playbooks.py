@@ -265,7 +265,6 @@ def test_misspelt_variable_repairs_nothing(node: Node) -> None:
     assert result.returncode != 0
 
 
-@pytest.mark.alternate
 def test_survey_strings(node: Node) -> None:
     """The word false means false: a map with a hung reader is refused. With true it is repaired."""
     name, _wwid = node.map_of(2)
@@ -362,7 +361,6 @@ def test_load_iscsi_modules(node: Node) -> None:
     assert "iscsi_tcp" in node.sh("lsmod")
 
 
-@pytest.mark.alternate
 def test_duplicate_initiator_names_are_found_host_by_host(node: Node, tmp_path: Path) -> None:
     """With a batch of 1 each host is compared with those whose turn is not yet.
 

@@ -31,7 +31,6 @@ def test_audit_sees_the_same_and_changes_nothing(node: Node) -> None:
     assert {finding["control"] for finding in only.findings} == {"STOR-04"}
 
 
-@pytest.mark.alternate
 def test_audit_of_a_node_whose_mounts_lie(node: Node) -> None:
     """A dead FUSE mount, a hung one, a pod mount that is there twice, an NFS server that does not
     answer: one call, one deadline.

@@ -9,12 +9,10 @@ from __future__ import annotations
 import dataclasses
 import shlex
 
-import pytest
 from lab.state import READY, State
 from lab.vm import Vm
 
 
-@pytest.mark.alternate
 def test_state_is_kept_until_its_recipe_changes(vm: Vm) -> None:
     """What a test does to it is gone with the test; another recipe of that name makes it new, and
     the old one goes.

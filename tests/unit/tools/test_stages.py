@@ -234,19 +234,27 @@ class TestVariations:
 
     @pytest.mark.parametrize(("mark", "shares"), selection.SHARES.items())
     def test_a_test_is_taken_by_each_number_of_its_share(self, mark: str, shares: int) -> None:
-        for test in range(200):
-            name = f"tests/faults/test_x.py::test_{test}"
-            takes = [n for n in range(selection.NUMBERS) if selection.taken(name, mark, n)]
+        names = [f"tests/faults/test_x.py::test_{test}" for test in range(50)]
+        taken = [selection.taken(names, mark, number) for number in range(selection.NUMBERS)]
+        for name in names:
+            takes = [number for number, found in enumerate(taken) if name in found]
             assert takes == list(range(takes[0], selection.NUMBERS, shares))
 
-    @pytest.mark.parametrize("mark", selection.SHARES)
-    def test_every_share_has_tests(self, mark: str) -> None:
-        names = [f"tests/faults/test_x.py::test_{test}" for test in range(400)]
+    @pytest.mark.parametrize(("mark", "shares"), selection.SHARES.items())
+    def test_shares_have_equally_many_of_a_folder(self, mark: str, shares: int) -> None:
+        slow = [f"tests/kubelets/test_{test}.py::test_it" for test in range(26)]
+        other = [f"tests/ceph/test_x.py::test_{test}" for test in range(33)]
         for number in range(selection.NUMBERS):
-            assert any(selection.taken(name, mark, number) for name in names)
+            taken = selection.taken([*other, *slow], mark, number)
+            for names in (slow, other):
+                assert 0 <= len(taken & set(names)) - len(names) // shares <= 1
+            # Without the others it is the same.
+            assert selection.taken(slow[::-1], mark, number) == taken & set(slow)
 
-    def test_a_test_has_one_share_for_good(self) -> None:
-        assert selection.taken("tests/faults/test_nodes.py::test_without_root", "variation", 0)
+    def test_no_share_has_the_only_test_of_all_folders(self) -> None:
+        names = [f"tests/folder_{test}/test_x.py::test_it" for test in range(100)]
+        for number in range(selection.NUMBERS):
+            assert len(selection.taken(names, "variation", number)) < 20
 
     def test_all_and_one(self) -> None:
         assert selection.chosen("all") is None
