@@ -2,28 +2,35 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A compliance run over a node with a kernel of its own that is broken in six ways at once: each is
-found where it is, and nothing else is. What is broken in the cluster is in
-tests/kind/test_compliance.py.
+"""A compliance run over nodes with a kernel of their own, and their cluster, that are broken in ten
+ways at once: each is found where it is, and nothing else is.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from lab.kubelet.csi import BucketDriver
-from support.failover import NODE_A, NODE_B
-from support.kind import on
+from lab.kubelet.csi import BucketDriver, RbdDriver
+from lab.kubernetes.api import attachment_name, path
+from support.failover import NODE_A, NODE_B, RBD
+from support.kind import left_over, lose_status, on
 from support.kubelets import POD_DEADLINE, KubeletScene, counting, mount_over, waiting
 from support.node import Node
 
 # It makes two words of BUCKET:PATH.
 HUNG = "^s3fs hung "
 LUN = 2
+OPTIONS = {
+    "min_age_seconds": 0,
+    "observation_seconds": 1,
+    "pending_seconds": 5,
+    "grace_seconds": 1,
+}
 
 
 class Broken:
@@ -31,11 +38,16 @@ class Broken:
 
     def __init__(self, scene: KubeletScene, buckets: BucketDriver) -> None:
         self.scene, self.buckets, self.node = scene, buckets, Node(scene.vm())
+        self.driver = RbdDriver(scene.kubelets)
         self.map, self.wwid = self.node.map_of(LUN)
-        self.point = ""
+        self.point = self.gone = ""
 
     def break_it(self) -> None:
-        """All of it on A."""
+        """All of it on A, but for the node that is lost: B."""
+        self._break_node()
+        self._break_cluster()
+
+    def _break_node(self) -> None:
         scene, node = self.scene, self.node
         scene.deploy("other", **counting("other"), **on(NODE_A))
         scene.deploy("shut", **counting("shut"), **on(NODE_A))
@@ -63,8 +75,36 @@ class Broken:
         node.sh("sed -i.lab '/^iscsid.startup/d' /etc/iscsi/iscsid.conf")
         node.unmap(LUN)
 
+    def _break_cluster(self) -> None:
+        """An attachment is left over, a node is lost with a volume, nothing attaches, and A's
+        status lacks a volume.
+        """
+        scene = self.scene
+        self.gone = left_over(scene.cluster, "gone", NODE_A, RBD)
+        scene.volume("lost")
+        scene.create("lost", ["lost"], **counting("lost"), grace=1, **on(NODE_B))
+        scene.wait_running(NODE_B, "lost", POD_DEADLINE)
+        scene.writes_on(NODE_B, "lost")
+        scene.cut(NODE_B)
+        scene.wait_lost(NODE_B, seconds=180)
+        self.driver.stop_attacher()
+        scene.volume("waits")
+        scene.create("waits", ["waits"], **counting("waits"), grace=1, **on(NODE_A))
+        asked = "waits is to be attached"
+        scene.cluster.wait(lambda: scene.attachment(NODE_A, "waits"), asked, POD_DEADLINE)
+        # Last, since the next change of an attachment there mends it.
+        lose_status(scene.cluster, self.handle("other"), NODE_A, RBD)
+
+    def handle(self, name: str) -> str:
+        """By which the driver knows a volume."""
+        found = self.scene.api.call("GET", path("PersistentVolume", f"pv-{name}"))
+        return str(found["spec"]["csi"]["volumeHandle"])
+
     def mend(self) -> None:
         """As it was, but for the pods."""
+        self.driver.start_attacher()
+        self.scene.heal(NODE_B)
+        self.scene.wait_back(NODE_B, seconds=180)
         node = self.node
         node.sh("mv /etc/iscsi/iscsid.conf.lab /etc/iscsi/iscsid.conf")
         node.sh("systemctl start iscsid.socket")
@@ -99,8 +139,8 @@ def names(scene: KubeletScene) -> dict[str, str]:
     known = {}
     for pod in scene.api.all("Pod"):
         meta = pod["metadata"]
-        generated = meta["labels"].get("pod-template-hash", "")
-        name = meta["generateName"].removesuffix(f"{generated}-").rstrip("-")
+        generated = meta.get("labels", {}).get("pod-template-hash", "")
+        name = meta.get("generateName", meta["name"]).removesuffix(f"{generated}-").rstrip("-")
         known |= {meta["uid"]: name, meta["name"]: name}
     for volume in scene.api.all("PersistentVolume"):
         handle = volume["spec"]["csi"]["volumeHandle"]
@@ -113,7 +153,8 @@ def names(scene: KubeletScene) -> dict[str, str]:
 def test_each_control_finds_its_own(broken: Broken, tmp_path: Path) -> None:
     scene = broken.scene
     before = scene.cluster.attachment_uids(), scene.storage.ceph.osd_map(), broken.node.shape()
-    played, report = scene.compliance(tmp_path)
+    options = json.dumps(OPTIONS)
+    played, report = scene.compliance(tmp_path, compliance_cluster_options=options)
     assert played.rc != 0, played.text
 
     known = names(scene)
@@ -130,6 +171,10 @@ def test_each_control_finds_its_own(broken: Broken, tmp_path: Path) -> None:
         (NODE_A, "STOR-06"): {"hung"},
         (NODE_A, "STOR-07"): {"db"},
         (NODE_A, "STOR-08"): {"shut"},
+        ("cluster", "STOR-11"): {broken.gone},
+        ("cluster", "STOR-13"): {attachment_name(broken.handle("other"), RBD, NODE_A)},
+        ("cluster", "STOR-15"): {"waits"},
+        ("cluster", "STOR-16"): {NODE_B},
     }, report["findings"]
 
     # All else was looked at, and is well.
@@ -141,7 +186,7 @@ def test_each_control_finds_its_own(broken: Broken, tmp_path: Path) -> None:
     assert failed == {
         NODE_A: {f"STOR-0{number}" for number in (1, 4, 5, 6, 7, 8)},
         NODE_B: set(),
-        "cluster": set(),
+        "cluster": {f"STOR-{number}" for number in (11, 13, 15, 16)},
         "ceph": set(),
     }, hosts
     for name, controls in hosts.items():
