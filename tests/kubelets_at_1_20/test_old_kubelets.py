@@ -23,6 +23,7 @@ from lab.kubernetes.build import OLD
 from lab.kubernetes.controlplane import lost_after
 from support.cluster import Played
 from support.failover import NODE_A, NODE_B, RBD
+from support.fencing import OUT_OF_SERVICE, Fencing
 from support.fixtures import own_name, start_if_it_can_be_had
 from support.kind import on, projecting
 from support.kubelets import AUDITOR, POD_DEADLINE, KubeletScene, counting
@@ -49,6 +50,8 @@ def kubelets() -> Iterator[Kubelets]:
     )
     start_if_it_can_be_had("VM nodes with kubelets of 1.20.2", found.start)
     start_if_it_can_be_had("the CSI driver", RbdDriver(found).start)
+    # It began with no node Ready, and would evict from none that is lost later.
+    found.restart_controller_manager()
     yield found
     found.remove()
     ceph.remove()
@@ -119,3 +122,24 @@ def test_nothing_is_found_and_a_lost_status_is_repaired(
     api.delete(where)
     cluster.wait(lambda: scene.attachment() is None, "db is detached", POD_DEADLINE)
     scene.wait_unmapped()
+
+
+@pytest.mark.variation
+def test_a_lost_node_fails_over_without_the_taint(scene: KubeletScene) -> None:
+    fencing, ceph, vm = Fencing(scene), scene.storage.ceph, scene.vm()
+    scene.count()
+    # This kubelet waits two minutes for its volumes, and then some more, before it looks again.
+    longer = {"volume_failover_ready_timeout": "300"}
+    last, first = scene.fail_over(lambda: fencing.fail_over(**longer))
+    assert set(ceph.blocklist()) == {f"{vm.address}:0/0"}
+    # Kubernetes acts on that taint since 1.24.
+    assert fencing.cordoned and OUT_OF_SERVICE not in scene.taints()
+
+    scene.heal()
+    scene.wait_back(seconds=180)
+    scene.inventory(fencing.inventory)
+    scene.wait_unmapped()
+    fencing.let_go()
+    # Not one write of A has come after B's first.
+    assert scene.acknowledged() == last and scene.moved_once() == first
+    scene.move_back()
