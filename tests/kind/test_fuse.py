@@ -18,7 +18,7 @@ import pytest
 from lab.kind.buckets import NAME, WITHIN, BucketDriver, UnstagedBucketDriver
 from lab.kind.csi import KUBELET
 from lab.kubernetes import api as k8s
-from support.buckets import AUDITOR, SEEN, BucketApp, is_remounted
+from support.buckets import AUDITOR, SEEN, BucketApp, is_moved, is_remounted
 from support.kind import KindCluster, counting, on, running, without_python
 from support.node_pods import NodePods
 from support.reattach import no_trace
@@ -86,24 +86,9 @@ def test_left_to_the_kubelet(
     cluster: KindCluster, bucket_driver: BucketDriver, tmp_path: Path
 ) -> None:
     app = BucketApp(cluster, bucket_driver, tmp_path)
-    uid, reached = app.pod["metadata"]["uid"], app.count()
+    reached = app.count()
     app.dies()
-    dead = app.mounts()
-    # No object tells when a volume without a VolumeAttachment is unstaged, so the move waits.
-    given = {"fuse_recovery_strategy": "kubelet"}
-    given["fuse_recovery_options"] = json.dumps({"unstage_timeout": 10})
-    check = app.repair(check=True, **given)
-    assert check.rc == 0 and "planned: evict_pod default/web-" in check.text, check.text
-    assert app.mounts() == dead and app.pod["metadata"]["uid"] == uid
-
-    run = app.repair(**given)
-    assert run.rc == 0 and "done: evict_pod default/web-" in run.text, run.text
-    cluster.wait(lambda: app.pods() and app.count() > reached, "it goes on", 90)
-    assert app.pod["metadata"]["uid"] != uid
-
-    again = app.repair(**given)
-    assert again.rc == 0 and '"changed": true' not in again.text, again.text
-    no_trace(cluster)
+    is_moved(app, reached)
     app.comes_anew()
 
 

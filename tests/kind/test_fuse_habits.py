@@ -14,9 +14,8 @@ from pathlib import Path
 
 import pytest
 from lab.kind.buckets import PRIVATE, UNITS, MountPodDriver, UnitBucketDriver, UnstagedBucketDriver
-from support.buckets import BucketApp, is_remounted
+from support.buckets import BucketApp, is_moved, is_remounted
 from support.kind import KindCluster
-from support.reattach import no_trace
 
 
 @pytest.mark.variation
@@ -66,7 +65,7 @@ def test_a_pod_for_each_volume(
     mount_pods.serve_on(app.worker, "web")
     assert app.mounts() == dead
     # Which of the driver's own mounts is of which volume, only the driver knows.
-    _is_moved(app)
+    is_moved(app)
     assert app.says("main", "cat", "/web/folder/begun").startswith(kept)
     app.comes_anew()
 
@@ -92,30 +91,9 @@ def test_a_filesystem_in_a_file_of_a_bucket(
         assert refused.rc != 0 and "loop device" in refused.text, refused.text
         assert app.mounts() == dead and _loop(app) == before
 
-    _is_moved(app)
+    is_moved(app)
     assert app.findings() == []
     app.comes_anew()
-
-
-def _is_moved(app: BucketApp) -> None:
-    """Another pod has the volume, and goes on with what is in it."""
-    uid, dead = app.pod["metadata"]["uid"], app.mounts()
-    given = {"fuse_recovery_strategy": "kubelet"}
-    # No object tells when a volume without a VolumeAttachment is unstaged, so the move waits.
-    given["fuse_recovery_options"] = json.dumps({"unstage_timeout": 10})
-    check = app.repair(check=True, **given)
-    assert check.rc == 0 and "planned: evict_pod default/web-" in check.text, check.text
-    assert app.mounts() == dead and app.pod["metadata"]["uid"] == uid
-    run = app.repair(**given)
-    assert run.rc == 0 and "done: evict_pod default/web-" in run.text, run.text
-    cluster = app.cluster
-    cluster.wait(lambda: app.pods() and app.count() > 0, "it has its data", 90)
-    reached = app.count()
-    cluster.wait(lambda: app.count() > reached, "it goes on", 60)
-    assert app.pod["metadata"]["uid"] != uid
-    again = app.repair(**given)
-    assert again.rc == 0 and '"changed": true' not in again.text, again.text
-    no_trace(cluster)
 
 
 def _loop(app: BucketApp) -> list[list[str]]:

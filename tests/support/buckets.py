@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -18,7 +19,7 @@ from lab.kubernetes.api import Object
 
 from support.cluster import Played
 from support.kind import IMPATIENT, KindCluster, counting, running
-from support.reattach import REPAIR
+from support.reattach import REPAIR, no_trace
 
 AUDITOR = REPAIR.with_name("rbac-audit.yml")
 DEAD = "Transport endpoint is not connected"
@@ -185,3 +186,24 @@ def is_remounted(app: BucketApp, kept: str, **given: Any) -> None:
     again = app.repair(**given)
     assert again.rc == 0 and '"changed": true' not in again.text, again.text
     app.comes_anew()
+
+
+def is_moved(app: BucketApp, reached: int = 0) -> None:
+    """Another pod has the volume, and goes on with what is in it: from further on than that."""
+    uid, dead = app.pod["metadata"]["uid"], app.mounts()
+    given = {"fuse_recovery_strategy": "kubelet"}
+    # No object tells when a volume without a VolumeAttachment is unstaged, so the move waits.
+    given["fuse_recovery_options"] = json.dumps({"unstage_timeout": 10})
+    check = app.repair(check=True, **given)
+    assert check.rc == 0 and "planned: evict_pod default/web-" in check.text, check.text
+    assert app.mounts() == dead and app.pod["metadata"]["uid"] == uid
+    run = app.repair(**given)
+    assert run.rc == 0 and "done: evict_pod default/web-" in run.text, run.text
+    cluster = app.cluster
+    cluster.wait(lambda: app.pods() and app.count() > reached, "it has its data", 90)
+    further = app.count()
+    cluster.wait(lambda: app.count() > further, "it goes on", 60)
+    assert app.pod["metadata"]["uid"] != uid
+    again = app.repair(**given)
+    assert again.rc == 0 and '"changed": true' not in again.text, again.text
+    no_trace(cluster)
