@@ -57,22 +57,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def taken(nodeids: Iterable[str], mark: str, number: int) -> set[str]:
     """The tests of a mark in the share that a number chooses.
 
-    Each share has equally many of a folder, but for one: a test of another folder may take ten
-    times as long. Which they are depends on nothing but the names of the folder's tests.
+    The tests of a folder are dealt out by their names, so that its shares differ by one test at
+    most: a test of one folder may take ten times as long as one of another.
     """
     folders: dict[str, list[str]] = {}
     for nodeid in nodeids:
         folders.setdefault(nodeid.partition("::")[0].rpartition("/")[0], []).append(nodeid)
     found = set()
     for folder, tests in folders.items():
-        # Or one share would have what is over of all folders.
+        # Without the folder's offset, the same shares would get the remainder of every folder.
         first = (number - _spread(folder)) % SHARES[mark]
         found.update(sorted(tests, key=_spread)[first :: SHARES[mark]])
     return found
 
 
 def _spread(name: str) -> int:
-    """So that what belongs together, by its name, is in different shares."""
+    """An order in which tests with similar names are far apart."""
     return zlib.crc32(name.encode())
 
 

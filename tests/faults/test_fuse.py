@@ -311,7 +311,7 @@ def test_two_hundred_mounts_of_which_fifty_hang(node: Node) -> None:
     node.sh("systemctl list-units --type=mount && sleep 0.5", timeout=240)
 
     def children() -> list[int]:
-        # They call themselves after what they ask.
+        # Each is named after the mount that it asks.
         return sorted(map(int, node.sh("pgrep ^sops || true").split()))
 
     assert children() == []

@@ -50,7 +50,7 @@ def kubelets() -> Iterator[Kubelets]:
     )
     start_if_it_can_be_had("VM nodes with kubelets of 1.20.2", found.start)
     start_if_it_can_be_had("the CSI driver", RbdDriver(found).start)
-    # It began with no node Ready, and would evict from none that is lost later.
+    # It started when no node was Ready. Without a restart it evicts no pod from a node lost later.
     found.restart_controller_manager()
     yield found
     found.remove()
@@ -128,11 +128,11 @@ def test_nothing_is_found_and_a_lost_status_is_repaired(
 def test_a_lost_node_fails_over_without_the_taint(scene: KubeletScene) -> None:
     fencing, ceph, vm = Fencing(scene), scene.storage.ceph, scene.vm()
     scene.count()
-    # This kubelet waits two minutes for its volumes, and then some more, before it looks again.
+    # This kubelet stops waiting for a volume after two minutes, and tries again later.
     longer = {"volume_failover_ready_timeout": "300"}
     last, first = scene.fail_over(lambda: fencing.fail_over(**longer))
     assert set(ceph.blocklist()) == {f"{vm.address}:0/0"}
-    # Kubernetes acts on that taint since 1.24.
+    # This release does not know the taint.
     assert fencing.cordoned and OUT_OF_SERVICE not in scene.taints()
 
     scene.heal()

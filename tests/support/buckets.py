@@ -189,7 +189,10 @@ def is_remounted(app: BucketApp, kept: str, **given: Any) -> None:
 
 
 def is_moved(app: BucketApp, reached: int = 0) -> None:
-    """Another pod has the volume, and goes on with what is in it: from further on than that."""
+    """Another pod has the volume, and goes on with what is in it.
+
+    ``reached``: the count that it has to exceed.
+    """
     uid, dead = app.pod["metadata"]["uid"], app.mounts()
     given = {"fuse_recovery_strategy": "kubelet"}
     # No object tells when a volume without a VolumeAttachment is unstaged, so the move waits.
